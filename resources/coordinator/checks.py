@@ -1,0 +1,345 @@
+"""What is wrong with a delta by itself (D4, D6, D7, D9), decided for a whole batch of columns at once.
+
+Belongs here: one condition per reason, in the order in which they are told (the first one found is the verdict).
+What needs other deltas to decide (duplicates, missing parents) does not belong here.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from resources.coordinator.decode import Refusal
+from resources.coordinator.model import Operation, Priority, Reason, Source
+from resources.settings import NAME_PATTERN, Settings
+from resources.timegrid import from_us
+
+Mask = npt.NDArray[np.bool_]
+
+ID_LIMIT = 256  # bytes; long enough for any URL that is used as an id in earnest
+CONTROL_CHARACTERS = r"[\x00-\x1f\x7f]"
+# Sums of these stay within 64 bits for eight million deltas of the largest size in one bucket.
+COUNT_LIMIT = 10**12
+LABELS_LIMIT = 64
+MAP_LIMIT = 256
+DIMENSION_LIMIT = 65_536
+
+# What each operation needs, of (values, indices, factor, amount); it may have nothing else of these.
+_NEEDS: dict[Operation, tuple[str, ...]] = {
+    Operation.CREATE: ("values",),
+    Operation.REPLACE: ("values",),
+    Operation.SET_DIMS: ("values", "indices"),
+    Operation.ADD_DIMS: ("values", "indices"),
+    Operation.SCALE: ("factor",),
+    Operation.OFFSET: ("amount",),
+    Operation.DELETE: (),
+}
+
+
+class _Finding(NamedTuple):
+    wrong: Mask
+    reason: Reason
+    detail: str
+    column: str | None = None  # whose value is shown
+
+
+def check(
+    columns: Mapping[str, pa.Array], received_us: npt.NDArray[np.int64], settings: Settings, skip: Mask
+) -> dict[int, Refusal]:
+    """Row → why it is refused. Rows in `skip` were refused before and are not looked at."""
+    findings = [*_envelope(columns), *_times(columns, received_us, settings)]
+    for kind, find in (("vector", _vector), ("sample", _sample), ("signal", _signal)):
+        rows = np.flatnonzero(np.asarray(columns[kind].is_valid()) & ~skip)
+        if len(rows):
+            part = columns[kind].take(pa.array(rows))
+            spread = [
+                (finding, rows) for finding in find(part, _dimensions(columns, rows, settings), _ids(columns, rows))
+            ]
+            findings += [finding._replace(wrong=_spread(finding.wrong, at, len(skip))) for finding, at in spread]
+    refusals: dict[int, Refusal] = {}
+    for finding in findings:
+        for row in np.flatnonzero(finding.wrong & ~skip):
+            if int(row) not in refusals:
+                shown = f" It is {_shorten(columns[finding.column][row])}." if finding.column else ""
+                refusals[int(row)] = Refusal(finding.reason, finding.detail + shown)
+    return refusals
+
+
+def _envelope(columns: Mapping[str, pa.Array]) -> list[_Finding]:
+    name_rule = "a lower-case letter, then up to 62 of a-z, 0-9 and _"
+    return [
+        _Finding(
+            ~_matches(columns["namespace"], NAME_PATTERN),
+            Reason.BAD_NAME,
+            f"namespace must be {name_rule}.",
+            "namespace",
+        ),
+        _Finding(_is_empty(columns["delta_id"]), Reason.EMPTY_ID, "delta_id is empty."),
+        _Finding(
+            _is_bad_id(columns["delta_id"]),
+            Reason.BAD_ID,
+            f"delta_id has control characters or more than {ID_LIMIT} bytes.",
+        ),
+        _Finding(_is_empty(columns["key"]), Reason.EMPTY_ID, "The id of what the delta is about is empty."),
+        _Finding(
+            _is_bad_id(columns["key"]),
+            Reason.BAD_ID,
+            f"The id has control characters or more than {ID_LIMIT} bytes.",
+            "key",
+        ),
+        _Finding(
+            ~_one_of(columns["priority"], list(Priority)),
+            Reason.WRONG_TYPE,
+            f"priority must be {_listed(list(Priority))}.",
+            "priority",
+        ),
+        _Finding(
+            ~_one_of(columns["source"], list(Source)),
+            Reason.WRONG_TYPE,
+            f"source must be {_listed(list(Source))}.",
+            "source",
+        ),
+        _Finding(
+            ~_matches(columns["origin"], NAME_PATTERN) & np.asarray(columns["origin"].is_valid()),
+            Reason.BAD_NAME,
+            f"origin must be {name_rule}.",
+            "origin",
+        ),
+    ]
+
+
+def _times(columns: Mapping[str, pa.Array], received_us: npt.NDArray[np.int64], settings: Settings) -> list[_Finding]:
+    """D9: bounded on both sides, so that one wild clock makes no honest row late."""
+    event_ts = columns["event_ts"]
+    event_us = np.asarray(event_ts.cast(pa.int64()).fill_null(0))
+    latest_us = received_us + settings.clock_skew_ms * 1_000
+    earliest_us = settings.earliest_event_us
+    return [
+        _Finding(np.asarray(event_ts.is_null()), Reason.BAD_TIMESTAMP, "event_ts is missing."),
+        _Finding(
+            event_us < earliest_us,
+            Reason.TOO_OLD,
+            f"The event is older than {from_us(earliest_us):%Y-%m-%dT%H:%M:%SZ}, the earliest kept here.",
+        ),
+        _Finding(
+            event_us > latest_us,
+            Reason.FROM_THE_FUTURE,
+            f"The event is more than {settings.clock_skew_ms / 1_000:g} s ahead of the clock here.",
+        ),
+    ]
+
+
+def _signal(signals: pa.StructArray, dimensions: npt.NDArray[np.int64], ids: pa.Array) -> list[_Finding]:  # noqa: ARG001 - one shape for all kinds
+    count = np.asarray(signals.field("count").fill_null(0))
+    weight = np.asarray(signals.field("weight_millionths").fill_null(0))
+    missing = np.asarray(pc.or_(signals.field("count").is_null(), signals.field("weight_millionths").is_null()))
+    return [
+        _Finding(
+            ~_matches(signals.field("signal"), NAME_PATTERN),
+            Reason.BAD_NAME,
+            "signal.signal must be a plain name such as view.",
+        ),
+        _Finding(missing, Reason.MISSING_FIELD, "signal.count or its weight is missing."),
+        _Finding(
+            np.abs(count) > COUNT_LIMIT, Reason.OUT_OF_RANGE, f"signal.count is beyond {COUNT_LIMIT:,} either way."
+        ),
+        _Finding(
+            np.abs(weight) > COUNT_LIMIT,
+            Reason.OUT_OF_RANGE,
+            f"signal.weight is beyond {COUNT_LIMIT // 10**6:,} either way.",
+        ),
+    ]
+
+
+def _sample(samples: pa.StructArray, dimensions: npt.NDArray[np.int64], ids: pa.Array) -> list[_Finding]:  # noqa: ARG001 - one shape for all kinds
+    labels = samples.field("labels")
+    sizes = np.asarray(_map_sizes(labels))
+    value = samples.field("value")
+    return [
+        _Finding(sizes < 1, Reason.NO_LABELS, "sample.labels is empty: a series is known by its labels."),
+        _Finding(sizes > LABELS_LIMIT, Reason.TOO_LARGE, f"sample.labels has more than {LABELS_LIMIT} entries."),
+        _Finding(
+            _any_in_row(labels, _bad_entries(labels)),
+            Reason.BAD_ID,
+            "A label has an empty name, control characters or is too long.",
+        ),
+        _Finding(np.asarray(value.is_null()), Reason.MISSING_FIELD, "sample.value is missing."),
+        _Finding(
+            ~np.isfinite(np.asarray(value.fill_null(0.0))), Reason.NOT_FINITE, "sample.value is not a finite number."
+        ),
+    ]
+
+
+def _vector(vectors: pa.StructArray, dimensions: npt.NDArray[np.int64], ids: pa.Array) -> list[_Finding]:
+    op, values, indices = (vectors.field(name) for name in ("op", "values", "indices"))
+    lengths, index_counts = _list_sizes(values), _list_sizes(indices)
+    is_whole = _one_of(op, [Operation.CREATE, Operation.REPLACE])
+    is_partial = _one_of(op, [Operation.SET_DIMS, Operation.ADD_DIMS])
+    bound = np.where(dimensions > 0, dimensions, DIMENSION_LIMIT)
+    flat = np.asarray(_flat(indices).fill_null(-1))
+    row_bound = np.repeat(bound, np.maximum(index_counts, 0))
+    parent = vectors.field("parent_id")
+    return [
+        _Finding(
+            ~_one_of(op, list(Operation)), Reason.UNKNOWN_OPERATION, f"vector.op must be {_listed(list(Operation))}."
+        ),
+        *(_Finding(wrong, Reason.PAYLOAD_MISMATCH, detail) for wrong, detail in _mismatches(vectors, op)),
+        _Finding(
+            _has_non_finite(vectors, values),
+            Reason.NOT_FINITE,
+            "A number in the vector delta is not finite (as 32-bit float).",
+        ),
+        _Finding(
+            is_whole & (dimensions > 0) & (lengths != dimensions),
+            Reason.WRONG_DIMENSION,
+            "vector.values has not the namespace's declared length.",
+        ),
+        _Finding(
+            is_whole & ((lengths < 1) | (lengths > DIMENSION_LIMIT)),
+            Reason.WRONG_DIMENSION,
+            f"vector.values must have 1 to {DIMENSION_LIMIT:,} numbers.",
+        ),
+        _Finding(
+            is_partial & (lengths != index_counts),
+            Reason.WRONG_DIMENSION,
+            "vector.values and vector.indices differ in length.",
+        ),
+        _Finding(is_partial & (index_counts < 1), Reason.WRONG_DIMENSION, "vector.indices is empty."),
+        _Finding(
+            _any_in_row(indices, (flat < 0) | (flat >= row_bound)),
+            Reason.INDEX_OUT_OF_RANGE,
+            "vector.indices has one outside the vector.",
+        ),
+        _Finding(
+            _has_repeats(indices, flat, index_counts), Reason.REPEATED_INDEX, "vector.indices names a dimension twice."
+        ),
+        _Finding(_is_empty(parent) & np.asarray(parent.is_valid()), Reason.EMPTY_ID, "vector.parent_id is empty."),
+        _Finding(
+            _is_bad_id(parent), Reason.BAD_ID, f"vector.parent_id has control characters or more than {ID_LIMIT} bytes."
+        ),
+        _Finding(
+            np.asarray(pc.fill_null(pc.equal(parent, ids), False)),
+            Reason.SELF_PARENT,
+            "The delta names itself as its parent.",
+        ),
+        *(
+            _Finding(
+                _map_sizes(vectors.field(name)) > MAP_LIMIT,
+                Reason.TOO_LARGE,
+                f"vector.{name} has more than {MAP_LIMIT} entries.",
+            )
+            for name in ("clock", "metadata")
+        ),
+    ]
+
+
+def _mismatches(vectors: pa.StructArray, op: pa.Array) -> list[tuple[Mask, str]]:
+    """An operation without what it needs, or with what means nothing to it."""
+    found = []
+    for operation, needs in _NEEDS.items():
+        rows = _one_of(op, [operation])
+        wrong = np.zeros(len(op), dtype=np.bool_)
+        for name in ("values", "indices", "factor", "amount"):
+            wrong |= np.asarray(vectors.field(name).is_valid()) != (name in needs)
+        found.append(
+            (
+                rows & wrong,
+                f"vector.op {str(operation)!r} needs {' and '.join(needs) or 'no numbers'}, and nothing else.",
+            )
+        )
+    return found
+
+
+def _has_non_finite(vectors: pa.StructArray, values: pa.Array) -> Mask:
+    flat = np.asarray(_flat(values).fill_null(np.nan))
+    wrong = _any_in_row(values, ~np.isfinite(flat))
+    for name in ("factor", "amount"):
+        wrong |= ~np.isfinite(np.asarray(vectors.field(name).fill_null(0.0)))
+    return wrong
+
+
+def _has_repeats(indices: pa.Array, flat: npt.NDArray[np.int32], counts: npt.NDArray[np.int64]) -> Mask:
+    row = np.repeat(np.arange(len(indices)), np.maximum(counts, 0))
+    order = np.lexsort((flat, row))
+    again = (np.diff(row[order]) == 0) & (np.diff(flat[order]) == 0)
+    wrong = np.zeros(len(indices), dtype=np.bool_)
+    wrong[row[order][1:][again]] = True
+    return wrong
+
+
+def _dimensions(
+    columns: Mapping[str, pa.Array], rows: npt.NDArray[np.int64], settings: Settings
+) -> npt.NDArray[np.int64]:
+    """Declared length of each row's vectors; 0 where none is declared."""
+    declared = {name: namespace.dimension or 0 for name, namespace in settings.namespaces.items()}
+    encoded = columns["namespace"].take(pa.array(rows)).dictionary_encode()
+    known = np.array([declared.get(name, 0) for name in encoded.dictionary.to_pylist()] or [0], dtype=np.int64)
+    return np.asarray(known[np.asarray(encoded.indices.fill_null(0))])
+
+
+def _ids(columns: Mapping[str, pa.Array], rows: npt.NDArray[np.int64]) -> pa.Array:
+    return columns["delta_id"].take(pa.array(rows))
+
+
+def _spread(wrong: Mask, rows: npt.NDArray[np.int64], total: int) -> Mask:
+    whole = np.zeros(total, dtype=np.bool_)
+    whole[rows] = wrong
+    return whole
+
+
+def _matches(texts: pa.Array, pattern: str) -> Mask:
+    return np.asarray(pc.fill_null(pc.match_substring_regex(texts, pattern), False))
+
+
+def _one_of(texts: pa.Array, allowed: list[str] | list[Operation] | list[Priority] | list[Source]) -> Mask:
+    return np.asarray(pc.is_in(texts, pa.array([str(value) for value in allowed])))
+
+
+def _is_empty(texts: pa.Array) -> Mask:
+    return np.asarray(pc.fill_null(pc.equal(pc.utf8_trim_whitespace(texts), ""), True))
+
+
+def _is_bad_id(texts: pa.Array) -> Mask:
+    too_long = pc.greater(pc.binary_length(texts), ID_LIMIT)
+    return np.asarray(pc.fill_null(pc.or_(too_long, pc.match_substring_regex(texts, CONTROL_CHARACTERS)), False))
+
+
+def _list_sizes(lists: pa.Array) -> npt.NDArray[np.int64]:
+    return np.asarray(pc.fill_null(pc.list_value_length(lists), 0)).astype(np.int64)
+
+
+def _map_sizes(maps: pa.Array) -> npt.NDArray[np.int64]:
+    entries = maps.cast(pa.list_(pa.struct([("key", maps.type.key_type), ("value", maps.type.item_type)])))
+    return _list_sizes(entries)
+
+
+def _flat(lists: pa.Array) -> pa.Array:
+    """All elements of the lists that are there (`flatten` passes over what null rows hide)."""
+    return lists.flatten()
+
+
+def _bad_entries(labels: pa.Array) -> Mask:
+    """Entries of maps whose name is empty or whose name or value is no decent text."""
+    valid = labels.filter(labels.is_valid())
+    entries = valid.cast(pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))).flatten()
+    names, values = entries.field("key"), entries.field("value")
+    return np.asarray(_is_empty(names) | _is_bad_id(names) | _is_bad_id(values) | np.asarray(values.is_null()))
+
+
+def _any_in_row(lists: pa.Array, wrong: Mask) -> Mask:
+    """Rows in which any element is wrong."""
+    sizes = _map_sizes(lists) if pa.types.is_map(lists.type) else _list_sizes(lists)
+    row = np.repeat(np.arange(len(lists)), sizes)
+    return np.asarray(np.bincount(row[wrong], minlength=len(lists))[: len(lists)] > 0)
+
+
+def _listed(values: list[Operation] | list[Priority] | list[Source]) -> str:
+    return "one of " + ", ".join(str(value) for value in values)
+
+
+def _shorten(value: pa.Scalar) -> str:
+    text = repr(value.as_py())
+    return text if len(text) <= 60 else text[:57] + "…"

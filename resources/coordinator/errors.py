@@ -1,0 +1,111 @@
+"""What can go wrong between a producer and a shard: one family, each kind with what the caller needs to go on.
+
+Belongs here: errors of the live plane. Errors of stored bytes derive from `DamageError` as well, so that one
+`except` finds them all.
+"""
+
+from pathlib import Path
+
+from resources.errors import DamageError, TidemarkError
+
+
+class CoordinatorError(TidemarkError):
+    """Any error of the coordinator."""
+
+
+class SequenceGapError(CoordinatorError):
+    """A producer skipped a number; `expected` is the one to send."""
+
+    def __init__(self, producer: str, sent: int, expected: int) -> None:
+        self.producer, self.sent, self.expected = producer, sent, expected
+        super().__init__(
+            f"Producer {producer!r} sent write {sent}, but {expected} is next. Send {expected} first: "
+            "a gap means that a write was lost on the way."
+        )
+
+
+class ProducerFencedError(CoordinatorError):
+    """A newer instance of the same producer has taken over; this one must stop."""
+
+    def __init__(self, producer: str, instance: int, current: int) -> None:
+        self.producer, self.instance, self.current = producer, instance, current
+        super().__init__(
+            f"Producer {producer!r} was opened again (instance {current}), so this instance {instance} may not write "
+            "any more. Stop it, or give it a name of its own."
+        )
+
+
+class EpochNotAssignedError(CoordinatorError):
+    """Somebody waits for an epoch that no write has yet."""
+
+    def __init__(self, epoch: int, applied: int) -> None:
+        self.epoch, self.applied = epoch, applied
+        super().__init__(f"Epoch {epoch} is not assigned yet: the last one is {applied}. Wait for a write's own epoch.")
+
+
+class EpochLostError(CoordinatorError):
+    """The epoch was given out before a crash and never reached the disk; its write has to be sent again."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        super().__init__(f"Epoch {epoch} was lost in a crash before it was flushed. Send its write again.")
+
+
+class OutcomeUnknownError(CoordinatorError):
+    """The disk refused; whether the write is there will be known after a restart."""
+
+    def __init__(self, epoch: int, cause: BaseException) -> None:
+        self.epoch, self.cause = epoch, cause
+        super().__init__(
+            f"The disk failed while epoch {epoch} was being flushed ({cause}). Whether it is there is unknown until "
+            "the shard has been started again: then send it again under the same sequence number."
+        )
+
+
+class ShardStoppedError(CoordinatorError):
+    """The shard takes no more writes."""
+
+    def __init__(self, shard: int, why: str) -> None:
+        self.shard = shard
+        super().__init__(f"Shard {shard} takes no writes: {why}")
+
+
+class ShardBusyError(CoordinatorError):
+    """Another process holds the shard."""
+
+    def __init__(self, shard: int, path: Path) -> None:
+        self.shard = shard
+        super().__init__(
+            f"Shard {shard} is open in another process (lock {path}). One writer per shard: stop that one first."
+        )
+
+
+class EmptyWriteError(CoordinatorError):
+    """A write without deltas has nothing to number."""
+
+    def __init__(self) -> None:
+        super().__init__("A write needs at least one delta.")
+
+
+class WriteFormatError(CoordinatorError):
+    """A whole write is not in a form that could be split into deltas; nothing of it was taken."""
+
+
+class WaitTimeoutError(CoordinatorError):
+    """The level was not reached in time; the write goes on, and may be waited for again."""
+
+    def __init__(self, epoch: int, level: str, seconds: float) -> None:
+        self.epoch, self.level, self.seconds = epoch, level, seconds
+        super().__init__(f"Epoch {epoch} did not become {level} within {seconds:g} s. It is not lost: wait again.")
+
+
+class LogDamageError(CoordinatorError, DamageError):
+    """A log file is damaged where no crash can have torn it."""
+
+
+class ManifestDamageError(CoordinatorError, DamageError):
+    """The manifest does not describe an unbroken row of segments."""
+
+
+class SegmentDamageError(CoordinatorError, DamageError):
+    """A segment is not the file that the manifest describes."""

@@ -1,0 +1,159 @@
+"""The format of a log file: a header, then frames, each with its length and checksum; zeros after the last.
+
+Belongs here: bytes to frames and back, without a disk. One frame holds one group of writes (they are flushed
+together, so they are there together or not at all) or one control message. A checksum is salted with the file's
+identity and the frame's offset: a frame that was copied, or left over from another file, is not valid here.
+
+    header  magic 8 · format u32 · schema u32 · shard u32 · crc32c u32 · number u64 · incarnation u64
+            · first epoch u64 · created i64
+    frame   magic u16 · kind u8 · 0 u8 · length u32 · first epoch u64 · last epoch u64 · crc32c u32 · 0 u32 · payload
+"""
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+import google_crc32c
+import numpy as np
+
+from resources.coordinator.errors import LogDamageError
+from resources.coordinator.schema import SCHEMA_VERSION
+
+FORMAT_VERSION = 1
+FILE_MAGIC = b"TIDEMARK"
+FRAME_MAGIC = 0xD317
+_HEADER = struct.Struct(">8sIIIIQQQq")
+_FRAME = struct.Struct(">HBBIQQII")
+HEADER_BYTES = _HEADER.size
+FRAME_BYTES = _FRAME.size
+# Bounded before anything is allocated for it.
+PAYLOAD_LIMIT = 256 * 1024 * 1024
+
+
+class FrameKind(IntEnum):
+    """What a frame holds."""
+
+    WRITES = 1
+    CONTROL = 2
+
+
+class Header(NamedTuple):
+    """Who wrote a log file, and what it starts with."""
+
+    shard: int
+    number: int
+    incarnation: int
+    first_epoch: int
+    created_us: int
+
+
+class Frame(NamedTuple):
+    """One group of writes (epochs `first_epoch` to `last_epoch`, both in it), or one control message."""
+
+    kind: FrameKind
+    first_epoch: int
+    last_epoch: int
+    payload: memoryview
+    offset: int
+    end: int
+
+
+class Tail(NamedTuple):
+    """Where the valid frames end, and whether anything but zeros follows."""
+
+    offset: int
+    is_torn: bool
+
+
+def encode_header(header: Header) -> bytes:
+    """The first bytes of a file."""
+
+    def pack(crc: int) -> bytes:
+        return _HEADER.pack(
+            FILE_MAGIC,
+            FORMAT_VERSION,
+            SCHEMA_VERSION,
+            header.shard,
+            crc,
+            header.number,
+            header.incarnation,
+            header.first_epoch,
+            header.created_us,
+        )
+
+    return pack(google_crc32c.value(pack(0)))
+
+
+def decode_header(data: memoryview, where: str) -> Header | None:
+    """The header, or None if the file was never begun; a header that is there but wrong is damage."""
+    if len(data) < HEADER_BYTES or not any(data[:HEADER_BYTES]):
+        return None
+    magic, version, schema, shard, crc, number, incarnation, first_epoch, created_us = _HEADER.unpack_from(data)
+    header = Header(shard, number, incarnation, first_epoch, created_us)
+    if magic != FILE_MAGIC or version != FORMAT_VERSION or schema != SCHEMA_VERSION:
+        raise LogDamageError(
+            f"{where} is not a log file of format {FORMAT_VERSION} and schema {SCHEMA_VERSION}. "
+            "Use the version of Tidemark that wrote it."
+        )
+    if encode_header(header) != bytes(data[:HEADER_BYTES]):
+        raise LogDamageError(f"{where} has a header with a wrong checksum ({crc:08x}). Restore the file from a backup.")
+    return header
+
+
+def encode_frame(
+    kind: FrameKind, epochs: tuple[int, int], payload: bytes | memoryview, header: Header, offset: int
+) -> bytes:
+    """One frame, ready to be written at `offset` of the file with this header; `epochs` are its first and last."""
+    crc = _checksum(_FRAME.pack(FRAME_MAGIC, kind, 0, len(payload), *epochs, 0, 0), payload, header, offset)
+    return b"".join((_FRAME.pack(FRAME_MAGIC, kind, 0, len(payload), *epochs, crc, 0), payload))
+
+
+def read_frames(data: memoryview, header: Header) -> Iterator[Frame]:
+    """The valid frames from the start on; stops at the first that is none."""
+    offset = HEADER_BYTES
+    while (frame := frame_at(data, header, offset)) is not None:
+        yield frame
+        offset = frame.end
+
+
+def frame_at(data: memoryview, header: Header, offset: int) -> Frame | None:
+    """The valid frame at `offset`, if there is one."""
+    if offset + FRAME_BYTES > len(data):
+        return None
+    magic, kind, zero, length, first_epoch, last_epoch, crc, zeros = _FRAME.unpack_from(data, offset)
+    end = offset + FRAME_BYTES + length
+    if magic != FRAME_MAGIC or zero or zeros or length > PAYLOAD_LIMIT or end > len(data) or kind not in tuple(FrameKind):
+        return None
+    payload = data[offset + FRAME_BYTES : end]
+    start = _FRAME.pack(FRAME_MAGIC, kind, 0, length, first_epoch, last_epoch, 0, 0)
+    if crc != _checksum(start, payload, header, offset):
+        return None
+    return Frame(FrameKind(kind), first_epoch, last_epoch, payload, offset, end)
+
+
+def find_tail(data: memoryview, header: Header, end_of_frames: int, where: str) -> Tail:
+    """What lies behind the last valid frame: nothing, or what a crash tore. A valid frame further on is neither.
+
+    A group is written only after the one before it is on the disk, so whatever a crash can tear is the last thing in
+    the file. If anything valid follows, an acknowledged frame has been damaged, and nothing may be cut off.
+    """
+    if not np.frombuffer(data, dtype=np.uint8)[end_of_frames:].any():
+        return Tail(end_of_frames, is_torn=False)
+    rest = bytes(data[end_of_frames:])
+    mark = struct.pack(">H", FRAME_MAGIC)
+    at = rest.find(mark, 1)
+    while at != -1:
+        if frame_at(data, header, end_of_frames + at) is not None:
+            raise LogDamageError(
+                f"{where} is damaged at byte {end_of_frames}: a valid frame follows at byte {end_of_frames + at}, "
+                "so this is no torn tail. Restore the file from a backup; nothing was changed."
+            )
+        at = rest.find(mark, at + 1)
+    return Tail(end_of_frames, is_torn=True)
+
+
+def _checksum(start: bytes, payload: bytes | memoryview, header: Header, offset: int) -> int:
+    salt = struct.pack(">QQQQ", header.shard, header.number, header.incarnation, offset)
+    crc = google_crc32c.value(salt + start)
+    return int(google_crc32c.extend(crc, bytes(payload) if isinstance(payload, memoryview) else payload))

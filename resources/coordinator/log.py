@@ -1,0 +1,43 @@
+"""The log file that is being written: frames go in at the end and are synced; a full or old one is closed.
+
+Belongs here: one open file. What a frame looks like is in `frames.py`; what becomes of a closed file in `seal.py`.
+"""
+
+from pathlib import Path
+
+from resources.coordinator.disk import Disk
+from resources.coordinator.frames import HEADER_BYTES, FrameKind, Header, encode_frame, encode_header
+from resources.coordinator.seal import log_name
+from resources.failpoints import reach
+
+
+class LogFile:
+    """An open log file with its header on the disk."""
+
+    def __init__(self, disk: Disk, directory: Path, header: Header, size: int) -> None:
+        self._disk = disk
+        self.path = directory / log_name(header.number)
+        self.header = header
+        self._fd = disk.create(self.path, size)
+        self.end = HEADER_BYTES
+        self.last_epoch = 0  # of the frames in this file; 0 means no write yet
+        # Header, file and directory entry are on the disk before the first frame can be acknowledged.
+        disk.pwrite(self._fd, encode_header(header), 0)
+        disk.sync(self._fd)
+        disk.sync_directory(directory)
+
+    def append(self, kind: FrameKind, first_epoch: int, last_epoch: int, payload: bytes | memoryview) -> None:
+        """Write one frame and return when it is on the disk. After an error the file must not be written again."""
+        frame = encode_frame(kind, (first_epoch, last_epoch), payload, self.header, self.end)
+        self._disk.pwrite(self._fd, frame, self.end)
+        reach("log.appended")
+        self._disk.sync(self._fd)
+        reach("log.synced")
+        self.end += len(frame)
+        if kind is FrameKind.WRITES:
+            self.last_epoch = last_epoch
+
+    def close(self) -> None:
+        """Let go of the file, and of the space that it did not need."""
+        self._disk.truncate(self._fd, self.end)
+        self._disk.close(self._fd)

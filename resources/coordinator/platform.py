@@ -1,0 +1,185 @@
+"""All shards of a home, and the producer's side: a write is split by shard and numbered for each (Q2).
+
+Belongs here: opening everything, splitting, and putting the answers together again. What a shard does with its part
+is in `shard.py`.
+"""
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from resources.coordinator.arrival import Outcome
+from resources.coordinator.decode import Sent, decode, to_batch
+from resources.coordinator.disk import Disk, RealDisk
+from resources.coordinator.errors import EmptyWriteError, WriteFormatError
+from resources.coordinator.fingerprint import SeriesNames
+from resources.coordinator.handles import WriteHandle
+from resources.coordinator.model import Level
+from resources.coordinator.recovery import ShardFiles
+from resources.coordinator.shard import Clock, Shard
+from resources.coordinator.slots import shard_of_slot, slots_of
+from resources.home import Home
+from resources.settings import NAME_PATTERN
+
+Deltas: TypeAlias = Sequence[Sent] | pa.RecordBatch | pa.Table
+
+
+def system_clock() -> int:
+    """Microseconds since 1970, from the machine's clock."""
+    return time.time_ns() // 1_000
+
+
+class PlatformReceipt(NamedTuple):
+    """What became of one write over all shards that it touched."""
+
+    epochs: dict[int, int]  # shard → epoch
+    level: Level
+    is_retry: bool  # every part had been taken before
+    accepted: int
+    duplicate: int
+    refused: int
+
+
+class SplitWrite(NamedTuple):
+    """A write on its way: one handle per shard it touches."""
+
+    parts: dict[int, tuple[WriteHandle, Sequence[Sent] | pa.RecordBatch]]
+
+    def wait(self, level: Level = Level.FLUSHED, timeout: float | None = None) -> PlatformReceipt:
+        """Return when every part has reached `level`."""
+        receipts = [handle.wait(level, timeout) for handle, _ in self.parts.values()]
+        total = Outcome(*(sum(column) for column in zip(*(receipt.outcome for receipt in receipts), strict=True)))
+        return PlatformReceipt(
+            epochs={receipt.shard: receipt.epoch for receipt in receipts},
+            level=level,
+            is_retry=all(receipt.is_retry for receipt in receipts),
+            accepted=total.accepted,
+            duplicate=total.duplicate,
+            refused=total.refused,
+        )
+
+
+class Producer:
+    """One instance of a named producer. It numbers its writes, so that sending one again can never count twice."""
+
+    def __init__(self, platform: "Platform", name: str, from_start: bool) -> None:
+        self.name = name
+        self._platform = platform
+        opened = {number: shard.open_producer(name) for number, shard in platform.shards.items()}
+        self._instances = {number: instance for number, (instance, _) in opened.items()}
+        self._sequences = {number: 0 if from_start else mark for number, (_, mark) in opened.items()}
+
+    def write(self, deltas: Deltas) -> SplitWrite:
+        """Send deltas; returns as soon as each part has its epoch."""
+        parts = self._platform.split(deltas)
+        handles: dict[int, tuple[WriteHandle, Sequence[Sent] | pa.RecordBatch]] = {}
+        for number, part in parts.items():
+            handles[number] = (self._send(number, self._sequences[number] + 1, part), part)
+            self._sequences[number] += 1
+        return SplitWrite(handles)
+
+    def resend(self, write: SplitWrite) -> SplitWrite:
+        """Send a write again under its old numbers, as after a lost answer: it is answered, not taken twice."""
+        return SplitWrite(
+            {
+                number: (self._send(number, handle.sequence, part), part)
+                for number, (handle, part) in write.parts.items()
+            }
+        )
+
+    def _send(self, number: int, sequence: int, part: Sequence[Sent] | pa.RecordBatch) -> WriteHandle:
+        return self._platform.shards[number].write(self.name, self._instances[number], sequence, part)
+
+
+class Platform:
+    """Every shard of a home, open for writing. One process at a time may have it open."""
+
+    def __init__(self, home: Home, clock: Clock, disk: Disk, durable_epochs: Callable[[], dict[int, int]]) -> None:
+        self._stack = ExitStack()
+        self._series = SeriesNames()
+        settings = home.settings
+        self._shard_of_slot = shard_of_slot(settings.shards)
+        self.shards: dict[int, Shard] = {}
+        with self._stack:
+            for number in range(settings.shards):
+                files = ShardFiles(number, home.log(number), home.segments(number))
+                shard = Shard(files, settings, clock, disk, lambda number=number: durable_epochs().get(number, 0))  # type: ignore[misc]
+                self.shards[number] = self._stack.enter_context(shard)
+            self._stack = self._stack.pop_all()
+
+    @classmethod
+    def open(
+        cls,
+        home: Home,
+        *,
+        clock: Clock = system_clock,
+        disk: Disk | None = None,
+        durable_epochs: Callable[[], dict[int, int]] | None = None,
+    ) -> "Platform":
+        """Open a home for writing; it is created if it is not there.
+
+        `durable_epochs` tells how far each shard has come in the lake; by default it is read from the tables.
+        """
+        home.create()
+        return cls(home, clock, disk or RealDisk(), durable_epochs or _epochs_in_lake(home))
+
+    def __enter__(self) -> "Platform":
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.shutdown()
+
+    def producer(self, name: str, *, from_start: bool = False) -> Producer:
+        """A new instance of a producer; older instances of the same name may not write any more.
+
+        It goes on numbering where the last one stopped. With `from_start` it numbers from 1 again: for a source that
+        is read again from its beginning, where every write already taken is answered as a retry.
+        """
+        if not re.match(NAME_PATTERN, name):
+            raise WriteFormatError(
+                f"{name!r} is no name for a producer. Use a lower-case letter, then up to 62 of a-z, 0-9 and _."
+            )
+        return Producer(self, name, from_start)
+
+    def split(self, deltas: Deltas) -> dict[int, Sequence[Sent] | pa.RecordBatch]:
+        """The parts of a write by shard, each in the order in which it came."""
+        whole: Sequence[Sent] | pa.RecordBatch = (
+            to_batch(deltas) if isinstance(deltas, pa.Table | pa.RecordBatch) else deltas
+        )
+        if not len(whole):
+            raise EmptyWriteError
+        if len(self.shards) == 1:
+            return {0: whole}
+        decoded = decode(whole, self._series)
+        shards = self._shard_of_slot[slots_of(decoded.columns["namespace"], decoded.columns["key"])]
+        return {int(number): _take(whole, np.flatnonzero(shards == number)) for number in np.unique(shards)}
+
+    def seal(self) -> None:
+        """Seal what every shard has flushed."""
+        for shard in self.shards.values():
+            shard.seal()
+
+    def shutdown(self) -> None:
+        """Drain, flush, seal and stop every shard."""
+        self._stack.close()
+
+
+def _take(deltas: Sequence[Sent] | pa.RecordBatch, rows: npt.NDArray[np.int64]) -> Sequence[Sent] | pa.RecordBatch:
+    if isinstance(deltas, pa.RecordBatch):
+        return deltas.take(pa.array(rows))
+    return [deltas[row] for row in rows]
+
+
+def _epochs_in_lake(home: Home) -> Callable[[], dict[int, int]]:
+    def read() -> dict[int, int]:
+        from resources.plans import durable_epochs  # imported late: most processes never ask
+
+        return durable_epochs(home)
+
+    return read

@@ -1,0 +1,149 @@
+"""Starting a shard: from what lies on the disk to a shard that may write (C7).
+
+Belongs here: the order of steps, which is the same after a clean stop, a crash, or a crash during recovery. Whatever
+valid frames the log still holds are sealed into segments at once, so that nothing is ever appended behind a torn tail
+and what was only in the page cache becomes durable. Damage anywhere but at the very end is refused.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from resources.coordinator.arrival import Arrivals
+from resources.coordinator.control import ProducerOpened
+from resources.coordinator.disk import Disk
+from resources.coordinator.errors import LogDamageError
+from resources.coordinator.identities import Identities
+from resources.coordinator.manifest import Manifest, verify_segment
+from resources.coordinator.producers import Producers
+from resources.coordinator.schema import LOG_SCHEMA
+from resources.coordinator.seal import LogContent, Sealer, read_log
+from resources.coordinator.state import RESERVATION_FILE, STATE_FILE, Reservation, ShardState, load, save
+from resources.coordinator.watermarks import Watermarks
+from resources.failpoints import reach
+from resources.settings import Settings
+
+
+class ShardFiles(NamedTuple):
+    """Where one shard lies."""
+
+    shard: int
+    log: Path
+    segments: Path
+
+
+class Recovered(NamedTuple):
+    """A shard's memory as it was, and where it goes on."""
+
+    incarnation: int
+    next_epoch: int
+    next_file: int
+    lost: tuple[int, int] | None  # epochs that were given out and never written, found at this start
+    last_received_us: int
+    producers: Producers
+    arrivals: Arrivals
+    manifest: Manifest
+
+
+def recover(disk: Disk, files: ShardFiles, settings: Settings, now_us: int, durable_epoch: int) -> Recovered:
+    """Bring a shard to the point where it may take writes. The caller holds the shard's lock."""
+    disk.make_directory(files.log)
+    disk.make_directory(files.segments)
+    _remove_leftovers(disk, files)
+    reservation = load(disk, files.log / RESERVATION_FILE, Reservation) or Reservation()
+    state = load(disk, files.log / STATE_FILE, ShardState) or ShardState()
+    manifest = Manifest(files.segments, disk)
+    manifest.repair()
+    contents = _read_logs(disk, files)
+
+    arrivals = Arrivals(
+        files.shard, settings, Watermarks(settings, state.watermarks), Identities(settings.recent_identities)
+    )
+    producers = Producers(state.producers)
+    last_received_us = state.last_received_us
+    _remember_segments(arrivals, manifest, settings.recent_identities)
+    sealer = Sealer(disk, files.segments, manifest)
+    for path, content in contents:
+        if content is not None and content.header.number >= state.next_file:
+            last_received_us = max(last_received_us, _replay(content, arrivals, producers, manifest.to_epoch))
+            sealer.seal(content, arrivals.watermarks.current(), now_us)
+            state = ShardState(
+                next_file=content.header.number + 1,
+                last_received_us=last_received_us,
+                producers=producers.snapshot(),
+                watermarks=arrivals.watermarks.snapshot(),
+            )
+            save(disk, files.log / STATE_FILE, state)
+        disk.remove(path)
+        reach("seal.log_removed")
+
+    next_epoch = max(reservation.to_epoch, manifest.to_epoch, durable_epoch + 1)
+    incarnation = reservation.incarnation + 1
+    save(disk, files.log / RESERVATION_FILE, Reservation(next_epoch, incarnation))
+    lost = (manifest.to_epoch, next_epoch) if next_epoch > manifest.to_epoch else None
+    return Recovered(incarnation, next_epoch, state.next_file, lost, last_received_us, producers, arrivals, manifest)
+
+
+def _remove_leftovers(disk: Disk, files: ShardFiles) -> None:
+    """Files under temporary names were never promised to anybody."""
+    for directory in (files.log, files.segments):
+        for name in disk.list(directory):
+            if name.endswith((".tmp", ".sealing")):
+                disk.remove(directory / name)
+
+
+def _read_logs(disk: Disk, files: ShardFiles) -> list[tuple[Path, LogContent | None]]:
+    paths = [files.log / name for name in disk.list(files.log) if name.endswith(".log")]
+    contents = [(path, read_log(disk, path)) for path in paths]
+    for path, content in contents[:-1]:
+        if content is None or content.is_torn:
+            raise LogDamageError(
+                f"{path} ends in damage, but a later log file exists, so no crash can have torn it. "
+                "Restore it from a backup; nothing was changed."
+            )
+    for path, content in contents:
+        if content is not None and content.header.shard != files.shard:
+            raise LogDamageError(
+                f"{path} belongs to shard {content.header.shard}, not to shard {files.shard}. Move it back."
+            )
+    return contents
+
+
+def _replay(content: LogContent, arrivals: Arrivals, producers: Producers, sealed_to: int) -> int:
+    """Bring the memory to where it was after this file; gives the last time of arrival in it."""
+    for message in content.controls():
+        if isinstance(message, ProducerOpened):
+            producers.reopened(message.producer, message.instance)
+    last_received_us = 0
+    for batch in content.batches():
+        epochs = np.asarray(batch["epoch"])
+        arrivals.replay(batch)
+        if epochs[-1] >= sealed_to:
+            arrivals.remember(batch)
+        firsts = np.flatnonzero(np.concatenate(([True], np.diff(epochs) > 0)))
+        heads = batch.take(pa.array(firsts))
+        for producer, sequence, epoch in zip(
+            heads["producer"].to_pylist(), heads["sequence"].to_pylist(), heads["epoch"].to_pylist(), strict=True
+        ):
+            producers.taken(producer, sequence, epoch)
+        last_received_us = max(last_received_us, int(np.asarray(batch["received_ts"].cast(pa.int64())).max()))
+    return last_received_us
+
+
+def _remember_segments(arrivals: Arrivals, manifest: Manifest, capacity: int) -> None:
+    """Fill the memory of identities from the newest segments, oldest of those first."""
+    chosen, rows = [], 0
+    for entry in reversed(manifest.entries):
+        if rows >= capacity:
+            break
+        chosen.append(entry)
+        rows += entry.verdicts.accepted + entry.verdicts.duplicate
+    columns = ["namespace", "key", "event_ts", "delta_id", "identity_hash", "content_hash", "epoch", "ordinal"]
+    for entry in reversed(chosen):
+        table = pq.read_table(verify_segment(manifest.directory, entry), columns=columns, partitioning=None)
+        table = table.cast(pa.schema([LOG_SCHEMA.field(name) for name in columns])).combine_chunks()
+        for batch in table.to_batches():
+            arrivals.remember(batch)

@@ -1,0 +1,72 @@
+"""How a delta lies in the log and in a segment: one Arrow schema, the same columns in the same order.
+
+Belongs here: columns and their meaning. The schema is a format: a change to it needs a new `SCHEMA_VERSION`, which
+stands in the header of every log file and in the metadata of every segment.
+"""
+
+import pyarrow as pa
+
+SCHEMA_VERSION = 1
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+VECTOR = pa.struct(
+    [
+        ("vector_id", pa.string()),
+        ("op", pa.string()),
+        ("values", pa.list_(pa.float32())),
+        ("indices", pa.list_(pa.int32())),
+        ("factor", pa.float64()),
+        ("amount", pa.float64()),
+        ("parent_id", pa.string()),
+        ("clock", pa.map_(pa.string(), pa.int64())),
+        ("metadata", pa.map_(pa.string(), pa.string())),
+    ]
+)
+SAMPLE = pa.struct([("labels", pa.map_(pa.string(), pa.string())), ("value", pa.float64())])
+SIGNAL = pa.struct(
+    [
+        ("entity_id", pa.string()),
+        ("signal", pa.string()),
+        ("count", pa.int64()),
+        ("weight_millionths", pa.int64()),
+    ]
+)
+
+# What a producer sends (envelope and payload), in the order of the log. Malformed deltas have gaps: all nullable.
+SENT_FIELDS: list[tuple[str, pa.DataType]] = [
+    ("namespace", pa.string()),
+    ("kind", pa.string()),
+    ("delta_id", pa.string()),
+    ("event_ts", TIMESTAMP),
+    ("priority", pa.string()),
+    ("source", pa.string()),
+    ("origin", pa.string()),
+    ("vector", VECTOR),
+    ("sample", SAMPLE),
+    ("signal", SIGNAL),
+]
+
+# What the coordinator adds.
+ARRIVAL_FIELDS: list[tuple[str, pa.DataType]] = [
+    ("shard", pa.int32()),
+    ("epoch", pa.int64()),  # starts at 1, because 0 means "nothing yet"
+    ("ordinal", pa.int32()),  # place in the write, from 0
+    ("producer", pa.string()),
+    ("sequence", pa.int64()),  # the producer's number of the write, from 1
+    ("received_ts", TIMESTAMP),
+    ("watermark_ts", TIMESTAMP),  # in force before the write (T4); null while there is none
+    ("key", pa.string()),  # vector id, series fingerprint or entity id
+    ("identity_hash", pa.int64()),  # of (namespace, key, event_ts, delta_id); null where one of them is
+    ("content_hash", pa.int64()),  # of the payload: tells a copy from a reused id
+    ("verdict", pa.string()),
+    ("reason", pa.string()),  # null unless refused
+    ("detail", pa.string()),  # the reason in words
+    ("raw", pa.binary()),  # what was sent, up to RAW_LIMIT bytes; only for refused deltas
+    ("raw_bytes", pa.int64()),  # how long it really was
+]
+
+# A dead letter shows what was sent; one that is larger is cut here, so that a hostile producer cannot fill the lake.
+RAW_LIMIT = 16 * 1024
+
+LOG_SCHEMA = pa.schema([pa.field(name, kind) for name, kind in ARRIVAL_FIELDS + SENT_FIELDS])

@@ -1,0 +1,64 @@
+"""The small files of a shard: which epochs are reserved, and what it knew when its log was last sealed.
+
+Belongs here: their content, and how they are read and replaced. Each carries a checksum; each is replaced as a whole.
+"""
+
+from pathlib import Path
+from typing import TypeVar
+
+import google_crc32c
+import msgspec
+from msgspec import Struct
+
+from resources.coordinator.disk import Disk
+from resources.coordinator.errors import LogDamageError
+from resources.coordinator.producers import ProducerState
+from resources.coordinator.watermarks import StreamState
+
+RESERVATION_FILE = "reservation.json"
+STATE_FILE = "state.json"
+
+
+class Reservation(Struct, frozen=True):
+    """Epochs below `to_epoch` may have been given out; `incarnation` is the process that may give out more (C7)."""
+
+    to_epoch: int = 1  # epochs start at 1, because 0 means "nothing yet"
+    incarnation: int = 0
+
+
+class ShardState(Struct, frozen=True):
+    """What cannot be read from the log files that are still there."""
+
+    next_file: int = 1  # log files below this number are sealed
+    last_received_us: int = 0
+    producers: dict[str, ProducerState] = {}
+    watermarks: dict[str, StreamState] = {}
+
+
+T = TypeVar("T", bound=Struct)
+
+
+class _Envelope(Struct, frozen=True):
+    crc32c: int
+    content: msgspec.Raw
+
+
+def load(disk: Disk, path: Path, kind: type[T]) -> T | None:
+    """The file's content, or None if there is no such file."""
+    if path.name not in disk.list(path.parent):
+        return None
+    try:
+        envelope = msgspec.json.decode(disk.read(path), type=_Envelope)
+        if google_crc32c.value(bytes(envelope.content)) == envelope.crc32c:
+            return msgspec.json.decode(envelope.content, type=kind)
+    except msgspec.MsgspecError:
+        pass
+    raise LogDamageError(
+        f"{path} is damaged. Restore it from a backup together with the log directory; nothing was changed."
+    )
+
+
+def save(disk: Disk, path: Path, content: Struct) -> None:
+    """Replace the file, durably."""
+    encoded = msgspec.json.encode(content)
+    disk.replace(path, msgspec.json.encode(_Envelope(google_crc32c.value(encoded), msgspec.Raw(encoded))))

@@ -1,0 +1,64 @@
+"""How far each shard has come, read from the disk without opening the writer.
+
+Belongs here: a look from outside, at any time, also while another process writes. It changes nothing.
+"""
+
+from typing import NamedTuple
+
+from resources.coordinator.disk import RealDisk
+from resources.coordinator.frames import FrameKind
+from resources.coordinator.manifest import Entry, Manifest
+from resources.coordinator.seal import read_log
+from resources.coordinator.state import RESERVATION_FILE, Reservation, load
+from resources.home import Home
+
+
+class ShardStatus(NamedTuple):
+    """One shard, as it lies on the disk."""
+
+    shard: int
+    incarnation: int
+    applied_epoch: int  # last epoch known to be given out; what only another process's memory holds is not seen here
+    flushed_epoch: int  # last epoch in the log
+    sealed_epoch: int  # last epoch in a segment
+    log_bytes: int  # valid bytes that are not sealed yet
+    segments: int
+    rows: int
+    last_segment: Entry | None
+    watermarks: dict[str, int]  # "namespace/kind" → microseconds, as of the last seal
+
+
+def read_status(home: Home) -> list[ShardStatus]:
+    """The status of every shard that the settings name."""
+    return [_shard_status(home, shard) for shard in range(home.settings.shards)]
+
+
+def _shard_status(home: Home, shard: int) -> ShardStatus:
+    disk = RealDisk()
+    manifest = Manifest(home.segments(shard), disk)
+    reservation = load(disk, home.log(shard) / RESERVATION_FILE, Reservation) or Reservation()
+    sealed = manifest.to_epoch - 1
+    flushed, log_bytes = sealed, 0
+    for name in disk.list(home.log(shard)):
+        if name.endswith(".log"):
+            try:
+                content = read_log(disk, home.log(shard) / name)
+            except FileNotFoundError:
+                continue  # sealed by the writer while we looked
+            for frame in content.frames if content else ():
+                if frame.kind is FrameKind.WRITES and frame.last_epoch > sealed:
+                    flushed = max(flushed, frame.last_epoch)
+                    log_bytes += frame.end - frame.offset
+    last = manifest.entries[-1] if manifest.entries else None
+    return ShardStatus(
+        shard=shard,
+        incarnation=reservation.incarnation,
+        applied_epoch=flushed,
+        flushed_epoch=flushed,
+        sealed_epoch=sealed,
+        log_bytes=log_bytes,
+        segments=len(manifest.entries),
+        rows=sum(entry.rows for entry in manifest.entries),
+        last_segment=last,
+        watermarks=last.watermarks if last else {},
+    )

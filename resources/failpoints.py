@@ -1,0 +1,40 @@
+"""Named steps at which a test may kill the process.
+
+Belongs here: the list of names, and the one call that marks a step. A step is named where a crash would leave
+something half done; `tests/chaos` walks through all of them. Set `TIDEMARK_FAILPOINT=name` or `name:3` (the third
+time) and the process dies there by SIGKILL, as a machine would: no `finally`, no flush, no goodbye.
+"""
+
+import os
+import signal
+
+FAILPOINTS = (
+    "log.appended",  # the frame is in the page cache, not on the disk; nobody was told anything
+    "log.synced",  # the frame is on the disk; nobody was told yet
+    "seal.segment_written",  # the segment is complete under its temporary name
+    "seal.segment_named",  # the segment has its name, the manifest does not know it
+    "seal.manifest_appended",  # the manifest names the segment, the log still holds the same writes
+    "seal.log_removed",  # the log file is gone; nobody was told that it is sealed
+    "plan.written",  # the plan is fixed, nothing of it is committed
+    "dead_letters.committed",  # first of the two commits of a plan
+    "deltas.committed",  # second of the two; nobody has recorded it
+    "rollup.committed",  # a rollup's rows are in its table; nobody has recorded it
+    "record.logged",  # the record is in the orchestrator's storage; the run is not over
+)
+
+_seen: dict[str, int] = {}
+
+
+def reach(name: str) -> None:
+    """Say that the step `name` has been reached; die here if that was asked for."""
+    wanted = os.environ.get("TIDEMARK_FAILPOINT")
+    if not wanted:
+        return
+    step, _, nth = wanted.partition(":")
+    if step not in FAILPOINTS:
+        raise ValueError(f"TIDEMARK_FAILPOINT names {step!r}; the steps are {', '.join(FAILPOINTS)}")
+    if step != name:
+        return
+    _seen[name] = _seen.get(name, 0) + 1
+    if _seen[name] == int(nth or 1):
+        os.kill(os.getpid(), signal.SIGKILL)

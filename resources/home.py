@@ -1,0 +1,75 @@
+"""Where everything lies: one directory holds all state of a platform.
+
+Belongs here: the layout, and how a home is found and opened. Deleting the directory is a complete reset; copying
+it while everything is stopped is a backup.
+"""
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from resources.settings import TEMPLATE, Settings, read_settings
+
+HOME_VARIABLE = "TIDEMARK_HOME"
+DEFAULT_HOME = ".tidemark"
+
+
+@dataclass(frozen=True)
+class Home:
+    """The paths of one platform, and its settings."""
+
+    root: Path
+
+    @classmethod
+    def locate(cls, option: str | Path | None = None) -> "Home":
+        """The home that was asked for: the option, else `TIDEMARK_HOME`, else `.tidemark/` in the project."""
+        chosen = option or os.environ.get(HOME_VARIABLE)
+        root = Path(chosen) if chosen else Path(__file__).resolve().parent.parent / DEFAULT_HOME
+        return cls(root.expanduser().resolve())
+
+    def create(self, settings_text: str = TEMPLATE) -> "Home":
+        """Make the directories and the settings file where they are missing; change nothing that is there."""
+        for folder in (self.root / "log", self.root / "segments", self.plans, self.lake, self.dagster, self.reports):
+            folder.mkdir(parents=True, exist_ok=True)
+        if not self.settings_file.exists():
+            self.settings_file.write_text(settings_text)
+        return self
+
+    @property
+    def settings_file(self) -> Path:
+        """The operator's settings."""
+        return self.root / "platform.toml"
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings as they were when first asked for."""
+        return read_settings(self.settings_file)
+
+    def log(self, shard: int) -> Path:
+        """Log files, reservation and state of one shard."""
+        return self.root / "log" / f"shard-{shard:04d}"
+
+    def segments(self, shard: int) -> Path:
+        """Sealed segments of one shard, and the manifest that names them."""
+        return self.root / "segments" / f"shard-{shard:04d}"
+
+    @property
+    def plans(self) -> Path:
+        """What the next commit to a table will contain, fixed before the first try."""
+        return self.root / "plans"
+
+    @property
+    def lake(self) -> Path:
+        """Delta tables, one folder each, and nothing else: VACUUM deletes what it does not know."""
+        return self.root / "lake"
+
+    @property
+    def dagster(self) -> Path:
+        """The orchestrator's own storage."""
+        return self.root / "dagster"
+
+    @property
+    def reports(self) -> Path:
+        """What people look at."""
+        return self.root / "reports"

@@ -1,0 +1,59 @@
+"""The grids of event time: minutes, hours, weeks, and the text keys by which the orchestrator knows them.
+
+Belongs here: pure arithmetic on microseconds since the Unix epoch, UTC. All grids are anchored there and use
+floor division, so times before 1970 fall where they should; weeks start on Monday 00:00.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+SECOND_US = 1_000_000
+MINUTE_US = 60 * SECOND_US
+HOUR_US = 60 * MINUTE_US
+DAY_US = 24 * HOUR_US
+WEEK_US = 7 * DAY_US
+# 1970-01-01 was a Thursday; the Monday of its week is three days earlier.
+MONDAY_ANCHOR_US = -3 * DAY_US
+
+HOUR_KEY_FORMAT = "%Y-%m-%d-%H:%M"
+WEEK_KEY_FORMAT = "%Y-%m-%d"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def floor_to(time_us: int, step_us: int, anchor_us: int = 0) -> int:
+    """Start of the bucket of width `step_us` that holds `time_us`."""
+    return (time_us - anchor_us) // step_us * step_us + anchor_us
+
+
+def floor_to_week(time_us: int) -> int:
+    """Monday 00:00 of the week that holds `time_us`."""
+    return floor_to(time_us, WEEK_US, MONDAY_ANCHOR_US)
+
+
+def to_us(moment: datetime) -> int:
+    """Microseconds since the Unix epoch, exactly (no detour over floats)."""
+    return (moment - EPOCH) // timedelta(microseconds=1)
+
+
+def from_us(time_us: int) -> datetime:
+    """The moment as an aware UTC datetime."""
+    return EPOCH + timedelta(microseconds=time_us)
+
+
+def hour_key(time_us: int) -> str:
+    """Key of the hourly partition that holds `time_us`, as the orchestrator writes it."""
+    return from_us(floor_to(time_us, HOUR_US)).strftime(HOUR_KEY_FORMAT)
+
+
+def hour_start(key: str) -> int:
+    """Start of the hourly partition `key`, in microseconds."""
+    return to_us(datetime.strptime(key, HOUR_KEY_FORMAT).replace(tzinfo=UTC))
+
+
+def week_key(time_us: int) -> str:
+    """Key of the weekly partition that holds `time_us`: the date of its Monday."""
+    return from_us(floor_to_week(time_us)).strftime(WEEK_KEY_FORMAT)
+
+
+def week_start(key: str) -> int:
+    """Start of the weekly partition `key`, in microseconds."""
+    return to_us(datetime.strptime(key, WEEK_KEY_FORMAT).replace(tzinfo=UTC))

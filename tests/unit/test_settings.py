@@ -1,0 +1,49 @@
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from resources.errors import ConfigurationError
+from resources.home import Home
+from resources.settings import TEMPLATE, Settings, read_settings
+
+
+def test_a_new_home_has_every_default(tmp_path: Path) -> None:
+    assert Home(tmp_path).create().settings == Settings()
+
+
+def test_the_template_shows_each_setting_with_its_default() -> None:
+    shown = tomllib.loads("\n".join(line.removeprefix("# ") for line in TEMPLATE.splitlines() if " = " in line or "[" in line))
+    namespaces = shown.pop("namespaces")
+    defaults = msgspec.to_builtins(Settings(), builtin_types=(type(Settings().earliest_event_ts),))
+    assert namespaces == {"shop": {"dimension": 384}}
+    assert shown["spark"].items() <= defaults["spark"].items()
+    assert {name: value for name, value in shown.items() if name != "spark"} == {
+        name: value for name, value in defaults.items() if name not in {"spark", "namespaces"}
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("shards = 0", "shards"),
+        ("shard = 1", "shard"),
+        ("shards = ", "Invalid value"),
+        ("clock_skew_ms = -1", "clock_skew_ms"),
+        ("earliest_event_ts = 2026-01-01T00:00:00", "time zone"),
+        ('[namespaces."a/b"]', "plain name"),
+        ("[namespaces.shop]\ndimension = 0", "dimension"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_its_name(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "platform.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=complaint) as refused:
+        read_settings(path)
+    assert str(path) in str(refused.value)
+
+
+def test_opening_a_home_again_changes_no_setting(tmp_path: Path) -> None:
+    home = Home(tmp_path).create("shards = 2\n")
+    assert Home(tmp_path).create().settings.shards == home.settings.shards == 2

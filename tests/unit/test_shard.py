@@ -1,0 +1,367 @@
+"""The coordinator as a producer meets it: epochs, levels, retries, restarts (C1, C2, C3, C6, C7, C10, Q2, Q3, T4)."""
+
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+from support.live import FailingDisk, HandClock, new_home, open_platform, sample, sealed_rows, signal, vector
+
+from resources.coordinator import Level
+from resources.coordinator.errors import (
+    CoordinatorError,
+    EmptyWriteError,
+    EpochLostError,
+    EpochNotAssignedError,
+    LogDamageError,
+    OutcomeUnknownError,
+    ProducerFencedError,
+    ShardBusyError,
+    ShardStoppedError,
+    WaitTimeoutError,
+    WriteFormatError,
+)
+from resources.coordinator.manifest import Manifest
+from resources.coordinator.status import read_status
+from resources.home import Home
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return new_home(tmp_path / "home")
+
+
+def crashed_copy(home: Home, path: Path) -> Home:
+    """The home as a crash of the process would leave it now: what is on the disk, and nothing else."""
+    shutil.copytree(home.root, path)
+    return Home(path)
+
+
+def test_epochs_start_at_one_and_rise_by_one(home: Home) -> None:
+    with open_platform(home) as platform:
+        producer = platform.producer("web")
+        epochs = [producer.write([signal(str(number))]).wait().epochs[0] for number in range(5)]
+    assert epochs == [1, 2, 3, 4, 5]
+
+
+def test_epochs_go_on_after_a_clean_stop_and_none_is_lost(home: Home) -> None:
+    for start in range(3):
+        with open_platform(home) as platform:
+            assert platform.producer("web").write([signal(str(start))]).wait().epochs == {0: start + 1}
+    entries = Manifest(home.segments(0)).entries
+    assert [(entry.from_epoch, entry.to_epoch, entry.lost) for entry in entries] == [(1, 2, []), (2, 3, []), (3, 4, [])]
+
+
+def test_a_write_is_kept_whole_and_in_order_with_a_verdict_on_each_delta(home: Home) -> None:
+    with open_platform(home) as platform:
+        receipt = platform.producer("web").write([signal("a"), {"x": 1}, signal("a"), sample("s", 1.0)]).wait()
+    assert (receipt.accepted, receipt.duplicate, receipt.refused) == (2, 1, 1)
+    rows = sealed_rows(home)
+    assert [(row["epoch"], row["ordinal"], row["verdict"]) for row in rows] == [
+        (1, 0, "accepted"),
+        (1, 1, "refused"),
+        (1, 2, "duplicate"),
+        (1, 3, "accepted"),
+    ]
+
+
+def test_a_retry_is_answered_with_its_first_epoch_and_changes_nothing(home: Home) -> None:
+    with open_platform(home) as platform:
+        producer = platform.producer("web")
+        first = producer.write([signal("a")])
+        producer.write([signal("b")]).wait()
+        again = producer.resend(first).wait()
+        assert again.is_retry
+        assert again.epochs == first.wait().epochs == {0: 1}
+    assert [row["delta_id"] for row in sealed_rows(home)] == ["a", "b"]
+
+
+def test_retries_are_answered_with_their_first_epoch_after_a_restart_too(home: Home) -> None:
+    with open_platform(home) as platform:
+        producer = platform.producer("web")
+        for number in range(5):
+            producer.write([signal(str(number))]).wait()
+            platform.seal()
+    with open_platform(home) as platform:
+        producer = platform.producer("web", from_start=True)
+        receipts = [producer.write([signal(str(number))]).wait() for number in range(6)]
+    assert [(receipt.epochs[0], receipt.is_retry) for receipt in receipts] == [
+        (1, True),
+        (2, True),
+        (3, True),
+        (4, True),
+        (5, True),
+        (6, False),
+    ]
+
+
+def test_a_newer_instance_of_a_producer_fences_the_older(home: Home) -> None:
+    with open_platform(home) as platform:
+        old = platform.producer("web")
+        old.write([signal("a")]).wait()
+        new = platform.producer("web")
+        with pytest.raises(ProducerFencedError):
+            old.write([signal("b")])
+        assert new.write([signal("b")]).wait().epochs == {0: 2}
+
+
+def test_a_copy_under_another_number_is_a_duplicate_and_another_content_is_id_reuse(home: Home) -> None:
+    with open_platform(home) as platform:
+        producer, other = platform.producer("web"), platform.producer("app")
+        producer.write([signal("a"), vector("v", "scale", factor=1.0)]).wait()
+        other.write([signal("a"), signal("a", count=2), vector("v", "scale", factor=2.0)]).wait()
+    assert [(row["verdict"], row["reason"]) for row in sealed_rows(home)[2:]] == [
+        ("duplicate", None),
+        ("refused", "id_reuse"),
+        ("refused", "id_reuse"),
+    ]
+
+
+def test_identities_are_remembered_across_a_restart(home: Home) -> None:
+    for _ in range(2):
+        with open_platform(home) as platform:
+            platform.producer("web").write([signal("a")]).wait()
+    assert [row["verdict"] for row in sealed_rows(home)] == ["accepted", "duplicate"]
+
+
+def test_what_lies_beyond_the_memory_is_left_to_the_drain(tmp_path: Path) -> None:
+    home = new_home(tmp_path, "recent_identities = 2")
+    with open_platform(home) as platform:
+        producer = platform.producer("web")
+        for name in ("a", "b", "c", "a"):
+            producer.write([signal(name)]).wait()
+    assert [row["verdict"] for row in sealed_rows(home)] == ["accepted"] * 4
+
+
+def test_a_write_is_stamped_with_the_watermark_before_it_also_after_a_restart(home: Home) -> None:
+    clock = HandClock()
+    expected = []
+    for number in range(4):
+        with open_platform(home, clock) as platform:
+            platform.producer("web").write([signal(str(number), at=clock.now_us), signal("", at=clock.now_us)]).wait()
+        expected.append(clock.now_us - 5_000_000)
+        clock.advance(1)
+    stamps = [row["watermark_ts"] and round(row["watermark_ts"].timestamp() * 1e6) for row in sealed_rows(home)]
+    assert stamps == [None, None, expected[0], None, expected[1], None, expected[2], None]
+
+
+def test_everything_flushed_is_there_after_a_crash_and_what_was_skipped_is_lost(home: Home, tmp_path: Path) -> None:
+    with open_platform(home) as platform:
+        producer = platform.producer("web")
+        for number in range(3):
+            producer.write([signal(str(number))]).wait(Level.FLUSHED)
+        after_crash = crashed_copy(home, tmp_path / "crashed")
+    with open_platform(after_crash) as platform:
+        assert [row["delta_id"] for row in sealed_rows(after_crash)] == ["0", "1", "2"]
+        shard = platform.shards[0]
+        with pytest.raises(EpochLostError):
+            shard.flush(4)
+        again = platform.producer("web", from_start=True)
+        receipts = [again.write([signal(str(number))]).wait() for number in range(4)]
+        assert [receipt.is_retry for receipt in receipts] == [True, True, True, False]
+        assert receipts[3].epochs == {0: 1001}
+    entry = Manifest(after_crash.segments(0)).entries[-1]
+    assert (entry.from_epoch, entry.to_epoch, entry.lost) == (4, 1002, [(4, 1001)])
+
+
+def test_a_torn_tail_is_cut_and_the_write_is_there_whole_or_not_at_all(home: Home, tmp_path: Path) -> None:
+    with open_platform(home) as platform:
+        producer = platform.producer("web")
+        for number in range(3):
+            producer.write([signal(f"{number}-{at}") for at in range(3)]).wait()
+        crashed = crashed_copy(home, tmp_path / "crashed")
+    (log,) = crashed.log(0).glob("*.log")
+    end = len(log.read_bytes().rstrip(b"\0"))
+    for number, size in enumerate(range(end - 400, end + 1, 37)):
+        torn = Home(tmp_path / f"torn-{number}")
+        shutil.copytree(crashed.root, torn.root)
+        path = torn.log(0) / log.name
+        path.write_bytes(path.read_bytes()[:size])
+        with open_platform(torn):
+            pass
+        rows = sealed_rows(torn)
+        assert len(rows) in {6, 9}
+        assert [row["epoch"] for row in rows] == [1, 1, 1, 2, 2, 2, 3, 3, 3][: len(rows)]
+
+
+def test_damage_in_the_middle_of_the_log_stops_the_start_and_changes_nothing(home: Home, tmp_path: Path) -> None:
+    with open_platform(home) as platform:
+        producer = platform.producer("web")
+        for number in range(3):
+            producer.write([signal(str(number))]).wait()
+        crashed = crashed_copy(home, tmp_path / "crashed")
+    (log,) = crashed.log(0).glob("*.log")
+    damaged = bytearray(log.read_bytes())
+    damaged[400] ^= 4
+    log.write_bytes(damaged)
+    for _ in range(2):
+        with pytest.raises(LogDamageError, match="nothing was changed"):
+            open_platform(crashed)
+    assert log.read_bytes() == bytes(damaged)
+
+
+def test_an_fsync_error_stops_the_shard_and_waiters_are_told_that_the_outcome_is_unknown(home: Home) -> None:
+    # The header of the log file is the first sync, the producer's opening the second.
+    platform = open_platform(home, disk=FailingDisk(fail_at=4))
+    producer = platform.producer("web")
+    producer.write([signal("a")]).wait()
+    doomed = producer.write([signal("b")])
+    with pytest.raises(OutcomeUnknownError, match="unknown until") as refused:
+        doomed.wait()
+    assert refused.value.epoch == 2
+    with pytest.raises(ShardStoppedError, match="Start it again"):
+        producer.write([signal("c")])
+    with pytest.raises(ShardStoppedError):
+        platform.shutdown()
+    with open_platform(home) as restarted:
+        receipt = restarted.producer("web", from_start=True)
+        assert receipt.write([signal("a")]).wait().is_retry
+        receipt.write([signal("b")]).wait()
+    assert [row["delta_id"] for row in sealed_rows(home)] == ["a", "b"]
+
+
+def test_whichever_fsync_fails_nothing_acknowledged_is_lost_and_nothing_is_there_twice(tmp_path: Path) -> None:
+    for fail_at in range(1, 12):
+        home = new_home(tmp_path / str(fail_at))
+        acknowledged = []
+        try:
+            with open_platform(home, disk=FailingDisk(fail_at)) as platform:
+                producer = platform.producer("web")
+                for number in range(6):
+                    producer.write([signal(str(number))]).wait()
+                    acknowledged.append(str(number))
+                    if number == 2:
+                        platform.seal()
+        except (CoordinatorError, OSError):
+            pass
+        with open_platform(home) as platform:
+            producer = platform.producer("web", from_start=True)
+            for number in range(6):
+                producer.write([signal(str(number))]).wait()
+        found = [row["delta_id"] for row in sealed_rows(home)]
+        assert found == [str(number) for number in range(6)], f"fsync {fail_at}"
+        assert acknowledged == found[: len(acknowledged)]
+
+
+def test_waiting_for_an_epoch_that_nobody_has_is_an_error_and_never_hangs(home: Home) -> None:
+    with open_platform(home) as platform, pytest.raises(EpochNotAssignedError, match="the last one is 0"):
+        platform.shards[0].flush(1)
+
+
+def test_durable_is_what_the_lake_says_and_waiting_for_it_seals_at_once(home: Home) -> None:
+    in_lake = {0: 0}
+    with open_platform(home, durable_epochs=lambda: in_lake) as platform:
+        handle = platform.producer("web").write([signal("a")])
+        handle.wait(Level.FLUSHED)
+        with pytest.raises(WaitTimeoutError, match="not lost"):
+            handle.wait(Level.DURABLE, timeout=0.01)
+        assert Manifest(home.segments(0)).to_epoch == 2
+        in_lake[0] = 1
+        assert handle.wait(Level.DURABLE).level is Level.DURABLE
+
+
+def test_epochs_continue_after_what_the_lake_has(home: Home) -> None:
+    with open_platform(home, durable_epochs=lambda: {0: 500}) as platform:
+        assert platform.producer("web").write([signal("a")]).wait().epochs == {0: 501}
+
+
+def test_a_log_is_sealed_by_size(tmp_path: Path) -> None:
+    home = new_home(tmp_path, "segment_bytes = 20_000")
+    with open_platform(home) as platform:
+        producer = platform.producer("web")
+        for number in range(20):
+            producer.write([signal(f"{number}-{at}") for at in range(20)]).wait()
+    assert len(Manifest(home.segments(0)).entries) > 3
+    assert len(sealed_rows(home)) == 400
+
+
+def test_a_log_is_sealed_by_age(home: Home) -> None:
+    clock = HandClock()
+    with open_platform(home, clock) as platform:
+        producer = platform.producer("web")
+        producer.write([signal("a")]).wait()
+        clock.advance(60)
+        producer.write([signal("b")]).wait()
+        platform.shards[0].flush()
+    assert [entry.rows for entry in Manifest(home.segments(0)).entries] == [1, 1]
+
+
+def test_one_write_larger_than_a_segment_is_still_one_write(tmp_path: Path) -> None:
+    home = new_home(tmp_path, "segment_bytes = 4096")
+    with open_platform(home) as platform:
+        platform.producer("web").write([signal(str(at)) for at in range(500)]).wait()
+    assert [entry.rows for entry in Manifest(home.segments(0)).entries] == [500]
+
+
+def test_copies_fall_into_one_shard_and_shards_number_for_themselves(tmp_path: Path) -> None:
+    home = new_home(tmp_path, "shards = 3")
+    with open_platform(home) as platform:
+        producer = platform.producer("web")
+        for number in range(3):
+            producer.write([signal(f"d{at}", entity=f"item-{at}") for at in range(50)]).wait()
+            assert number < 3
+    rows = {shard: sealed_rows(home, shard) for shard in range(3)}
+    assert sum(len(found) for found in rows.values()) == 150
+    for shard, found in rows.items():
+        keys = {row["key"] for row in found}
+        assert keys
+        assert all(keys.isdisjoint({row["key"] for row in rows[other]}) for other in range(3) if other != shard)
+        assert [row["verdict"] for row in found].count("accepted") == len(found) // 3
+        assert sorted({row["epoch"] for row in found}) == [1, 2, 3]
+
+
+def test_many_threads_may_write_at_once_and_share_a_sync(home: Home) -> None:
+    disk = FailingDisk(fail_at=10**9)
+    with open_platform(home, disk=disk) as platform:
+        producers = [platform.producer(f"p{number}") for number in range(8)]
+
+        def send(number: int) -> None:
+            handles = [producers[number].write([signal(f"{number}-{at}")]) for at in range(50)]
+            for handle in handles:
+                handle.wait()
+
+        threads = [threading.Thread(target=send, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    rows = sealed_rows(home)
+    assert [row["epoch"] for row in rows] == list(range(1, 401))
+    for number in range(8):
+        mine = [row["sequence"] for row in rows if row["producer"] == f"p{number}"]
+        assert mine == list(range(1, 51))
+    assert disk.syncs < 400
+
+
+def test_one_process_at_a_time_may_write(home: Home) -> None:
+    with open_platform(home), pytest.raises(ShardBusyError, match="stop that one first"):
+        open_platform(home)
+
+
+def test_after_shutdown_nothing_is_taken(home: Home) -> None:
+    platform = open_platform(home)
+    producer = platform.producer("web")
+    platform.shutdown()
+    with pytest.raises(ShardStoppedError, match="shutting down"):
+        producer.write([signal("a")])
+
+
+def test_an_empty_write_and_a_bad_producer_name_are_refused(home: Home) -> None:
+    with open_platform(home) as platform:
+        with pytest.raises(EmptyWriteError):
+            platform.producer("web").write([])
+        with pytest.raises(WriteFormatError, match="no name for a producer"):
+            platform.producer("a/b")
+
+
+def test_the_status_is_read_without_disturbing_the_writer(home: Home) -> None:
+    with open_platform(home) as platform:
+        producer = platform.producer("web")
+        producer.write([signal("a")]).wait()
+        platform.seal()
+        producer.write([signal("b")]).wait()
+        (status,) = read_status(home)
+        assert (status.flushed_epoch, status.sealed_epoch, status.segments) == (2, 1, 1)
+        assert status.log_bytes > 0
+    (status,) = read_status(home)
+    assert (status.flushed_epoch, status.sealed_epoch, status.log_bytes) == (2, 2, 0)
