@@ -272,7 +272,9 @@ def _signal(payload: Signal, envelope: Mapping[str, Any]) -> tuple[str, str, int
     if not math.isfinite(payload.weight):
         raise _Refused(Reason.NOT_FINITE, f"signal.weight is {payload.weight}.", envelope)
     # The shortest decimal text of the number is what the producer meant; half a millionth goes to the even neighbour.
-    millionths = int((Decimal(repr(payload.weight)) * MILLION).to_integral_value(ROUND_HALF_EVEN)) if payload.weight else 0
+    millionths = (
+        int((Decimal(repr(payload.weight)) * MILLION).to_integral_value(ROUND_HALF_EVEN)) if payload.weight else 0
+    )
     for name, value in (("count", payload.count), ("weight", millionths)):
         if not INT64_MIN <= value <= INT64_MAX:
             raise _Refused(Reason.OUT_OF_RANGE, f"signal.{name} does not fit into 64 bits.", envelope)

@@ -123,7 +123,14 @@ def frame_at(data: memoryview, header: Header, offset: int) -> Frame | None:
         return None
     magic, kind, zero, length, first_epoch, last_epoch, crc, zeros = _FRAME.unpack_from(data, offset)
     end = offset + FRAME_BYTES + length
-    if magic != FRAME_MAGIC or zero or zeros or length > PAYLOAD_LIMIT or end > len(data) or kind not in tuple(FrameKind):
+    if (
+        magic != FRAME_MAGIC
+        or zero
+        or zeros
+        or length > PAYLOAD_LIMIT
+        or end > len(data)
+        or kind not in tuple(FrameKind)
+    ):
         return None
     payload = data[offset + FRAME_BYTES : end]
     start = _FRAME.pack(FRAME_MAGIC, kind, 0, length, first_epoch, last_epoch, 0, 0)

@@ -20,12 +20,15 @@ def mixed(value: int) -> int:
 
 
 def hashed_text(text: str | None) -> int:
-    """The hash of a text in plain Python, a byte at a time."""
+    """The hash of a text in plain Python, a word at a time."""
     if text is None:
         return 0x9E3779B97F4A7C15
     data = text.encode()
-    total = sum((byte + 1) * (mixed(at + 0x243F6A8885A308D3) | 1) for at, byte in enumerate(data))
-    return mixed((total + len(data)) % WORD)
+    state = mixed(len(data))
+    for at in range(0, len(data), 8):
+        state = (state ^ int.from_bytes(data[at : at + 8], "little")) * 0x9FB21C651E98DF25 % WORD
+        state ^= state >> 28
+    return mixed(state)
 
 
 @given(st.lists(st.none() | st.text(max_size=40), max_size=20))
@@ -35,7 +38,7 @@ def test_texts_hash_as_the_plain_definition_says(texts: Sequence[str | None]) ->
 
 def test_stored_hashes_never_change() -> None:
     columns = [pa.array(["shop", "fleet"]), pa.array(["item-1", ""]), pa.array([0, -1]), pa.array([None, "d" * 2_000])]
-    assert combine(*(hash_array(column) for column in columns)).tolist() == [2686364148677044151, 18247999997182558164]
+    assert combine(*(hash_array(column) for column in columns)).tolist() == [4094993586275898764, 1412569144334042767]
 
 
 @given(st.lists(st.text(max_size=8), min_size=1, max_size=20), st.data())
