@@ -91,6 +91,14 @@ class WriteFormatError(CoordinatorError):
     """A whole write is not in a form that could be split into deltas; nothing of it was taken."""
 
 
+class WriteTooLargeError(CoordinatorError):
+    """A write could never fit; nothing of it was taken, and its number is still free."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        self.size, self.limit = size, limit
+        super().__init__(f"The write has {size:,} bytes; {limit:,} fit into one. Send its deltas in several writes.")
+
+
 class WaitTimeoutError(CoordinatorError):
     """The level was not reached in time; the write goes on, and may be waited for again."""
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from filelock import FileLock, Timeout
 
 from resources.coordinator.arrival import NumberedWrite
+from resources.coordinator.bounds import GROUP_BYTES, QUEUE_BYTES, WRITE_BYTES, measure
 from resources.coordinator.control import Control, Lost, ProducerOpened, encode_control
 from resources.coordinator.decode import Sent
 from resources.coordinator.disk import Disk
@@ -28,6 +29,7 @@ from resources.coordinator.errors import (
     ShardBusyError,
     ShardStoppedError,
     WaitTimeoutError,
+    WriteTooLargeError,
 )
 from resources.coordinator.frames import FrameKind, Header
 from resources.coordinator.handles import WriteHandle
@@ -45,10 +47,6 @@ Clock = Callable[[], int]
 
 # Epochs set aside with one sync; what a crash leaves unused of them is logged as lost.
 RESERVED_AHEAD = 1_000
-# Deltas that may wait for the writer thread; then `write` waits for it.
-QUEUE_LIMIT = 100_000
-# Deltas logged with one sync: enough to be efficient, few enough to be quick.
-GROUP_LIMIT = 50_000
 # How often a waiter for `durable` looks at the table: a look costs milliseconds, a commit takes seconds.
 DURABLE_POLL_SECONDS = 0.2
 
@@ -56,6 +54,7 @@ DURABLE_POLL_SECONDS = 0.2
 class _Queued(NamedTuple):
     write: NumberedWrite
     handle: WriteHandle
+    size: int  # bytes
 
 
 class _Asked(NamedTuple):
@@ -96,7 +95,7 @@ class Shard:
         self._first_epochs = FirstEpochs(found.manifest)
         self._changed = threading.Condition()
         self._queue: deque[_Item] = deque()
-        self._queued_rows = 0
+        self._queued_bytes = 0
         self._in_hand: list[_Item] = []  # taken from the queue and not yet done with
         self._flushed_epoch = found.next_epoch - 1
         self._failure: BaseException | None = None
@@ -141,8 +140,11 @@ class Shard:
         """Number a write and hand it to the writer thread; a retry gets the epoch of the first time (Q2)."""
         if not len(deltas):
             raise EmptyWriteError
+        size = measure(deltas)
+        if size > WRITE_BYTES:
+            raise WriteTooLargeError(size, WRITE_BYTES)
         with self._changed:
-            self._changed.wait_for(lambda: self._queued_rows < QUEUE_LIMIT or self._failure or self._is_stopping)
+            self._changed.wait_for(lambda: self._queued_bytes < QUEUE_BYTES or self._failure or self._is_stopping)
             self._refuse_if_stopped()
             if self._numbered.is_retry(producer, instance, sequence):
                 epoch = self._numbered.recent_epoch(producer, sequence) or self._first_epochs.find(producer, sequence)
@@ -151,10 +153,9 @@ class Shard:
             self._numbered.taken(producer, sequence, epoch)
             self._last_received_us = max(self._last_received_us, self._clock())
             handle = WriteHandle(self.number, epoch, sequence, False, self._wait)
-            self._queue.append(
-                _Queued(NumberedWrite(epoch, producer, sequence, self._last_received_us, deltas), handle)
-            )
-            self._queued_rows += len(deltas)
+            write = NumberedWrite(epoch, producer, sequence, self._last_received_us, deltas)
+            self._queue.append(_Queued(write, handle, size))
+            self._queued_bytes += size
             self._changed.notify_all()
             return handle
 
@@ -246,13 +247,12 @@ class Shard:
             if not self._queue:
                 return None if self._is_stopping else []
             items: list[_Item] = []
-            rows = 0
-            while self._queue and rows < GROUP_LIMIT:
+            size = 0
+            while self._queue and size < GROUP_BYTES:
                 item = self._queue.popleft()
                 items.append(item)
-                if isinstance(item, _Queued):
-                    rows += len(item.write.deltas)
-            self._queued_rows -= rows
+                size += item.size if isinstance(item, _Queued) else 0
+            self._queued_bytes -= size
             self._in_hand = items
             self._changed.notify_all()
             return items

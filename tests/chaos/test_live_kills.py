@@ -7,18 +7,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.live import new_home, sealed_rows
 
 from resources.coordinator.manifest import Manifest
 from resources.failpoints import FAILPOINTS
 from resources.home import Home
+from tests.support.live import new_home, sealed_rows
 
 WRITES = 8
 # Sends the same eight writes from the start every time, seals after every third, and says which are flushed.
 SENDER = f"""
 import sys
 from pathlib import Path
-from support.live import HandClock, open_platform, signal
+from tests.support.live import HandClock, open_platform, signal
 from resources.home import Home
 
 clock = HandClock()
@@ -35,8 +35,7 @@ LIVE_STEPS = [name for name in FAILPOINTS if name.startswith(("log.", "seal."))]
 
 
 def send(home: Home, failpoint: str | None = None) -> tuple[int, list[int]]:
-    tests = Path(__file__).parent.parent
-    environment = {**os.environ, "PYTHONPATH": f"{tests}:{tests.parent}"}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)}
     environment.pop("TIDEMARK_FAILPOINT", None)
     if failpoint:
         environment["TIDEMARK_FAILPOINT"] = failpoint

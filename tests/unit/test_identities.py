@@ -1,5 +1,6 @@
 """The memory of recent identities is exact, bounded, and a function of the log alone (Q3)."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -34,7 +35,7 @@ def columns(rows: list[Row], first_place: int) -> dict[str, pa.Array]:
 def add_all(memory: Identities, rows: list[Row], cuts: list[int]) -> list[tuple[Seen, int]]:
     answers: list[tuple[Seen, int]] = []
     edges = [0, *sorted(cut for cut in cuts if cut < len(rows)), len(rows)]
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         if start < end:
             found = memory.add(columns(rows[start:end], start))
             answers += [
@@ -60,14 +61,21 @@ def by_definition(rows: list[Row], capacity: int) -> list[tuple[Seen, int]]:
 
 # Few keys and two hash values for all, so that copies, reuse and hash collisions are the rule.
 rows_strategy = st.lists(
-    st.builds(lambda key, event, delta_id, content: Row(key, event, delta_id, content, hash((key, event)) % 2),
-              st.sampled_from("ab"), st.integers(0, 1), st.sampled_from("xy"), st.integers(0, 1)),
+    st.builds(
+        lambda key, event, delta_id, content: Row(key, event, delta_id, content, hash((key, event)) % 2),
+        st.sampled_from("ab"),
+        st.integers(0, 1),
+        st.sampled_from("xy"),
+        st.integers(0, 1),
+    ),
     max_size=25,
 )
 
 
 @given(rows_strategy, st.integers(1, 12), st.lists(st.integers(1, 24), max_size=5))
-def test_the_memory_answers_as_a_comparison_with_the_last_deltas_would(rows: list[Row], capacity: int, cuts: list[int]) -> None:
+def test_the_memory_answers_as_a_comparison_with_the_last_deltas_would(
+    rows: list[Row], capacity: int, cuts: list[int]
+) -> None:
     assert add_all(Identities(capacity), rows, cuts) == by_definition(rows, capacity)
 
 

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from support.live import HandClock, new_home, open_platform, sealed_rows, signal
 
 from resources.coordinator.errors import ManifestDamageError, SegmentDamageError
 from resources.coordinator.manifest import Manifest, verify_segment
 from resources.home import Home
 from resources.timegrid import hour_key
+from tests.support.live import HandClock, new_home, open_platform, sealed_rows, signal
 
 
 @pytest.fixture
@@ -31,7 +31,12 @@ def lines(home: Home) -> list[tuple[Path, int]]:
 
 def test_an_entry_says_what_its_segment_holds(home: Home) -> None:
     entries = Manifest(home.segments(0)).entries
-    assert [(entry.number, entry.from_epoch, entry.to_epoch) for entry in entries] == [(1, 1, 2), (2, 2, 3), (3, 3, 4), (4, 4, 5)]
+    assert [(entry.number, entry.from_epoch, entry.to_epoch) for entry in entries] == [
+        (1, 1, 2),
+        (2, 2, 3),
+        (3, 3, 4),
+        (4, 4, 5),
+    ]
     for entry, row in zip(entries, sealed_rows(home)[::2], strict=True):
         key = hour_key(round(row["received_ts"].timestamp()) * 1_000_000)
         assert (entry.rows, entry.verdicts.accepted, entry.verdicts.refused) == (2, 1, 1)

@@ -1,4 +1,4 @@
-"""What is wrong with a delta by itself is refused with a reason, and its neighbours are not held up (D4, D6, D7, D9, Q3)."""
+"""A delta that is wrong by itself is refused with a reason and holds nobody up (D4, D6, D7, D9, Q3)."""
 
 import json
 from datetime import UTC, datetime
@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.live import TEN_O_CLOCK, HandClock, new_home, open_platform, sample, sealed_rows, signal, vector
 
 from resources.coordinator import Delta, Reason, Signal
 from resources.coordinator.arrival import Arrivals, NumberedWrite
@@ -22,6 +21,7 @@ from resources.coordinator.schema import RAW_LIMIT
 from resources.coordinator.watermarks import Watermarks
 from resources.settings import Namespace, Settings
 from resources.timegrid import DAY_US, SECOND_US
+from tests.support.live import TEN_O_CLOCK, HandClock, new_home, open_platform, sample, sealed_rows, signal, vector
 
 SETTINGS = Settings(namespaces={"shop": Namespace(dimension=4)})
 
@@ -90,7 +90,7 @@ WRONG: list[tuple[Sent, Reason]] = [
     (json.dumps(sample("a", float("inf"))).encode(), Reason.NOT_FINITE),
     ({**sample("a", 1.0), "sample": {"labels": {}, "value": 1.0}}, Reason.NO_LABELS),
     ({**sample("a", 1.0), "sample": {"labels": {"": "x"}, "value": 1.0}}, Reason.BAD_ID),
-    (sample("a", 1.0, **{f"label{number}": "x" for number in range(65)}), Reason.TOO_LARGE),
+    ({**sample("a", 1.0), "sample": {"labels": {f"l{at}": "x" for at in range(65)}, "value": 1.0}}, Reason.TOO_LARGE),
     (vector("a", "rotate"), Reason.UNKNOWN_OPERATION),
     (vector("a", "create", values=[1.0, 2.0]), Reason.WRONG_DIMENSION),
     (vector("a", "create", values=[]), Reason.WRONG_DIMENSION),
@@ -130,7 +130,9 @@ RIGHT: list[Sent] = [
 ]
 
 
-@pytest.mark.parametrize(("wrong", "reason"), WRONG, ids=[f"{reason}-{number}" for number, (_, reason) in enumerate(WRONG)])
+@pytest.mark.parametrize(
+    ("wrong", "reason"), WRONG, ids=[f"{reason}-{number}" for number, (_, reason) in enumerate(WRONG)]
+)
 def test_a_wrong_delta_is_refused_with_its_reason_and_holds_nobody_up(wrong: Sent, reason: Reason) -> None:
     before, refused, after = decide(signal("before"), wrong, signal("after"))
     assert (before["verdict"], refused["verdict"], after["verdict"]) == ("accepted", "refused", "accepted")
@@ -155,7 +157,10 @@ def test_the_original_bytes_are_kept_as_they_came() -> None:
 def test_a_weight_keeps_six_decimals_exactly() -> None:
     weights = [0.1, 0.123456, 2.5e-7, 7.5e-7, -1.000001, 999_999.999999]
     rows = decide(
-        *(signal(str(at), signal={"entity_id": "e", "signal": "view", "weight": weight}) for at, weight in enumerate(weights))
+        *(
+            signal(str(at), signal={"entity_id": "e", "signal": "view", "weight": weight})
+            for at, weight in enumerate(weights)
+        )
     )
     assert [row["signal"]["weight_millionths"] for row in rows] == [100_000, 123_456, 0, 1, -1_000_001, 999_999_999_999]
 
@@ -189,7 +194,9 @@ fields = ["namespace", "kind", "delta_id", "event_ts", "priority", "source", "or
     st.sampled_from([signal("a"), sample("a", 1.0), vector("a", "scale", factor=1.0)]),
     st.booleans(),
 )
-def test_nothing_that_json_can_say_stops_the_shard(changes: dict[str, Any], base: dict[str, Any], as_text: bool) -> None:
+def test_nothing_that_json_can_say_stops_the_shard(
+    changes: dict[str, Any], base: dict[str, Any], as_text: bool
+) -> None:
     delta = {**base, **changes}
     rows = decide(json.dumps(delta).encode() if as_text else delta, signal("neighbour"))
     assert rows[0]["verdict"] in {"accepted", "refused"}
@@ -202,7 +209,13 @@ def test_no_bytes_stop_the_shard(data: bytes) -> None:
 
 
 def test_columns_get_the_same_verdicts_as_objects() -> None:
-    objects = [signal("a"), signal(""), vector("b", "create", values=[1.0] * 4), sample("c", 2.0, host="x"), vector("d", "scale")]
+    objects = [
+        signal("a"),
+        signal(""),
+        vector("b", "create", values=[1.0] * 4),
+        sample("c", 2.0, host="x"),
+        vector("d", "scale"),
+    ]
     by_object = decide(*objects)
     columns = decode(objects, SeriesNames()).columns
     batch = pa.RecordBatch.from_pydict({name: columns[name] for name in fields})

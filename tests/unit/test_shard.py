@@ -5,7 +5,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.live import FailingDisk, HandClock, new_home, open_platform, sample, sealed_rows, signal, vector
 
 from resources.coordinator import Level
 from resources.coordinator.errors import (
@@ -20,10 +19,12 @@ from resources.coordinator.errors import (
     ShardStoppedError,
     WaitTimeoutError,
     WriteFormatError,
+    WriteTooLargeError,
 )
 from resources.coordinator.manifest import Manifest
 from resources.coordinator.status import read_status
 from resources.home import Home
+from tests.support.live import FailingDisk, HandClock, new_home, open_platform, sample, sealed_rows, signal, vector
 
 
 @pytest.fixture
@@ -352,6 +353,23 @@ def test_an_empty_write_and_a_bad_producer_name_are_refused(home: Home) -> None:
             platform.producer("web").write([])
         with pytest.raises(WriteFormatError, match="no name for a producer"):
             platform.producer("a/b")
+
+
+def test_a_write_that_could_never_fit_is_handed_back_and_its_number_stays_free(home: Home) -> None:
+    with open_platform(home) as platform:
+        producer = platform.producer("web")
+        with pytest.raises(WriteTooLargeError, match="in several writes"):
+            producer.write([b"x" * 3_000_000] * 23)
+        assert producer.write([signal("a")]).wait().epochs == {0: 1}
+
+
+def test_the_largest_write_that_fits_is_taken_and_read_back(home: Home) -> None:
+    values = [1.5] * 65_536
+    with open_platform(home) as platform:
+        producer = platform.producer("web")
+        receipt = producer.write([vector(str(at), "create", values=values) for at in range(200)]).wait()
+        assert receipt.accepted == 200
+    assert len(sealed_rows(home)) == 200
 
 
 def test_the_status_is_read_without_disturbing_the_writer(home: Home) -> None:

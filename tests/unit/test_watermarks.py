@@ -3,11 +3,11 @@
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from support.live import TEN_O_CLOCK
 
 from resources.coordinator.watermarks import StreamState, Watermarks
 from resources.settings import Settings
 from resources.timegrid import HOUR_US, SECOND_US
+from tests.support.live import TEN_O_CLOCK
 
 STREAM = ("shop", "signal")
 SETTINGS = Settings(disorder_ms=5_000, idle_timeout_ms=30_000)
@@ -45,13 +45,13 @@ def test_a_clock_that_is_ahead_promises_nothing_beyond_now() -> None:
     assert marks.stamp(STREAM, TEN_O_CLOCK) == TEN_O_CLOCK - 5 * SECOND_US
 
 
-events = st.lists(
-    st.tuples(st.sampled_from("abc"), st.integers(-3_600, 300), st.integers(0, 40)), max_size=40
-)
+events = st.lists(st.tuples(st.sampled_from("abc"), st.integers(-3_600, 300), st.integers(0, 40)), max_size=40)
 
 
 @given(events, st.integers(0, 40))
-def test_the_watermark_never_falls_whoever_joins_leaves_or_restarts(seen: list[tuple[str, int, int]], restart_at: int) -> None:
+def test_the_watermark_never_falls_whoever_joins_leaves_or_restarts(
+    seen: list[tuple[str, int, int]], restart_at: int
+) -> None:
     marks, now, last = Watermarks(SETTINGS), TEN_O_CLOCK, None
     for number, (producer, offset, pause) in enumerate(seen):
         now += pause * SECOND_US
