@@ -37,7 +37,8 @@ class LogContent(NamedTuple):
         """The groups of writes, in order."""
         for frame in self.frames:
             if frame.kind is FrameKind.WRITES:
-                yield pa.ipc.read_record_batch(pa.py_buffer(frame.payload), LOG_SCHEMA)
+                # A copy of its own is aligned, which a place in the middle of a file is not.
+                yield pa.ipc.read_record_batch(pa.py_buffer(bytes(frame.payload)), LOG_SCHEMA)
 
     def controls(self) -> Iterator[Control]:
         """The control messages, in order."""

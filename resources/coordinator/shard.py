@@ -84,7 +84,8 @@ class Shard:
             raise
         self._incarnation, self._next_file = found.incarnation, found.next_file
         self._next_epoch = self._reserved_to = found.next_epoch
-        self._last_received_us = found.last_received_us
+        # When the last write was numbered, and when the last write in the log was.
+        self._last_received_us = self._logged_received_us = found.last_received_us
         self._arrivals = found.arrivals
         # Two views of the producers: what has been numbered, and what is in the log. Only the second may be saved.
         self._numbered, self._logged = found.producers, Producers(found.producers.snapshot())
@@ -284,6 +285,7 @@ class Shard:
         self._append(FrameKind.WRITES, first, last, memoryview(batch.serialize()))
         for item in queued:
             self._logged.taken(item.write.producer, item.write.sequence, item.write.epoch)
+        self._logged_received_us = queued[-1].write.received_us
         with self._changed:
             for item, outcome in zip(queued, outcomes, strict=True):
                 item.handle.outcome = outcome
@@ -311,7 +313,7 @@ class Shard:
         closed.close()
         state = ShardState(
             next_file=closed.header.number + 1,
-            last_received_us=self._last_received_us,
+            last_received_us=self._logged_received_us,
             producers=self._logged.snapshot(),
             watermarks=self._arrivals.watermarks.snapshot(),
         )

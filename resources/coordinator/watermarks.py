@@ -36,16 +36,7 @@ class Watermarks:
     def stamp(self, stream: Stream, now_us: int) -> int | None:
         """The watermark in force for a write that arrives now, before anything in it counts (T4)."""
         state = self._states.get(stream)
-        if state is None:
-            return None
-        active = [
-            clock.max_event_us for clock in state.producers.values() if now_us - clock.last_received_us < self._idle_us
-        ]
-        if active:
-            # Never above now minus disorder: a producer whose clock is ahead promises nothing for the others.
-            candidate = min(*active, now_us) - self._disorder_us
-            state.watermark_us = candidate if state.watermark_us is None else max(state.watermark_us, candidate)
-        return state.watermark_us
+        return self._advance(state, now_us) if state else None
 
     def observe(self, stream: Stream, producer: str, max_event_us: int, now_us: int) -> None:
         """A producer's accepted deltas of one write, by their greatest event time."""
@@ -56,6 +47,17 @@ class Watermarks:
         else:
             clock.max_event_us = max(clock.max_event_us, max_event_us)
             clock.last_received_us = max(clock.last_received_us, now_us)
+        self._advance(state, now_us)
+
+    def _advance(self, state: StreamState, now_us: int) -> int | None:
+        active = [
+            clock.max_event_us for clock in state.producers.values() if now_us - clock.last_received_us < self._idle_us
+        ]
+        if active:
+            # Never above now minus disorder: a producer whose clock is ahead promises nothing for the others.
+            candidate = min(*active, now_us) - self._disorder_us
+            state.watermark_us = candidate if state.watermark_us is None else max(state.watermark_us, candidate)
+        return state.watermark_us
 
     def restore(self, stream: Stream, watermark_us: int | None) -> None:
         """Recovery: the log says that this stamp was given."""

@@ -54,7 +54,9 @@ def open_platform(home: Home, clock: Callable[[], int] | None = None, **options:
     return Platform.open(home, clock=clock or HandClock(), **options)
 
 
-def signal(delta_id: str, *, at: int = TEN_O_CLOCK, entity: str = "item-1", count: int = 1, **more: Any) -> dict[str, Any]:
+def signal(
+    delta_id: str, *, at: int = TEN_O_CLOCK, entity: str = "item-1", count: int = 1, **more: Any
+) -> dict[str, Any]:
     payload = {"entity_id": entity, "signal": "view", "count": count}
     return {"namespace": "shop", "kind": "signal", "delta_id": delta_id, "event_ts": at, "signal": payload, **more}
 

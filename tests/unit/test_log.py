@@ -49,7 +49,9 @@ def test_a_log_truncated_at_any_byte_keeps_every_whole_frame(log_path: Path) -> 
     whole = log_path.read_bytes()
     for size in range(len(whole)):
         log_path.write_bytes(whole[:size])
-        expected = None if size < HEADER_BYTES else [p for p, end in zip(PAYLOADS, frame_ends(), strict=True) if end <= size]
+        expected = (
+            None if size < HEADER_BYTES else [p for p, end in zip(PAYLOADS, frame_ends(), strict=True) if end <= size]
+        )
         assert payloads(log_path) == expected, f"truncated to {size} bytes"
 
 

@@ -14,7 +14,9 @@ def test_a_new_home_has_every_default(tmp_path: Path) -> None:
 
 
 def test_the_template_shows_each_setting_with_its_default() -> None:
-    shown = tomllib.loads("\n".join(line.removeprefix("# ") for line in TEMPLATE.splitlines() if " = " in line or "[" in line))
+    shown = tomllib.loads(
+        "\n".join(line.removeprefix("# ") for line in TEMPLATE.splitlines() if " = " in line or "[" in line)
+    )
     namespaces = shown.pop("namespaces")
     defaults = msgspec.to_builtins(Settings(), builtin_types=(type(Settings().earliest_event_ts),))
     assert namespaces == {"shop": {"dimension": 384}}

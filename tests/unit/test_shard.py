@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -183,6 +184,37 @@ def test_a_torn_tail_is_cut_and_the_write_is_there_whole_or_not_at_all(home: Hom
         rows = sealed_rows(torn)
         assert len(rows) in {6, 9}
         assert [row["epoch"] for row in rows] == [1, 1, 1, 2, 2, 2, 3, 3, 3][: len(rows)]
+
+
+def test_a_crash_changes_no_verdict_and_no_stamp(home: Home, tmp_path: Path) -> None:
+    """Writes of two producers, some out of order, some copies; a crash after each of them, then all of them again."""
+
+    def send(home: Home, after_each: Callable[[int], None] = lambda number: None) -> None:
+        clock = HandClock()
+        with open_platform(home, clock) as platform:
+            producers = [platform.producer(name, from_start=True) for name in ("web", "app")]
+            for number in range(8):
+                clock.advance(7)
+                back = (number % 3) * 9_000_000
+                copy = signal(f"d{number - 3}", at=clock.now_us - 21_000_000 - ((number - 3) % 3) * 9_000_000)
+                producers[number % 2].write([signal(f"d{number}", at=clock.now_us - back), copy]).wait()
+                if number == 4:
+                    platform.seal()
+                after_each(number)
+
+    def crash(number: int) -> None:
+        shutil.copytree(home.root, tmp_path / f"crash-{number}")
+
+    send(home, crash)
+    columns = ("delta_id", "verdict", "reason", "watermark_ts", "received_ts")
+    expected = [[row[name] for name in columns] for row in sealed_rows(home)]
+    assert {row[1] for row in expected} == {"accepted", "duplicate"}
+    for number in range(8):
+        crashed = Home(tmp_path / f"crash-{number}")
+        send(crashed)
+        assert [[row[name] for name in columns] for row in sealed_rows(crashed)] == expected
+        last, last_crashed = (Manifest(each.segments(0)).entries[-1] for each in (home, crashed))
+        assert last_crashed.watermarks == last.watermarks
 
 
 def test_damage_in_the_middle_of_the_log_stops_the_start_and_changes_nothing(home: Home, tmp_path: Path) -> None:

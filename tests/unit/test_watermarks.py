@@ -25,18 +25,18 @@ def test_a_write_is_stamped_with_the_watermark_before_it() -> None:
 
 def test_the_slowest_active_producer_holds_the_watermark() -> None:
     marks = Watermarks(SETTINGS)
-    marks.observe(STREAM, "fast", TEN_O_CLOCK, TEN_O_CLOCK)
     marks.observe(STREAM, "slow", TEN_O_CLOCK - HOUR_US, TEN_O_CLOCK)
+    marks.observe(STREAM, "fast", TEN_O_CLOCK, TEN_O_CLOCK)
     assert marks.stamp(STREAM, TEN_O_CLOCK) == TEN_O_CLOCK - HOUR_US - 5 * SECOND_US
 
 
 def test_a_silent_producer_holds_nobody_back_after_the_idle_timeout() -> None:
     marks = Watermarks(SETTINGS)
     marks.observe(STREAM, "silent", TEN_O_CLOCK - HOUR_US, TEN_O_CLOCK)
-    later = TEN_O_CLOCK + 30 * SECOND_US
-    marks.observe(STREAM, "busy", later, later)
-    assert marks.stamp(STREAM, later - 1) == TEN_O_CLOCK - HOUR_US - 5 * SECOND_US
-    assert marks.stamp(STREAM, later) == later - 5 * SECOND_US
+    still_active, idle = TEN_O_CLOCK + 30 * SECOND_US - 1, TEN_O_CLOCK + 30 * SECOND_US
+    marks.observe(STREAM, "busy", still_active, still_active)
+    assert marks.stamp(STREAM, still_active) == TEN_O_CLOCK - HOUR_US - 5 * SECOND_US
+    assert marks.stamp(STREAM, idle) == still_active - 5 * SECOND_US
 
 
 def test_a_clock_that_is_ahead_promises_nothing_beyond_now() -> None:
@@ -46,6 +46,13 @@ def test_a_clock_that_is_ahead_promises_nothing_beyond_now() -> None:
 
 
 events = st.lists(st.tuples(st.sampled_from("abc"), st.integers(-3_600, 300), st.integers(0, 40)), max_size=40)
+
+
+def test_a_pause_longer_than_the_idle_timeout_takes_no_promise_back_and_adds_none() -> None:
+    marks = Watermarks(SETTINGS)
+    marks.observe(STREAM, "a", TEN_O_CLOCK, TEN_O_CLOCK)
+    assert marks.current() == {"shop/signal": TEN_O_CLOCK - 5 * SECOND_US}
+    assert marks.stamp(STREAM, TEN_O_CLOCK + HOUR_US) == TEN_O_CLOCK - 5 * SECOND_US
 
 
 @given(events, st.integers(0, 40))
