@@ -1,0 +1,150 @@
+"""The assets of the ingest: `drain`, `deltas` and `dead_letters`.
+
+Belongs here: what the orchestrator sees of the drain and the rebuild. New segments come in by `drain`, which reports
+the hours it touched; materializing an hour of `deltas` or `dead_letters` rebuilds it from the log.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import dagster as dg
+
+from assets.ingest.drain import drain_all
+from assets.ingest.log import Log, TouchedHours, touched_hours
+from assets.ingest.rebuild import committed_number, plan_store, rebuild
+from assets.ingest.records import drain_record, hour_records
+from assets.ingest.schema import DEAD_LETTERS, DELTAS
+from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
+from assets.partitions import HOURLY, starts_in, window_of
+from resources import lake_files
+from resources.failpoints import reach
+from resources.lake import Lake, TableSpec
+from resources.plans import Plan
+from resources.record import Record, RecordError
+from resources.tidemark import TidemarkResource
+from resources.timegrid import HOUR_US, hour_key
+
+GROUP = "ingest"
+
+
+class DrainObserver(Protocol):
+    """Is told what a drain has reported, from inside its step: partition keys by asset. Checks are hung in here."""
+
+    def __call__(self, context: dg.AssetExecutionContext, reported: Mapping[str, Sequence[str]]) -> None:
+        """Act on it; an exception fails the drain's run, not the commit."""
+
+
+def ignore_drain(context: dg.AssetExecutionContext, reported: Mapping[str, Sequence[str]]) -> None:
+    """The observer that does nothing."""
+
+
+@dg.asset(
+    group_name=GROUP,
+    kinds=KINDS,
+    owners=OWNERS,
+    description="New segments into `deltas` and `dead_letters`, in one commit each.",
+)
+def drain(
+    context: dg.AssetExecutionContext, tidemark: TidemarkResource, drain_observer: dg.ResourceParam[DrainObserver]
+) -> dg.MaterializeResult[None]:
+    """Commit what is new, then report exactly the touched hours, then say how far has been reported."""
+    started = time.monotonic()
+    lake = tidemark.lake
+    for result in drain_all(lake):
+        context.log.info(
+            f"plan {result.number}: {result.accepted} accepted, {result.refused} refused, {result.copies} copies"
+        )
+        for table, why in result.noticed.items():
+            context.log.warning(f"{table} continues under a new lineage: {why}")
+    plan = plan_store(lake).committed(committed_number(lake, DELTAS))
+    touched = unreported_hours(context.instance, lake, plan)
+    duration_ms = _since(started)
+    reported: dict[str, list[str]] = {}
+    for spec, starts in ((DELTAS, touched.event), (DEAD_LETTERS, touched.receipt)):
+        records = hour_records(lake, spec, starts, plan, duration_ms=duration_ms)
+        for record in records:
+            context.log_event(
+                dg.AssetMaterialization(
+                    spec.name, partition=record.partition, metadata=record.to_metadata(), tags=data_version_tags(record)
+                )
+            )
+        reported[spec.name] = [record.partition for record in records if record.partition]
+    reach("record.logged")
+    drain_observer(context, reported)
+    record = drain_record(lake, plan, duration_ms=duration_ms)
+    return dg.MaterializeResult(
+        metadata={**record.to_metadata(), "hours": len(touched.event), "plan": plan.number if plan else 0}
+    )
+
+
+@dg.asset(
+    partitions_def=HOURLY,
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    group_name=GROUP,
+    kinds=KINDS,
+    owners=OWNERS,
+    description=f"{DELTAS.description} Materializing an hour rebuilds it from the log.",
+    metadata=table_metadata(DELTAS),
+)
+def deltas(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
+    """Hours of `deltas` again, from the segments of committed plans."""
+    return _rebuild(context, tidemark.lake, DELTAS)
+
+
+@dg.asset(
+    partitions_def=HOURLY,
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    group_name=GROUP,
+    kinds=KINDS,
+    owners=OWNERS,
+    description=f"{DEAD_LETTERS.description} Partitioned by hour of receipt.",
+    metadata=table_metadata(DEAD_LETTERS),
+)
+def dead_letters(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
+    """Hours of `dead_letters` again, from the segments of committed plans."""
+    return _rebuild(context, tidemark.lake, DEAD_LETTERS)
+
+
+def unreported_hours(instance: dg.DagsterInstance, lake: Lake, plan: Plan | None) -> TouchedHours:
+    """Hours that are committed and that the orchestrator has not heard of in their present form.
+
+    By the last drain's record: a crash between a commit and its report leaves hours that the next drain reports. By
+    the lineage: hours that were rebuilt because their table was deleted or restored are new to everybody.
+    """
+    try:
+        last = Record.latest(instance, "drain")
+        reported = {shard: end for shard, (_, end) in last.epochs.items()}
+    except RecordError:
+        reported = {}
+    committed = Log(lake.home).below(plan.upto if plan else {})
+    fresh = touched_hours(entry for entry in committed if entry.from_epoch >= reported.get(entry.shard, 1))
+    return fresh | TouchedHours(
+        event=_of_another_lineage(instance, lake, DELTAS), receipt=_of_another_lineage(instance, lake, DEAD_LETTERS)
+    )
+
+
+def _of_another_lineage(instance: dg.DagsterInstance, lake: Lake, spec: TableSpec) -> frozenset[int]:
+    known = lake.lineage(spec.name)
+    if known.lineage == 1:
+        return frozenset()
+    records = Record.latest_by_partition(instance, spec.name)
+    starts = lake_files.partitions(lake.path(spec.name))
+    return frozenset(
+        start for start in starts if (found := records.get(hour_key(start))) is None or found.lineage != known.lineage
+    )
+
+
+def _rebuild(context: dg.AssetExecutionContext, lake: Lake, spec: TableSpec) -> dg.MaterializeResult[None]:
+    started = time.monotonic()
+    window = window_of(context)
+    rebuilt = rebuild(lake, spec, window)
+    plan = plan_store(lake).committed(rebuilt.number)
+    starts = starts_in(window, HOUR_US)
+    for record in hour_records(lake, spec, starts, plan, duration_ms=_since(started)):
+        context.add_asset_metadata(record.to_metadata(), partition_key=record.partition)
+    return dg.MaterializeResult()
+
+
+def _since(started: float) -> int:
+    return round((time.monotonic() - started) * 1000)

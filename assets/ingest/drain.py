@@ -1,0 +1,166 @@
+"""The drain: all new segments into `deltas` and `dead_letters`, in one commit each, exactly once (decisions 3 and 4).
+
+Belongs here: making a plan and carrying it out. It needs a lake and a log, and no orchestrator. Every step may be
+the last one before a crash: the next call finds the same plan and finishes it.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from assets.ingest.log import Log, TouchedHours, touched_hours
+from assets.ingest.rebuild import (
+    committed_number,
+    judge_copies,
+    letters_of,
+    plan_store,
+    read_log,
+    scratch,
+    settle_ingest,
+)
+from assets.ingest.schema import DEAD_LETTERS, DELTAS
+from assets.ingest.sift import Segment, sift
+from assets.ingest.transform import accepted_deltas, without_copies
+from resources import lake_files
+from resources.coordinator.manifest import Entry
+from resources.failpoints import reach
+from resources.lake import Lake
+from resources.lineage import find_break
+from resources.plans import Plan, PlannedSegment, PlanStore
+
+# A commit of this many rows fits a small machine; what is left is the next plan's.
+ROWS_PER_PLAN = 20_000_000
+
+
+@dataclass(frozen=True)
+class DrainResult:
+    """What a call has done; `plan` is none when there was nothing to do."""
+
+    plan: Plan | None = None
+    durable: dict[int, int] = field(default_factory=dict)  # shard → last epoch that is in the lake
+    touched: TouchedHours = field(default_factory=TouchedHours)
+    accepted: int = 0  # rows by verdict of the log
+    duplicate: int = 0
+    refused: int = 0
+    copies: int = 0  # of the accepted ones: set aside, because the same identity was there before
+    versions: dict[str, int] = field(default_factory=dict)
+    noticed: dict[str, str] = field(default_factory=dict)  # table → why it was rebuilt under a new lineage
+    is_last: bool = True  # whether every segment that was sealed is drained now
+
+    @property
+    def number(self) -> int:
+        """Number of the plan; 0 when there was nothing to do."""
+        return self.plan.number if self.plan else 0
+
+
+def drain(lake: Lake, *, clock: Callable[[], int] | None = None, rows_per_plan: int = ROWS_PER_PLAN) -> DrainResult:
+    """Carry out the plan that is due: the one a crash left behind, or one over what has been sealed since."""
+    with lake.lock(DELTAS.name), lake.lock(DEAD_LETTERS.name):
+        if not _is_anything_to_do(lake):
+            return _nothing(lake, {})
+        noticed = settle_ingest(lake)
+        log, store, number = Log(lake.home), plan_store(lake), committed_number(lake, DELTAS)
+        last = store.committed(number)
+        if last:
+            log.entries_of(last)
+        upto = last.upto if last else {}
+        plan = store.find(number + 1) or _make_plan(store, number + 1, log.beyond(upto), upto, clock, rows_per_plan)
+        if plan is None:
+            return _nothing(lake, noticed)
+        return _carry_out(lake, log, plan, noticed)
+
+
+def drain_all(lake: Lake, *, clock: Callable[[], int] | None = None) -> list[DrainResult]:
+    """Drain until everything that was sealed is in the lake; one result per plan, at least one."""
+    results = [drain(lake, clock=clock)]
+    while not results[-1].is_last:
+        results.append(drain(lake, clock=clock))
+    return results
+
+
+def _is_anything_to_do(lake: Lake) -> bool:
+    """Whether the tables or the log differ from what the last drain left: answered without a JVM."""
+    for spec in (DELTAS, DEAD_LETTERS):
+        known = lake.lineage(spec.name)
+        if known.version < 0 or known.opening or find_break(lake.path(spec.name), known):
+            return True
+    store, number = plan_store(lake), committed_number(lake, DELTAS)
+    last = store.committed(number)
+    log = Log(lake.home)
+    if last:
+        log.entries_of(last)
+        log.below(last.upto)
+    return store.find(number + 1) is not None or bool(log.beyond(last.upto if last else {}))
+
+
+def _nothing(lake: Lake, noticed: dict[str, str]) -> DrainResult:
+    last = plan_store(lake).committed(committed_number(lake, DELTAS))
+    versions = {
+        spec.name: version for spec in (DELTAS, DEAD_LETTERS) if (version := lake.version(spec.name)) is not None
+    }
+    return DrainResult(durable=last.durable if last else {}, versions=versions, noticed=noticed)
+
+
+def _make_plan(
+    store: PlanStore,
+    number: int,
+    entries: list[Entry],
+    upto: dict[int, int],
+    clock: Callable[[], int] | None,
+    rows_per_plan: int,
+) -> Plan | None:
+    """Fix what the next commit contains: whole segments, in order within each shard, up to a number of rows."""
+    chosen: list[Entry] = []
+    rows = 0
+    for entry in sorted(entries, key=lambda entry: (entry.sealed_us, entry.shard, entry.number)):
+        if chosen and rows + entry.rows > rows_per_plan:
+            break
+        chosen.append(entry)
+        rows += entry.rows
+    if not chosen:
+        return None
+    ends = {entry.shard: max(each.to_epoch for each in chosen if each.shard == entry.shard) for entry in chosen}
+    plan = Plan(
+        number=number,
+        lineage=store.lineage,
+        ranges={shard: (upto.get(shard, 1), end) for shard, end in sorted(ends.items())},
+        segments=[PlannedSegment(entry.shard, entry.number, entry.file, entry.sha256, entry.bytes) for entry in chosen],
+        upto={**upto, **ends},
+        created_us=clock() if clock else time.time_ns() // 1000,
+    )
+    store.write(plan)
+    reach("plan.written")
+    return plan
+
+
+def _carry_out(lake: Lake, log: Log, plan: Plan, noticed: dict[str, str]) -> DrainResult:
+    """Commit a plan: dead letters first, so that no delta is ever in neither table."""
+    entries = log.entries_of(plan)
+    segments = [Segment(entry, path) for entry, path in zip(entries, log.verify(entries), strict=True)]
+    touched = touched_hours(entries)
+    with scratch(lake) as directory:
+        # Copies share the event hour: hours in which the table has nothing yet need no look at the table.
+        present = lake_files.partitions(lake.path(DELTAS.name))
+        hours = sorted(touched.event & present.keys())
+        known_files = [file for hour in hours for file in present[hour].files]
+        aside = sift(segments, known_files=known_files, target=directory / "aside.parquet")
+        copies = judge_copies(lake, aside, known_hours=hours)
+        if committed_number(lake, DEAD_LETTERS) < plan.number:
+            lake.append_once(DEAD_LETTERS, letters_of(lake, aside, copies), number=plan.number)
+        reach("dead_letters.committed")
+        deltas = accepted_deltas(read_log(lake, [segment.path for segment in segments]))
+        lake.append_once(DELTAS, deltas if copies is None else without_copies(deltas, copies), number=plan.number)
+        reach("deltas.committed")
+        number_of_copies = copies.count() if copies is not None else 0
+    return DrainResult(
+        plan=plan,
+        durable=plan.durable,
+        touched=touched,
+        accepted=sum(entry.verdicts.accepted for entry in entries),
+        duplicate=sum(entry.verdicts.duplicate for entry in entries),
+        refused=sum(entry.verdicts.refused for entry in entries),
+        copies=number_of_copies,
+        versions={spec.name: lake.version(spec.name) or 0 for spec in (DELTAS, DEAD_LETTERS)},
+        noticed=noticed,
+        is_last=not log.beyond(plan.upto),
+    )

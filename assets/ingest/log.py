@@ -1,0 +1,106 @@
+"""The sealed log as the batch plane sees it: manifests, and the segments that they name.
+
+Belongs here: which segments lie where, whether they are what was sealed, which hours they touch, and how far the
+watermark has got. Does not belong here: anything that needs Spark, and anything that writes.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from resources.coordinator.manifest import Entry, Manifest, verify_segment
+from resources.home import Home
+from resources.plans import NotRetainedError, Plan, PlannedSegment
+from resources.timegrid import hour_start
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """How far event time has got, and which shard and stream holds it there; nothing while no stream has one."""
+
+    time_us: int | None = None
+    held_by: str | None = None
+
+
+@dataclass(frozen=True)
+class TouchedHours:
+    """Hours, in microseconds, that a set of segments has rows for: by event, by receipt and by watermark stamp."""
+
+    event: frozenset[int] = frozenset()
+    receipt: frozenset[int] = frozenset()
+    stamp: frozenset[int] = frozenset()
+
+    def __or__(self, other: "TouchedHours") -> "TouchedHours":
+        return TouchedHours(self.event | other.event, self.receipt | other.receipt, self.stamp | other.stamp)
+
+
+class Log:
+    """The sealed segments of all shards, as they are now."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._manifests = {shard: Manifest(home.segments(shard)) for shard in range(home.settings.shards)}
+
+    @property
+    def sealed(self) -> dict[int, int]:
+        """Shard → first epoch that is not sealed."""
+        return {shard: manifest.to_epoch for shard, manifest in self._manifests.items()}
+
+    def below(self, upto: Mapping[int, int]) -> list[Entry]:
+        """All segments that lie before `upto`, in order; refused when the manifest does not reach that far any more."""
+        found: list[Entry] = []
+        for shard, manifest in self._manifests.items():
+            limit = upto.get(shard, 1)
+            if manifest.to_epoch < limit:
+                raise NotRetainedError(
+                    f"Shard {shard}: epochs up to {limit - 1} are committed, but {manifest.directory} names segments only up to "
+                    f"{manifest.to_epoch - 1}. Restore the manifest and the segments from a backup."
+                )
+            found.extend(entry for entry in manifest.entries if entry.to_epoch <= limit)
+        return found
+
+    def beyond(self, upto: Mapping[int, int]) -> list[Entry]:
+        """All segments after `upto`, in order."""
+        return [
+            entry
+            for shard, manifest in self._manifests.items()
+            for entry in manifest.entries
+            if entry.from_epoch >= upto.get(shard, 1)
+        ]
+
+    def entries_of(self, plan: Plan) -> list[Entry]:
+        """The manifest's entries for the segments of a plan, which must still be the ones that were planned."""
+        return [self._entry_of(segment, plan.number) for segment in plan.segments]
+
+    def verify(self, entries: Iterable[Entry]) -> list[Path]:
+        """Paths of segments, each proved byte by byte to be what was sealed."""
+        return [verify_segment(self._home.segments(entry.shard), entry) for entry in entries]
+
+    def watermark(self, upto: Mapping[int, int]) -> Watermark:
+        """The minimum over shards and streams of what the last segment before `upto` says."""
+        held: list[tuple[int, str]] = []
+        for shard in self._manifests:
+            entries = [entry for entry in self.below(upto) if entry.shard == shard]
+            if entries:
+                held.extend((time, f"shard {shard}, {stream}") for stream, time in entries[-1].watermarks.items())
+        return Watermark(*min(held)) if held else Watermark()
+
+    def _entry_of(self, segment: PlannedSegment, number: int) -> Entry:
+        entries = self._manifests[segment.shard].entries if segment.shard in self._manifests else []
+        found = entries[segment.number - 1] if segment.number <= len(entries) else None
+        if found is None or found.sha256 != segment.sha256:
+            raise NotRetainedError(
+                f"Plan {number} names segment {segment.number} of shard {segment.shard} ({segment.file}), but the manifest "
+                f"{'names another one in its place' if found else 'does not name it any more'}. Restore the manifest from a backup."
+            )
+        return found
+
+
+def touched_hours(entries: Iterable[Entry]) -> TouchedHours:
+    """Hours that the segments have rows for; by event only those with accepted deltas, as only these are in `deltas`."""
+    event, receipt, stamp = set[int](), set[int](), set[int]()
+    for entry in entries:
+        event |= {hour_start(key) for key, counts in entry.event_hours.items() if key and counts.accepted}
+        receipt |= {hour_start(key) for key in entry.receipt_hours if key}
+        stamp |= {hour_start(key) for key in entry.stamp_hours if key}
+    return TouchedHours(frozenset(event), frozenset(receipt), frozenset(stamp))

@@ -1,0 +1,226 @@
+"""The rebuild: hours of `deltas` or `dead_letters` again, from the segments of committed plans (decision 4).
+
+Belongs here: which segments a set of hours needs, and replacing those hours. It moves no marker, so a drain before
+or after it does the same as without it; and it gives the same rows as the drain did. Also here, because it is a
+rebuild: the replacing commit with which a new lineage opens (C7).
+"""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from pyspark.sql import functions as F
+
+from assets.ingest.log import Log, touched_hours
+from assets.ingest.schema import DEAD_LETTERS, DELTAS, LOG_DDL
+from assets.ingest.sift import Aside, Segment, sift
+from assets.ingest.transform import accepted_deltas, copied_letters, find_copies, refused_letters, without_copies
+from resources import lake_files
+from resources.coordinator.manifest import Entry
+from resources.coordinator.model import Verdict
+from resources.lake import Commit, Lake, LakeError, Range, TableSpec, partition_predicate
+from resources.lineage import Break, Lineage, Opening, app_id, find_break
+from resources.plans import PlanStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Hours = Range | Sequence[int] | None
+
+# So many places of copies are sent to every task (tens of megabytes); more are joined by a shuffle.
+BROADCAST_ROWS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """What a rebuild left behind; `number` is the last plan whose rows are in it."""
+
+    commit: Commit
+    number: int
+
+
+def rebuild(lake: Lake, spec: TableSpec, hours: Range) -> Rebuilt:
+    """Replace the hours of a range by what the committed plans say."""
+    with lake.lock(DELTAS.name), lake.lock(DEAD_LETTERS.name):
+        settle_ingest(lake)
+        number = committed_number(lake, spec)
+        return Rebuilt(_replace(lake, spec, hours, number), number)
+
+
+def settle_ingest(lake: Lake) -> dict[str, str]:
+    """Make both tables exist and be ours: one that was deleted, restored or put back is rebuilt under a new lineage.
+
+    Gives what was noticed, by table. Call with both locks held.
+    """
+    noticed: dict[str, str] = {}
+    for spec in (DELTAS, DEAD_LETTERS):
+        known = lake.lineage(spec.name)
+        if broken := find_break(lake.path(spec.name), known):
+            noticed[spec.name] = broken.why
+            _begin_lineage(lake, spec, known, broken)
+    for spec in (DELTAS, DEAD_LETTERS):
+        known = lake.lineage(spec.name)
+        if known.version < 0:
+            known = lake.ensure(spec)
+        if known.opening:
+            _open(lake, spec, known.opening)
+    return noticed
+
+
+def committed_number(lake: Lake, spec: TableSpec) -> int:
+    """Number of the last plan that the table holds; 0 when there is none."""
+    return lake_files.marker(lake.path(spec.name), app_id(spec.name, lake.lineage(spec.name).lineage)) or 0
+
+
+def plan_store(lake: Lake, lineage: int | None = None) -> PlanStore:
+    """The plans; both tables follow those of `deltas`."""
+    return PlanStore(lake.home.plans / DELTAS.name, lake.lineage(DELTAS.name).lineage if lineage is None else lineage)
+
+
+def read_log(lake: Lake, paths: Sequence[Path]) -> "DataFrame":
+    """Segments as Spark reads them; the schema is given, so that no file is opened to guess it."""
+    if not paths:
+        return lake.spark.createDataFrame([], LOG_DDL)
+    return lake.spark.read.schema(LOG_DDL).parquet(*(str(path) for path in paths))
+
+
+def judge_copies(lake: Lake, aside: Aside, known_hours: Sequence[int] = ()) -> "DataFrame | None":
+    """Copies among the rows set aside, computed once; none when there is no suspect.
+
+    In `known_hours` the table already has rows, which were there first.
+    """
+    if aside.file is None or not aside.suspects:
+        return None
+    rows = read_log(lake, [aside.file])
+    suspects = rows.where(F.col("verdict") == Verdict.ACCEPTED.value)
+    known = None
+    if known_hours:
+        table = lake.read(DELTAS.name).where(partition_predicate(DELTAS.partition_by, known_hours))
+        known = table.join(
+            F.broadcast(suspects.select("identity_hash").distinct()), on="identity_hash", how="left_semi"
+        )
+    copies = find_copies(suspects, known).localCheckpoint()
+    return F.broadcast(copies) if aside.suspects <= BROADCAST_ROWS else copies
+
+
+def letters_of(lake: Lake, aside: Aside, copies: "DataFrame | None") -> "DataFrame":
+    """All dead letters of the rows set aside."""
+    refused = refused_letters(read_log(lake, [aside.file] if aside.file else []))
+    return refused if copies is None else refused.unionByName(copied_letters(copies))
+
+
+@contextmanager
+def scratch(lake: Lake) -> Iterator[Path]:
+    """A directory for rows set aside, gone afterwards; inside the home, where all workers of a cluster can read it."""
+    with tempfile.TemporaryDirectory(prefix="scratch-", dir=lake.home.plans) as directory:
+        yield Path(directory)
+
+
+def _replace(lake: Lake, spec: TableSpec, hours: Hours, number: int, *, is_opening: bool = False) -> Commit:
+    log = Log(lake.home)
+    plans = plan_store(lake).all_committed(number)
+    committed = [entry for plan in plans for entry in log.entries_of(plan)]
+    entries = _needed(spec, committed, hours)
+    segments = [Segment(entry, path) for entry, path in zip(entries, log.verify(entries), strict=True)]
+    with scratch(lake) as directory:
+        aside = sift(segments, known_files=(), target=directory / "aside.parquet")
+        copies = judge_copies(lake, aside)
+        if spec is DELTAS:
+            rows = accepted_deltas(read_log(lake, [segment.path for segment in segments]))
+            rows = rows if copies is None else without_copies(rows, copies)
+        else:
+            rows = letters_of(lake, aside, copies)
+        return lake.replace(spec, _only(rows, spec, hours), hours=hours, plan_number=number if is_opening else None)
+
+
+def _needed(spec: TableSpec, committed: list[Entry], hours: Hours) -> list[Entry]:
+    """Segments that the hours of a table can depend on.
+
+    Copies of a delta share its event hour, so an hour of `deltas` depends on the segments that touch it. A dead
+    letter may be a copy of a delta that arrived at any time before, so an hour of receipt depends on the segments
+    received in it and on all that touch the same event hours.
+    """
+    if hours is None:
+        return committed
+    if spec is DELTAS:
+        return [entry for entry in committed if _any_in(touched_hours([entry]).event, hours)]
+    received = [entry for entry in committed if _any_in(touched_hours([entry]).receipt, hours)]
+    events = touched_hours(received).event
+    numbers = {(entry.shard, entry.number) for entry in received}
+    return [
+        entry for entry in committed if (entry.shard, entry.number) in numbers or touched_hours([entry]).event & events
+    ]
+
+
+def _any_in(starts: frozenset[int], hours: Range | Sequence[int]) -> bool:
+    return any(hours.holds(start) for start in starts) if isinstance(hours, Range) else not starts.isdisjoint(hours)
+
+
+def _only(rows: "DataFrame", spec: TableSpec, hours: Hours) -> "DataFrame":
+    return rows if hours is None else rows.where(partition_predicate(spec.partition_by, hours))
+
+
+def _begin_lineage(lake: Lake, spec: TableSpec, known: Lineage, broken: Break) -> None:
+    """Decide what the new lineage owes, and remember that before anything is done about it."""
+    path = lake.path(spec.name)
+    state = lake_files.table_state(path)
+    lake.forget_cached_tables()
+    if state and state.table_id != known.table_id:
+        _refuse_foreign(path, spec)
+    app = app_id(spec.name, known.lineage)
+    number = max(known.number, lake_files.marker(path, app) or 0)
+    if spec is DEAD_LETTERS:
+        # Dead letters are committed first, so every plan that is in `deltas` was here, whatever was remembered.
+        number = max(number, lake.lineage(DELTAS.name).number, committed_number(lake, DELTAS))
+    else:
+        plan_store(lake, known.lineage + 1).adopt(plan_store(lake, known.lineage))
+    lake.lineage_file(spec.name).write(
+        Lineage(
+            lineage=known.lineage + 1,
+            table_id=state.table_id if state else "",
+            version=state.version if state else -1,
+            commit=(lake_files.commit_sha256(path, state.version) or "") if state else "",
+            number=number,
+            opening=Opening(number, _lost_hours(lake, spec, known, broken, number)),
+        )
+    )
+
+
+def _refuse_foreign(path: Path, spec: TableSpec) -> None:
+    table = lake_files.open_table(path)
+    names = [field.name for field in table.schema().fields] if table else []
+    if names != spec.names:
+        raise LakeError(
+            f"Another table, with other columns, lies at {path}. Move it away: {spec.name} will be rebuilt."
+        )
+
+
+def _lost_hours(lake: Lake, spec: TableSpec, known: Lineage, broken: Break, number: int) -> list[int] | None:
+    """Hours touched by the plans that the rows now in the table lack; none means: rebuild everything."""
+    if broken.left_version is None:
+        return None
+    left = lake_files.marker(lake.path(spec.name), app_id(spec.name, known.lineage), broken.left_version)
+    if left is None:
+        return None
+    log, plans = Log(lake.home), plan_store(lake).all_committed(number)
+    touched = touched_hours(entry for plan in plans[left:] for entry in log.entries_of(plan))
+    return sorted(touched.event if spec is DELTAS else touched.receipt)
+
+
+def _open(lake: Lake, spec: TableSpec, opening: Opening) -> None:
+    """The replacing commit of a new lineage, then the memory that it is there."""
+    if opening.number and opening.hours != [] and committed_number(lake, spec) < opening.number:
+        _replace(lake, spec, opening.hours, opening.number, is_opening=True)
+    elif committed_number(lake, spec) < opening.number:
+        lake.append_once(spec, read_empty(lake, spec), number=opening.number)
+    known = lake.lineage(spec.name)
+    lake.lineage_file(spec.name).write(msgspec.structs.replace(known, opening=None))
+
+
+def read_empty(lake: Lake, spec: TableSpec) -> "DataFrame":
+    """No rows, with the table's columns: committing them moves the marker and nothing else."""
+    return lake.read(spec.name).limit(0)

@@ -1,0 +1,116 @@
+"""Records (O1) of `deltas`, `dead_letters` and the drain itself, from the manifests and the tables' own logs.
+
+Belongs here: where each number of a record comes from. No Spark: what a partition holds is read from its files.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from assets.ingest.log import Log
+from assets.ingest.schema import DELTAS
+from resources import lake_files
+from resources.coordinator.manifest import Entry, HourCounts
+from resources.coordinator.status import read_status
+from resources.lake import Lake, TableSpec
+from resources.plans import Plan
+from resources.record import Record
+from resources.timegrid import hour_key
+
+
+@dataclass(frozen=True)
+class Levels:
+    """How far each shard has got, at each level (C2): shard → epoch."""
+
+    applied: dict[int, int]
+    flushed: dict[int, int]
+    durable: dict[int, int]
+
+
+def levels(lake: Lake, plan: Plan | None) -> Levels:
+    """Applied and flushed from the log, durable from the committed plan; never one above the next lower level."""
+    durable = plan.durable if plan else {}
+    status = {shard.shard: shard for shard in read_status(lake.home)}
+    return Levels(
+        applied={shard: max(found.applied_epoch, durable.get(shard, 0)) for shard, found in status.items()},
+        flushed={shard: max(found.flushed_epoch, durable.get(shard, 0)) for shard, found in status.items()},
+        durable={shard: durable.get(shard, 0) for shard in status},
+    )
+
+
+def hour_records(
+    lake: Lake, spec: TableSpec, starts: Iterable[int], plan: Plan | None, *, duration_ms: int
+) -> list[Record]:
+    """One record for each hour of `deltas` or `dead_letters`, as of the table's latest version.
+
+    Rows in are what the log has for the hour. Refused are, for an hour of `dead_letters`, what the log refused; for an
+    hour of `deltas`, what it accepted and the drain set aside as copies.
+    """
+    log, known, wanted = Log(lake.home), lake.lineage(spec.name), sorted(starts)
+    committed = log.below(plan.upto if plan else {})
+    path = lake.path(spec.name)
+    files = lake_files.partitions(path, known.version)
+    held = lake_files.summarize(path, known.version, wanted, has_stamps=spec is DELTAS)
+    watermark, reached = log.watermark(plan.upto if plan else {}), levels(lake, plan)
+    records = []
+    for start in wanted:
+        counts = _counts(committed, hour_key(start), is_event=spec is DELTAS)
+        summary = held.get(start, lake_files.PartitionSummary(0, {}, 0))
+        records.append(
+            Record(
+                asset=spec.name,
+                partition=hour_key(start),
+                lineage=known.lineage,
+                table_version=known.version,
+                table_id=known.table_id,
+                epochs=summary.epochs,
+                applied=reached.applied,
+                flushed=reached.flushed,
+                durable=reached.durable,
+                watermark_us=watermark.time_us,
+                held_by=watermark.held_by,
+                rows_in=counts.accepted + counts.duplicate + counts.refused,
+                rows_out=summary.rows,
+                rows_late=summary.late,
+                rows_refused=counts.accepted - summary.rows if spec is DELTAS else counts.refused,
+                bytes=files[start].bytes if start in files else 0,
+                duration_ms=duration_ms,
+            )
+        )
+    return records
+
+
+def drain_record(lake: Lake, plan: Plan | None, *, duration_ms: int) -> Record:
+    """The record of the drain: everything up to `epochs` has been reported to the orchestrator."""
+    log, known = Log(lake.home), lake.lineage(DELTAS.name)
+    upto = plan.upto if plan else {}
+    entries, watermark, reached = log.below(upto), log.watermark(upto), levels(lake, plan)
+    files = lake_files.partitions(lake.path(DELTAS.name)).values()
+    return Record(
+        asset="drain",
+        partition=None,
+        lineage=known.lineage,
+        table_version=known.version,
+        table_id=known.table_id,
+        epochs={shard: (1, end) for shard, end in upto.items()},
+        applied=reached.applied,
+        flushed=reached.flushed,
+        durable=reached.durable,
+        watermark_us=watermark.time_us,
+        held_by=watermark.held_by,
+        rows_in=sum(entry.rows for entry in entries),
+        rows_out=sum(partition.rows for partition in files),
+        rows_refused=sum(entry.verdicts.refused for entry in entries),
+        bytes=sum(partition.bytes for partition in files),
+        duration_ms=duration_ms,
+    )
+
+
+def _counts(entries: list[Entry], key: str, *, is_event: bool) -> HourCounts:
+    found = [
+        counts for entry in entries if (counts := (entry.event_hours if is_event else entry.receipt_hours).get(key))
+    ]
+    return HourCounts(
+        accepted=sum(counts.accepted for counts in found),
+        duplicate=sum(counts.duplicate for counts in found),
+        refused=sum(counts.refused for counts in found),
+    )

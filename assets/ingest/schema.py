@@ -1,0 +1,85 @@
+"""Columns of `deltas` and `dead_letters`, and their meaning.
+
+Belongs here: the two tables as they are declared. Nested columns are taken from the log's schema, so that they are
+declared once. The set of Delta features is kept to what delta-rs, DuckDB and Polars read.
+"""
+
+from resources.coordinator.schema import LOG_SCHEMA
+from resources.lake import Column, TableSpec, sql_type
+from resources.timegrid import HOUR_US
+
+LOG_DDL = ", ".join(f"`{field.name}` {sql_type(field.type)}" for field in LOG_SCHEMA)
+
+# Statistics cost a third of a write when they are kept for every column; these are the ones that anybody prunes by.
+STATISTICS = "delta.dataSkippingStatsColumns"
+PROPERTIES = {"delta.enableDeletionVectors": "false", "delta.checkpointPolicy": "classic"}
+
+
+def _log_column(name: str, comment: str, *, is_required: bool = False) -> Column:
+    return Column(name, sql_type(LOG_SCHEMA.field(name).type), comment, is_required)
+
+
+DELTAS = TableSpec(
+    name="deltas",
+    description="Every accepted delta, once.",
+    columns=(
+        _log_column("shard", "The coordinator that numbered the write.", is_required=True),
+        _log_column("epoch", "Number of the write within its shard, from 1.", is_required=True),
+        _log_column("ordinal", "Place within the write, from 0.", is_required=True),
+        _log_column("namespace", "The namespace that the delta belongs to.", is_required=True),
+        _log_column("kind", "vector, sample or signal.", is_required=True),
+        _log_column("key", "What the delta is about: vector id, series fingerprint or entity id.", is_required=True),
+        _log_column("delta_id", "The producer's name for the delta.", is_required=True),
+        _log_column("event_ts", "When it happened, by the producer's word.", is_required=True),
+        _log_column("received_ts", "When its write arrived.", is_required=True),
+        _log_column("watermark_ts", "Watermark in force before the write; null while there was none."),
+        _log_column("producer", "Who sent the write."),
+        _log_column("sequence", "The producer's number of the write, from 1."),
+        _log_column("origin", "The first producer, kept by replicas."),
+        _log_column("source", "How it came here: local, replica, import or transform."),
+        _log_column("priority", "How urgent its producer says it is."),
+        _log_column("identity_hash", "64-bit hash of namespace, key, event_ts and delta_id.", is_required=True),
+        _log_column("content_hash", "64-bit hash of the payload: tells a copy from a reused id."),
+        _log_column("vector", "Payload of a vector delta."),
+        _log_column("sample", "Payload of a time-series sample."),
+        _log_column("signal", "Payload of a signal event."),
+        Column("event_hour", "timestamp", "Hour of event_ts.", generated_as="date_trunc('HOUR', event_ts)"),
+    ),
+    partition_by="event_hour",
+    partition_us=HOUR_US,
+    constraints={"epochs_start_at_1": "epoch >= 1"},
+    properties={**PROPERTIES, STATISTICS: "epoch,event_ts"},
+)
+
+DEAD_LETTERS = TableSpec(
+    name="dead_letters",
+    description="Every refused delta with its reason and what was sent, and the copies that only the drain could see.",
+    columns=(
+        _log_column("shard", "The coordinator that numbered the write.", is_required=True),
+        _log_column("epoch", "Number of the write within its shard, from 1.", is_required=True),
+        _log_column("ordinal", "Place within the write, from 0.", is_required=True),
+        _log_column("namespace", "As sent; null where it was not readable, as all that follows."),
+        _log_column("kind", "vector, sample or signal."),
+        _log_column("key", "What the delta is about."),
+        _log_column("delta_id", "The producer's name for the delta."),
+        _log_column("event_ts", "When it happened, by the producer's word."),
+        _log_column("received_ts", "When its write arrived.", is_required=True),
+        _log_column("producer", "Who sent the write."),
+        _log_column("sequence", "The producer's number of the write, from 1."),
+        _log_column("origin", "The first producer, kept by replicas."),
+        _log_column("source", "How it came here."),
+        _log_column("priority", "How urgent its producer says it is."),
+        _log_column(
+            "verdict", "What the log said: refused; or accepted, when only the drain saw the copy.", is_required=True
+        ),
+        _log_column("reason", "Why it was refused or set aside.", is_required=True),
+        _log_column("detail", "The reason in words."),
+        _log_column("raw", "What was sent, cut at a limit; for a copy its payload as JSON."),
+        _log_column("raw_bytes", "How long it really was."),
+        Column("received_hour", "timestamp", "Hour of received_ts.", generated_as="date_trunc('HOUR', received_ts)"),
+    ),
+    partition_by="received_hour",
+    partition_us=HOUR_US,
+    constraints={"epochs_start_at_1": "epoch >= 1"},
+    properties={**PROPERTIES, STATISTICS: "epoch,received_ts,reason"},
+)

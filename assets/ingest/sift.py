@@ -1,0 +1,136 @@
+"""The narrow pass over segments: which few rows need a second look before the many are copied as they are.
+
+Belongs here: finding rows of the log that were refused, or that share a 64-bit identity hash with another accepted
+row. It reads 8 bytes a row, in Arrow and NumPy, where a shuffle of whole rows in Spark costs twenty times as much.
+Does not belong here: whether a suspect is a copy. Hashes only say "surely new"; Spark compares whole identities.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from resources.coordinator.manifest import Entry
+from resources.coordinator.model import Verdict
+from resources.coordinator.schema import LOG_SCHEMA
+
+# So many hashes are held at once: 160 MB, and as much again while they are sorted.
+HASHES_AT_ONCE = 20_000_000
+PAYLOADS = ("vector", "sample", "signal")
+ENVELOPE = [name for name in LOG_SCHEMA.names if name not in PAYLOADS]
+
+Hashes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A verified segment: what the manifest says of it, and where it lies."""
+
+    entry: Entry
+    path: Path
+
+
+@dataclass(frozen=True)
+class Aside:
+    """Rows set aside, as a Parquet file of log rows; `file` is none when there are none."""
+
+    file: Path | None
+    refused: int
+    suspects: int
+
+
+def sift(segments: Sequence[Segment], *, known_files: Sequence[str], target: Path) -> Aside:
+    """Write the rows of `segments` that need a second look to the file `target`.
+
+    `known_files` are data files of `deltas`: an accepted row whose hash is in one of them is a suspect as well.
+    """
+    hashes = repeated_hashes(segments, known_files)
+    refused = suspects = 0
+    writer: pq.ParquetWriter | None = None
+    try:
+        for segment in segments:
+            for rows in _rows_aside(segment, hashes):
+                writer = writer or pq.ParquetWriter(target, LOG_SCHEMA)
+                writer.write_table(rows)
+                of_these = pc.sum(pc.equal(rows["verdict"], Verdict.REFUSED.value)).as_py()
+                refused, suspects = refused + of_these, suspects + len(rows) - of_these
+    finally:
+        if writer:
+            writer.close()
+    return Aside(target if writer else None, refused, suspects)
+
+
+def repeated_hashes(segments: Sequence[Segment], known_files: Sequence[str]) -> Hashes:
+    """Identity hashes that more than one accepted row has, here or in a data file of `deltas`; sorted, each once."""
+    rows = sum(segment.entry.verdicts.accepted for segment in segments)
+    passes = max(1, -(-rows // HASHES_AT_ONCE))
+    found: list[Hashes] = []
+    for number in range(passes):
+        ours = [_share(_accepted_hashes(segment), number, passes) for segment in segments]
+        hashes = np.sort(np.concatenate(ours)) if ours else np.empty(0, np.int64)
+        found.append(hashes[1:][hashes[1:] == hashes[:-1]])
+        for file in known_files:
+            known = _share(
+                _numbers(pq.read_table(file, columns=["identity_hash"], partitioning=None)["identity_hash"]),
+                number,
+                passes,
+            )
+            found.append(known[is_member(known, hashes)])
+    return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+
+
+def is_member(values: Hashes, members: Hashes) -> npt.NDArray[np.bool_]:
+    """Which of `values` are among `members`, which are sorted."""
+    if not len(members):
+        return np.zeros(len(values), np.bool_)
+    places = np.minimum(np.searchsorted(members, values), len(members) - 1)
+    return np.equal(members[places], values)
+
+
+def _share(hashes: Hashes, number: int, passes: int) -> Hashes:
+    return hashes if passes == 1 else hashes[hashes.view(np.uint64) % np.uint64(passes) == number]
+
+
+def _numbers(column: pa.ChunkedArray) -> Hashes:
+    """The column without nulls: a row without a whole identity has no hash and cannot be a copy."""
+    numbers: Hashes = column.drop_null().to_numpy()
+    return numbers
+
+
+def _accepted_hashes(segment: Segment) -> Hashes:
+    verdicts = segment.entry.verdicts
+    if verdicts.accepted == segment.entry.rows:
+        return _numbers(pq.read_table(segment.path, columns=["identity_hash"], partitioning=None)["identity_hash"])
+    columns = ["identity_hash", "verdict"]
+    rows = pq.read_table(segment.path, columns=columns, read_dictionary=["verdict"], partitioning=None)
+    return _numbers(rows["identity_hash"].filter(pc.equal(rows["verdict"], Verdict.ACCEPTED.value)))
+
+
+def _rows_aside(segment: Segment, hashes: Hashes) -> Iterator[pa.Table]:
+    """Refused rows and suspects of one segment; whole columns are decoded only where there are any."""
+    if not segment.entry.verdicts.refused and not len(hashes):
+        return
+    with pq.ParquetFile(segment.path) as file:
+        for group in range(file.num_row_groups):
+            narrow = file.read_row_group(group, columns=["identity_hash", "verdict"])
+            refused = pc.equal(narrow["verdict"], Verdict.REFUSED.value).to_numpy()
+            accepted = pc.equal(narrow["verdict"], Verdict.ACCEPTED.value).to_numpy()
+            suspect = accepted & is_member(pc.fill_null(narrow["identity_hash"], 0).to_numpy(), hashes)
+            places = np.flatnonzero(refused | suspect)
+            if len(places):
+                yield _take(file, group, places, has_payloads=bool(suspect.any()))
+
+
+def _take(file: pq.ParquetFile, group: int, places: npt.NDArray[np.intp], *, has_payloads: bool) -> pa.Table:
+    """Some rows of a row group, whole; the payload of a refused row is in `raw`, so that its columns need no decoding."""
+    columns = LOG_SCHEMA.names if has_payloads else ENVELOPE
+    rows = file.read_row_group(group, columns=columns).take(pa.array(places))
+    for name in LOG_SCHEMA.names:
+        if name not in rows.column_names:
+            rows = rows.append_column(LOG_SCHEMA.field(name), pa.nulls(len(rows), LOG_SCHEMA.field(name).type))
+    return rows.select(LOG_SCHEMA.names).cast(LOG_SCHEMA)

@@ -1,0 +1,47 @@
+"""The partitions of time: hours and weeks, from the first moment that the platform takes events from.
+
+Belongs here: the partition definitions that all assets share, and how they map to each other. All hourly assets have
+the same start, or a range over several of them would not be one run. The home is the one of `TIDEMARK_HOME` when
+definitions are loaded.
+"""
+
+import dagster as dg
+
+from resources.home import Home
+from resources.lake import Range
+from resources.settings import Settings
+from resources.timegrid import HOUR_KEY_FORMAT, HOUR_US, WEEK_KEY_FORMAT, floor_to, floor_to_week, from_us, to_us
+
+
+def hourly_partitions(settings: Settings) -> dg.HourlyPartitionsDefinition:
+    """Every hour since the earliest event; the running hour, and the next one, which a producer's clock may be in (O3)."""
+    start = from_us(floor_to(settings.earliest_event_us, HOUR_US))
+    return dg.HourlyPartitionsDefinition(
+        start_date=start.strftime(HOUR_KEY_FORMAT), fmt=HOUR_KEY_FORMAT, timezone="UTC", end_offset=2
+    )
+
+
+def weekly_partitions(settings: Settings) -> dg.WeeklyPartitionsDefinition:
+    """Every week since the earliest event, from Monday; the running week is one of them."""
+    start = from_us(floor_to_week(settings.earliest_event_us))
+    return dg.WeeklyPartitionsDefinition(
+        start_date=start.strftime(WEEK_KEY_FORMAT), fmt=WEEK_KEY_FORMAT, timezone="UTC", day_offset=1, end_offset=1
+    )
+
+
+HOURLY = hourly_partitions(Home.locate().settings)
+WEEKLY = weekly_partitions(Home.locate().settings)
+
+# A running week has hours that do not exist yet; without this its update would fail, and be lost.
+SAME_TIME = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
+
+
+def window_of(context: dg.AssetExecutionContext) -> Range:
+    """The time that the run's partitions cover: one range, however many they are."""
+    window = context.partition_time_window
+    return Range(to_us(window.start), to_us(window.end))
+
+
+def starts_in(window: Range, step_us: int) -> list[int]:
+    """Starts of the partitions of a range, in microseconds."""
+    return list(range(window.start_us, window.end_us, step_us))

@@ -1,0 +1,98 @@
+"""The assets of the rollups: `minute_counts`, `hourly_counts` and `weekly_counts`.
+
+Belongs here: read, transform, replace, record. Any range of partitions is one Spark job (O2), a pure function of one
+version of the input (decision 5).
+"""
+
+import time
+from collections.abc import Callable
+
+import dagster as dg
+from pyspark.sql import DataFrame
+
+from assets.ingest.schema import DELTAS
+from assets.metadata import KINDS, OWNERS, table_metadata
+from assets.partitions import HOURLY, SAME_TIME, WEEKLY, starts_in, window_of
+from assets.rollups.records import rollup_records
+from assets.rollups.schema import HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
+from assets.rollups.transform import count_hours, count_minutes, count_weeks
+from resources.failpoints import reach
+from resources.lake import Lake, LakeError, TableSpec, partition_predicate
+from resources.tidemark import TidemarkResource
+
+GROUP = "rollups"
+
+
+@dg.asset(
+    deps=[dg.AssetDep(DELTAS.name, partition_mapping=SAME_TIME)],
+    partitions_def=HOURLY,
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    group_name=GROUP,
+    kinds=KINDS,
+    owners=OWNERS,
+    description=MINUTE_COUNTS.description,
+    metadata=table_metadata(MINUTE_COUNTS),
+)
+def minute_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
+    """Signals per entity and minute, from the deltas of the same hours."""
+    return _roll_up(context, tidemark.lake, DELTAS, MINUTE_COUNTS, count_minutes)
+
+
+@dg.asset(
+    deps=[dg.AssetDep(MINUTE_COUNTS.name, partition_mapping=SAME_TIME)],
+    partitions_def=HOURLY,
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    group_name=GROUP,
+    kinds=KINDS,
+    owners=OWNERS,
+    description=HOURLY_COUNTS.description,
+    metadata=table_metadata(HOURLY_COUNTS),
+)
+def hourly_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
+    """Sums of minutes, for the same hours."""
+    return _roll_up(context, tidemark.lake, MINUTE_COUNTS, HOURLY_COUNTS, count_hours)
+
+
+@dg.asset(
+    deps=[dg.AssetDep(HOURLY_COUNTS.name, partition_mapping=SAME_TIME)],
+    partitions_def=WEEKLY,
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    group_name=GROUP,
+    kinds=KINDS,
+    owners=OWNERS,
+    description=WEEKLY_COUNTS.description,
+    metadata=table_metadata(WEEKLY_COUNTS),
+)
+def weekly_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
+    """Sums of hours, for the weeks that hold them."""
+    return _roll_up(context, tidemark.lake, HOURLY_COUNTS, WEEKLY_COUNTS, count_weeks)
+
+
+def _roll_up(
+    context: dg.AssetExecutionContext,
+    lake: Lake,
+    source: TableSpec,
+    target: TableSpec,
+    transform: Callable[[DataFrame], DataFrame],
+) -> dg.MaterializeResult[None]:
+    """Read the range at one version of the input, sum it up, replace the range, one record per partition."""
+    started = time.monotonic()
+    window = window_of(context)
+    version = lake.version(source.name)
+    if version is None:
+        raise LakeError(f"There is no table {source.name} yet. Drain first: ./tidemark drain.")
+    with lake.lock(target.name):
+        lake.settle(target)
+        rows = (
+            lake.read(source.name, version).where(partition_predicate(source.partition_by, window)).transform(transform)
+        )
+        # The sums are small: one file per partition, in the order in which they are looked up.
+        filed = rows.repartition(target.partition_by).sortWithinPartitions(target.partition_by, *target.order_by)
+        lake.replace(target, filed, hours=window)
+    reach("rollup.committed")
+    duration_ms = round((time.monotonic() - started) * 1000)
+    starts = starts_in(window, target.partition_us)
+    for record in rollup_records(context.instance, lake, source, version, target, starts, duration_ms=duration_ms):
+        context.add_asset_metadata(record.to_metadata(), partition_key=record.partition)
+    reach("record.logged")
+    return dg.MaterializeResult()

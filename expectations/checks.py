@@ -1,0 +1,198 @@
+"""How a suite becomes a blocking asset check, right for one partition and for a range of them.
+
+Belongs here: which partitions are to be judged, and telling the orchestrator each one's own verdict. Does not belong
+here: judging (`runner.py`) and what is judged (`evidence.py`).
+
+Dagster stores the result of a check in a range run without a partition, which leaves every partition of the range
+"skipped" and its downstream unreleased. So each partition gets an evaluation of its own, which names the
+materialization that it is about: that is what makes it current.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import dagster as dg
+import msgspec
+from dagster import AssetCheckEvaluation
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+
+from expectations.evidence import Recorded, gather
+from expectations.runner import SuiteResult, Verdict, run_suite
+from expectations.suite import Suite, read_suite
+from resources.lake import Lake
+from resources.record import Record, RecordError
+from resources.tidemark import TidemarkResource
+
+# One check per table, not one per expectation: a range of a month would be ten thousand events, and the page of a
+# partition shows them all together anyway.
+CHECK_NAME = "suite"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A partition's last materialization, as the orchestrator stored it, and what it recorded."""
+
+    data: AssetCheckEvaluationTargetMaterializationData
+    recorded: Recorded
+
+
+def suite_check(asset: dg.AssetsDefinition) -> dg.AssetChecksDefinition:
+    """The check that runs a table's suite after the table's materialization, in a step of its own."""
+    suite = read_suite(asset.key.to_user_string())
+
+    @dg.asset_check(
+        asset=asset,
+        name=CHECK_NAME,
+        blocking=True,
+        description=describe(suite),
+        partitions_def=asset.partitions_def,
+        compute_kind="greatexpectations",
+    )
+    # Evaluations, not a result: the decorator's type does not know that a check may say something of each partition.
+    def check(context: dg.AssetCheckExecutionContext, tidemark: TidemarkResource) -> Any:
+        keys = list(context.op_execution_context.partition_keys)
+        for evaluation in evaluate(context.op_execution_context.instance, tidemark.lake, suite, keys):
+            if not evaluation.passed:
+                context.log.error("%s %s: %s", suite.table, evaluation.partition, evaluation.description)
+            yield evaluation
+        yield dg.Output(None)
+
+    return check
+
+
+def check_drained(context: dg.AssetExecutionContext, reported: Mapping[str, Sequence[str]]) -> None:
+    """Judge the hours that a drain has just reported, and those that a crash left without a verdict.
+
+    A bad hour does not fail the drain: its rows are committed, its verdict stops what is downstream, and the hours
+    beside it go on.
+    """
+    lake: Lake = context.resources.tidemark.lake
+    for table, keys in reported.items():
+        wanted = sorted({*keys, *unjudged(context.instance, table)})
+        for evaluation in evaluate(context.instance, lake, read_suite(table), wanted):
+            context.log_event(evaluation)
+            if not evaluation.passed:
+                context.log.error("%s %s: %s", table, evaluation.partition, evaluation.description)
+
+
+def evaluate(
+    instance: dg.DagsterInstance, lake: Lake, suite: Suite, partitions: Sequence[str]
+) -> Iterator[AssetCheckEvaluation]:
+    """Each partition's own verdict, as the orchestrator stores it."""
+    targets: list[Target] = []
+    for partition in partitions:
+        try:
+            targets.append(_target(instance, suite.table, partition))
+        except RecordError as error:
+            yield _refusal(suite, partition, error)
+    by_moment = sorted(targets, key=lambda target: target.recorded.moment)
+    for _, group in groupby(by_moment, key=lambda target: target.recorded.moment):
+        together = list(group)
+        started = time.monotonic()
+        evidence = gather(lake, suite, [target.recorded for target in together])
+        keys = [target.recorded.partition for target in together]
+        result = run_suite(suite, evidence.batch, partitions=keys, views=evidence.views)
+        seconds = time.monotonic() - started
+        for target, verdict in zip(together, result.verdicts, strict=True):
+            yield _evaluation(result, verdict, target, seconds)
+
+
+def unjudged(instance: dg.DagsterInstance, table: str) -> set[str]:
+    """Partitions whose last materialization has no verdict yet."""
+    key = dg.AssetKey(table)
+    check_key = dg.AssetCheckKey(key, CHECK_NAME)
+    storage = instance.event_log_storage
+    materialized = storage.get_latest_storage_id_by_partition(key, dg.DagsterEventType.ASSET_MATERIALIZATION)
+    judged = {
+        info.partition_key: info.latest_target_materialization_storage_id
+        for info in storage.get_asset_check_partition_info([check_key])
+    }
+    return {partition for partition, storage_id in materialized.items() if judged.get(partition) != storage_id}
+
+
+def describe(suite: Suite) -> str:
+    """What the check proves, for the orchestrator's page."""
+    sentences = "\n".join(f"- {expectation.sentence}" for expectation in suite.expectations)
+    return f"{suite.about}\n\n{sentences}"
+
+
+def _target(instance: dg.DagsterInstance, table: str, partition: str) -> Target:
+    """The partition's last materialization, with its record and the one before."""
+    chosen = dg.AssetRecordsFilter(dg.AssetKey(table), asset_partitions=[partition])
+    events = instance.fetch_materializations(chosen, limit=2).records
+    if not events or events[0].asset_materialization is None:
+        raise RecordError(
+            f"{table}, partition {partition}, has never been materialized. Materialize it, then check it."
+        )
+    last = events[0]
+    before = events[1].asset_materialization if len(events) > 1 else None
+    return Target(
+        AssetCheckEvaluationTargetMaterializationData(
+            storage_id=last.storage_id, run_id=last.run_id, timestamp=last.timestamp
+        ),
+        Recorded(
+            partition,
+            Record.from_metadata(events[0].asset_materialization.metadata),
+            _readable(before) if before else None,
+        ),
+    )
+
+
+def _readable(materialization: dg.AssetMaterialization) -> Record | None:
+    """The record of an earlier materialization; one that cannot be read any more promises nothing."""
+    try:
+        return Record.from_metadata(materialization.metadata)
+    except RecordError:
+        return None
+
+
+def _evaluation(result: SuiteResult, verdict: Verdict, target: Target, seconds: float) -> AssetCheckEvaluation:
+    failed = {outcome.name: outcome.wrong[verdict.partition] for outcome in verdict.failed}
+    metadata: dict[str, Any] = {
+        "expectations": len(verdict.outcomes),
+        "failed": len(failed),
+        "wrong_rows": sum(wrong.wrong for wrong in failed.values()),
+        "table_version": target.recorded.record.table_version,
+        "seconds": round(seconds, 3),
+        "judged_together": len(result.partitions),
+    }
+    if failed:
+        metadata["result"] = dg.MetadataValue.md(_table(verdict))
+        metadata["examples"] = dg.MetadataValue.json(
+            {name: [msgspec.json.decode(example) for example in wrong.examples] for name, wrong in failed.items()}
+        )
+    return AssetCheckEvaluation(
+        asset_key=dg.AssetKey(result.table),
+        check_name=CHECK_NAME,
+        passed=verdict.passed,
+        description=verdict.message,
+        metadata=metadata,
+        blocking=True,
+        partition=verdict.partition,
+        target_materialization_data=target.data,
+    )
+
+
+def _refusal(suite: Suite, partition: str, error: RecordError) -> AssetCheckEvaluation:
+    """The verdict on a partition about which nothing is recorded."""
+    return AssetCheckEvaluation(
+        asset_key=dg.AssetKey(suite.table),
+        check_name=CHECK_NAME,
+        passed=False,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=str(error),
+        blocking=True,
+        partition=partition,
+    )
+
+
+def _table(verdict: Verdict) -> str:
+    """Every expectation and what it found, as a table for people."""
+    lines = ["| expectation | wrong rows |", "| --- | --- |"]
+    for outcome in verdict.outcomes:
+        wrong = outcome.wrong.get(verdict.partition)
+        lines.append(f"| {outcome.sentence} | {f'**{wrong.wrong:,}**' if wrong else 'none'} |")
+    return "\n".join(lines)

@@ -1,0 +1,203 @@
+"""What a suite judges: a table's rows at the recorded version, and what its queries may name besides.
+
+Belongs here: from the records of some partitions to the DataFrames behind `{batch}`, `records` and `shards`, for the
+tables of the log also `arrivals`, `segments` and `lost`, and the tables that the suite reads. Small ones are made on
+the driver, so that Spark answers questions about them while it plans. Does not belong here: judging (`runner.py`).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from assets.ingest.log import Log
+from assets.ingest.schema import DEAD_LETTERS, DELTAS
+from assets.tables import TABLES
+from expectations.suite import Extent, Suite
+from resources.coordinator.manifest import Entry, HourCounts
+from resources.lake import Lake, Range, partition_predicate
+from resources.record import Record
+from resources.timegrid import HOUR_US, WEEK_US, hour_key, hour_start, week_start
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+# Start of a partition by its key, and its length, for each grain that a suite may have.
+GRAINS = {"hour": (hour_start, HOUR_US), "week": (week_start, WEEK_US)}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A partition, what its last materialization recorded, and what the one before it did."""
+
+    partition: str
+    record: Record
+    previous: Record | None = None
+
+    @property
+    def moment(self) -> tuple[Any, ...]:
+        """The versions that the record speaks of; partitions of one moment are judged together."""
+        return (self.record.table_version, *sorted(self.record.input_versions.items()))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The rows to be judged, and the views that the queries may name."""
+
+    batch: "DataFrame"
+    views: dict[str, "DataFrame"]
+
+
+def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
+    """The evidence for partitions that were recorded at one moment."""
+    record = recorded[0].record
+    start_of, length_us = GRAINS[suite.grain]
+    starts = [start_of(each.partition) for each in recorded]
+    ranges = contiguous(starts, length_us)
+    batch = _within(lake.read(suite.table, record.table_version), suite.partition, ranges)
+    found = _contents(batch, suite.partition)
+    frames = {
+        "records": _records(suite, recorded, starts, found),
+        "shards": _shards(suite, recorded, starts, found),
+    }
+    if suite.table in (DELTAS.name, DEAD_LETTERS.name):
+        log = Log(lake.home)
+        frames |= {"arrivals": _arrivals(suite, recorded, starts, log), **_segments(log)}
+    views = {name: lake.spark.createDataFrame(frame) for name, frame in frames.items()}
+    for table, extent in suite.reads.items():
+        rows = lake.read(table, record.input_versions.get(table))
+        is_same = extent is Extent.SAME_PARTITIONS
+        views[table] = _within(rows, TABLES[table].partition_by, ranges) if is_same else rows
+    return Evidence(batch, views)
+
+
+def contiguous(starts: Iterable[int], length_us: int) -> list[Range]:
+    """The partitions as few ranges without gaps."""
+    ranges: list[Range] = []
+    for start in sorted(set(starts)):
+        if ranges and ranges[-1].end_us == start:
+            ranges[-1] = Range(ranges[-1].start_us, start + length_us)
+        else:
+            ranges.append(Range(start, start + length_us))
+    return ranges
+
+
+def _within(rows: "DataFrame", column: str, ranges: Sequence[Range]) -> "DataFrame":
+    return rows.where(" OR ".join(f"({partition_predicate(column, each)})" for each in ranges))
+
+
+def _contents(batch: "DataFrame", partition: str) -> dict[tuple[int, int | None], tuple[int, int | None]]:
+    """What is in the table: (start of the partition, shard) → (rows, highest epoch); tables of sums have no shard."""
+    from pyspark.sql import functions as F
+
+    start = F.unix_micros(partition).alias("start")
+    if "epoch" not in batch.columns:
+        counted = batch.groupBy(start).agg(F.count("*").alias("rows")).collect()
+        return {(row["start"], None): (row["rows"], None) for row in counted}
+    counted = batch.groupBy(start, "shard").agg(F.count("*").alias("rows"), F.max("epoch").alias("highest")).collect()
+    return {(row["start"], row["shard"]): (row["rows"], row["highest"]) for row in counted}
+
+
+def _records(
+    suite: Suite,
+    recorded: Sequence[Recorded],
+    starts: Sequence[int],
+    found: dict[tuple[int, int | None], tuple[int, int | None]],
+) -> pa.Table:
+    previous = [_comparable(each) for each in recorded]
+    rows_found = [sum(rows for (start, _), (rows, _) in found.items() if start == each) for each in starts]
+    return pa.table(
+        {
+            suite.partition: pa.array(starts, TIMESTAMP),
+            "rows_out": _integers(each.record.rows_out for each in recorded),
+            "rows_found": _integers(rows_found),
+            "watermark_us": _integers(each.record.watermark_us for each in recorded),
+            "previous_watermark_us": _integers(each.watermark_us if each else None for each in previous),
+        }
+    )
+
+
+def _shards(
+    suite: Suite,
+    recorded: Sequence[Recorded],
+    starts: Sequence[int],
+    found: dict[tuple[int, int | None], tuple[int, int | None]],
+) -> pa.Table:
+    rows: list[tuple[int | None, ...]] = []
+    for each, start in zip(recorded, starts, strict=True):
+        record, previous = each.record, _comparable(each)
+        shards = record.durable.keys() | {shard for at, shard in found if at == start and shard is not None}
+        for shard in sorted(shards):
+            levels = (record.applied.get(shard, 0), record.flushed.get(shard, 0), record.durable.get(shard, 0))
+            before = previous.durable.get(shard) if previous else None
+            rows.append((start, shard, *levels, before, found.get((start, shard), (0, None))[1]))
+    names = ("applied_epoch", "flushed_epoch", "durable_epoch", "previous_durable_epoch", "highest_epoch")
+    columns: list[list[int | None]] = [[row[place] for row in rows] for place in range(2 + len(names))]
+    return pa.table(
+        {
+            suite.partition: pa.array(columns[0], TIMESTAMP),
+            "shard": pa.array(columns[1], pa.int32()),
+            **{name: _integers(column) for name, column in zip(names, columns[2:], strict=True)},
+        }
+    )
+
+
+def _arrivals(suite: Suite, recorded: Sequence[Recorded], starts: Sequence[int], log: Log) -> pa.Table:
+    """What the manifest counted for each hour, as far as the partition's own record says that it is durable."""
+    is_receipt = suite.table == DEAD_LETTERS.name
+    entries: dict[tuple[tuple[int, int], ...], list[Entry]] = {}
+    counts: list[list[HourCounts]] = []
+    for each, start in zip(recorded, starts, strict=True):
+        upto = tuple(sorted((shard, epoch + 1) for shard, epoch in each.record.durable.items()))
+        if upto not in entries:
+            entries[upto] = log.below(dict(upto))
+        hours = [entry.receipt_hours if is_receipt else entry.event_hours for entry in entries[upto]]
+        counts.append([hour[hour_key(start)] for hour in hours if hour_key(start) in hour])
+    return pa.table(
+        {
+            suite.partition: pa.array(starts, TIMESTAMP),
+            "accepted": _integers(sum(count.accepted for count in each) for each in counts),
+            "duplicate": _integers(sum(count.duplicate for count in each) for each in counts),
+            "refused": _integers(sum(count.refused for count in each) for each in counts),
+        }
+    )
+
+
+def _segments(log: Log) -> dict[str, pa.Table]:
+    """Every segment that was sealed, and the epochs that were lost in a crash."""
+    entries = log.beyond({})
+    lost = [(entry.shard, start, end) for entry in entries for start, end in entry.lost]
+    segments = {
+        "shard": pa.array([entry.shard for entry in entries], pa.int32()),
+        **{
+            name: _integers(getattr(entry, name) for entry in entries)
+            for name in ("number", "from_epoch", "to_epoch", "rows")
+        },
+        **{
+            name: _integers(getattr(entry.verdicts, name) for entry in entries)
+            for name in ("accepted", "duplicate", "refused")
+        },
+    }
+    return {
+        "segments": pa.table(segments),
+        "lost": pa.table(
+            {
+                "shard": pa.array([shard for shard, _, _ in lost], pa.int32()),
+                "from_epoch": _integers(start for _, start, _ in lost),
+                "to_epoch": _integers(end for _, _, end in lost),
+            }
+        ),
+    }
+
+
+def _comparable(recorded: Recorded) -> Record | None:
+    """The record before, if it is of the same lineage: epochs and watermarks only rise within one (C2)."""
+    previous = recorded.previous
+    return previous if previous and previous.lineage == recorded.record.lineage else None
+
+
+def _integers(values: Iterable[int | None]) -> pa.Array:
+    return pa.array(list(values), pa.int64())

@@ -1,0 +1,190 @@
+"""The model of a suite file: what may stand in `suites/<table>.yaml`, and what is said about a wrong one.
+
+Belongs here: reading and refusing. Does not belong here: Great Expectations, which takes ten seconds to import and
+is met only where a suite is run (`runner.py`).
+"""
+
+import re
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+from msgspec import Struct
+
+from resources.errors import ConfigurationError
+from resources.settings import NAME_PATTERN
+
+SUITES = Path(__file__).resolve().parent / "suites"
+
+Model = TypeVar("Model", bound=Struct)
+
+# Holds for every table: its expectations are part of each suite.
+EVERY_TABLE = "every_table"
+
+# The types of Great Expectations that judge each row by itself. An aggregate (a mean, a number of rows) that holds for
+# a range of partitions need not hold for each of them, so those are not to be had here.
+ROW_EXPECTATIONS = frozenset(
+    {
+        "expect_column_values_to_be_between",
+        "expect_column_values_to_be_in_set",
+        "expect_column_values_to_be_null",
+        "expect_column_values_to_match_regex",
+        "expect_column_values_to_not_be_in_set",
+        "expect_column_values_to_not_be_null",
+        "expect_column_values_to_not_match_regex",
+        "expect_column_value_lengths_to_be_between",
+        "expect_column_pair_values_a_to_be_greater_than_b",
+        "expect_column_pair_values_to_be_equal",
+    }
+)
+
+
+# The ways to say what is wrong; an entry has exactly one.
+RULES = ("expect", "every_row", "unique", "wrong_rows")
+
+
+class SuiteError(ConfigurationError):
+    """A suite file is not usable as it stands."""
+
+
+class Severity(StrEnum):
+    """What follows when an expectation does not hold."""
+
+    ERROR = "error"  # the check fails, and nothing downstream is built on this partition
+    WARNING = "warning"  # the check shows it
+
+
+class Extent(StrEnum):
+    """How much of another table a suite reads."""
+
+    SAME_PARTITIONS = "same_partitions"  # what lies in the time of the checked partitions
+    EVERYTHING = "everything"
+
+
+class Expectation(Struct, frozen=True, forbid_unknown_fields=True):
+    """One thing that must be true: a sentence for people, and exactly one of four ways to find what is wrong."""
+
+    name: str
+    sentence: str
+    severity: Severity
+    expect: str | None = None  # a type of Great Expectations …
+    arguments: dict[str, Any] = {}  # … and what it takes
+    every_row: str | None = None  # an SQL condition that is true for every row
+    unique: list[str] | None = None  # columns that no two rows of a partition share
+    wrong_rows: str | None = None  # an SQL query over {batch} that returns what is wrong, with its partition
+
+
+class Suite(Struct, frozen=True, forbid_unknown_fields=True):
+    """What must be true of one table."""
+
+    table: str
+    about: str
+    partition: str  # the column that says to which partition a row belongs
+    grain: str  # of a partition: hour or week
+    show: list[str]  # the columns by which a person finds a wrong row
+    expectations: list[Expectation]
+    reads: dict[str, Extent] = {}  # other tables that the SQL names, at the versions that the record names
+
+    @property
+    def names(self) -> list[str]:
+        """The expectations, in the order of the file."""
+        return [expectation.name for expectation in self.expectations]
+
+
+class _Shared(Struct, frozen=True, forbid_unknown_fields=True):
+    """What must be true of every table; `{partition}` stands for the table's own partition column."""
+
+    about: str
+    expectations: list[Expectation]
+
+
+def suite_names(folder: Path = SUITES) -> list[str]:
+    """The tables that have a suite."""
+    return sorted(path.stem for path in folder.glob("*.yaml") if path.stem != EVERY_TABLE)
+
+
+@cache
+def read_suite(table: str, folder: Path = SUITES) -> Suite:
+    """The suite of a table, with what holds for every table; a file that is wrong is refused with what to write."""
+    path = folder / f"{table}.yaml"
+    suite = _decode(path, Suite)
+    if suite.table != table:
+        raise SuiteError(f"{path}: the table is {suite.table!r}. Write 'table: {table}', or rename the file.")
+    if suite.grain not in ("hour", "week"):
+        raise SuiteError(f"{path}: the grain is {suite.grain!r}. Write 'grain: hour' or 'grain: week'.")
+    shared_path = folder / f"{EVERY_TABLE}.yaml"
+    general = _decode(shared_path, _Shared).expectations if shared_path.exists() else []
+    shared = [_for_partition(each, suite.partition) for each in general]
+    seen: set[str] = set()
+    for number, expectation in enumerate([*suite.expectations, *shared], start=1):
+        problem = _problem(expectation, seen)
+        if problem:
+            raise SuiteError(f"{path}, entry {number} ({expectation.name}): {problem}")
+        seen.add(expectation.name)
+    return msgspec.structs.replace(suite, expectations=[*suite.expectations, *shared])
+
+
+def _for_partition(expectation: Expectation, column: str) -> Expectation:
+    """What holds for every table, for one with this partition column."""
+    query = expectation.wrong_rows
+    return msgspec.structs.replace(expectation, wrong_rows=query and query.replace("{partition}", column))
+
+
+def _decode(path: Path, model: type[Model]) -> Model:
+    try:
+        raw = yaml.safe_load(path.read_text())
+        return msgspec.convert(raw, model)
+    except FileNotFoundError as error:
+        raise SuiteError(f"{path} is missing. Every table has a suite: write one beside the others.") from error
+    except yaml.YAMLError as error:
+        raise SuiteError(f"{path} is not YAML: {error}") from error
+    except msgspec.ValidationError as error:
+        raise SuiteError(f"{path}{_entry_of(raw, str(error))}: {error}. {_advice(str(error))}") from error
+
+
+def _entry_of(raw: Any, message: str) -> str:
+    """Which entry a message of the decoder speaks of, by number and name."""
+    found = re.search(r"\$\.expectations\[(\d+)\]", message)
+    if not found:
+        return ""
+    number = int(found.group(1))
+    entry = raw["expectations"][number]
+    name = entry.get("name") if isinstance(entry, dict) else None
+    return f", entry {number + 1}" + (f" ({name})" if name else "")
+
+
+def _advice(message: str) -> str:
+    if "reads" in message:
+        return "Write 'reads:' and below it '  table: same_partitions' or '  table: everything'."
+    if "severity" in message:
+        return "Write 'severity: error' (stops what is downstream) or 'severity: warning' (only shows)."
+    if "missing required field" in message:
+        return f"Add the field; every entry has name, sentence, severity and one of {', '.join(RULES)}."
+    if "unknown field" in message:
+        return f"Correct its spelling: an entry has name, sentence, severity, arguments and one of {', '.join(RULES)}."
+    return "Compare with the other suites."
+
+
+def _problem(expectation: Expectation, seen: set[str]) -> str | None:
+    """What is wrong with an entry and what to write instead; nothing if it is right."""
+    ways = [way for way in RULES if getattr(expectation, way) is not None]
+    kind, arguments = expectation.expect, expectation.arguments
+    allowed = ", ".join(sorted(ROW_EXPECTATIONS))
+    problems = {
+        "the name is not plain. Use a lower-case letter, then a-z, 0-9 and _.": not re.match(
+            NAME_PATTERN, expectation.name
+        ),
+        "another entry has this name. Give each its own.": expectation.name in seen,
+        "the sentence is not one. Say in words what must be true, and end with a full stop.": (
+            not expectation.sentence.rstrip().endswith(".")
+        ),
+        f"it has {' and '.join(ways) or 'no rule'}. Write exactly one of {', '.join(RULES)}.": len(ways) != 1,
+        f"{kind!r} does not judge single rows. Use one of {allowed}.": kind is not None
+        and kind not in ROW_EXPECTATIONS,
+        "expect has no arguments. Name at least the column under 'arguments:'.": kind is not None and not arguments,
+        "arguments belong to expect. Put the values into the SQL.": kind is None and bool(arguments),
+    }
+    return next((text for text, is_wrong in problems.items() if is_wrong), None)

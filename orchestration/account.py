@@ -1,0 +1,104 @@
+"""The account: where every delta went.
+
+Belongs here: received = accepted + duplicate + refused + waiting, from the manifests' verdicts and, for copies that
+only the drain could see, from `dead_letters`; and whether the tables agree. Read by delta-rs: no JVM.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import duckdb
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from resources.coordinator.manifest import Entry, Manifest
+from resources.coordinator.model import Reason, Verdict
+from resources.home import Home
+from resources.lake_files import partitions
+from resources.plans import durable_epochs
+
+
+class Outcomes(Struct, frozen=True):
+    """What became of the deltas that were received; the outcomes are disjoint and add up."""
+
+    received: int  # deltas in numbered writes; a write that is sent again is not received again
+    accepted: int  # in `deltas`
+    duplicate: int  # copies, found at arrival or by the drain
+    refused: int  # in `dead_letters`, or on their way there, each with its reason
+    waiting: int  # accepted at arrival, sealed and not drained yet: in `deltas` soon, unless the drain finds a copy
+
+
+class Account(Struct, frozen=True):
+    """The outcomes, why deltas were refused, who found the copies, and whether the tables say the same."""
+
+    outcomes: Outcomes
+    reasons: dict[str, int]  # of the refused ones, most frequent first
+    duplicates_at_arrival: int
+    duplicates_at_drain: int
+    disagreements: list[str]  # sentences; none if everything adds up
+
+
+def take_account(home: Home) -> Account:
+    """Count everything that is sealed."""
+    durable = durable_epochs(home)
+    drained, pending = Counter[str](), Counter[str]()
+    reasons: Counter[str] = Counter()
+    for entry in _entries(home):
+        is_drained = entry.to_epoch - 1 <= durable.get(entry.shard, 0)
+        for verdict in Verdict:
+            (drained if is_drained else pending)[verdict] += getattr(entry.verdicts, verdict)
+        if not is_drained and entry.verdicts.refused:
+            reasons.update(_reasons_in_segment(home, entry))
+    letters = _dead_letters(home)
+    refused_letters = {reason: count for (verdict, reason), count in letters.items() if verdict == Verdict.REFUSED}
+    copies = letters[Verdict.ACCEPTED, Reason.DUPLICATE]
+    reused = letters[Verdict.ACCEPTED, Reason.ID_REUSE]
+    reasons.update(refused_letters)
+    reasons[Reason.ID_REUSE] += reused
+    outcomes = Outcomes(
+        received=drained.total() + pending.total(),
+        accepted=drained[Verdict.ACCEPTED] - copies - reused,
+        duplicate=drained[Verdict.DUPLICATE] + pending[Verdict.DUPLICATE] + copies,
+        refused=drained[Verdict.REFUSED] + pending[Verdict.REFUSED] + reused,
+        waiting=pending[Verdict.ACCEPTED],
+    )
+    return Account(
+        outcomes=outcomes,
+        reasons={str(reason): count for reason, count in reasons.most_common() if count},
+        duplicates_at_arrival=outcomes.duplicate - copies,
+        duplicates_at_drain=copies,
+        disagreements=[
+            f"{what}: the log says {expected:,}, the table has {found:,}."
+            for what, expected, found in (
+                ("accepted deltas in `deltas`", outcomes.accepted, _rows(home, "deltas")),
+                ("refused deltas in `dead_letters`", drained[Verdict.REFUSED], sum(refused_letters.values())),
+            )
+            if expected != found
+        ],
+    )
+
+
+def _entries(home: Home) -> Iterator[Entry]:
+    for shard in range(home.settings.shards):
+        yield from Manifest(home.segments(shard)).entries
+
+
+def _reasons_in_segment(home: Home, entry: Entry) -> list[str]:
+    with pq.ParquetFile(home.segments(entry.shard) / entry.file) as segment:
+        found: list[str] = segment.read(columns=["reason"])["reason"].drop_null().to_pylist()
+    return found
+
+
+def _dead_letters(home: Home) -> Counter[tuple[str, str]]:
+    """(what the log said, why it was set aside) → number."""
+    files = [file for partition in partitions(home.lake / "dead_letters").values() for file in partition.files]
+    if not files:
+        return Counter()
+    with duckdb.connect() as database:
+        query = "SELECT verdict, reason, count(*) FROM read_parquet($files) GROUP BY ALL"
+        rows = database.execute(query, {"files": files}).fetchall()
+    return Counter({(verdict, reason): count for verdict, reason, count in rows})
+
+
+def _rows(home: Home, name: str) -> int:
+    return sum(partition.rows for partition in partitions(home.lake / name).values())

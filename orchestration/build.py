@@ -1,0 +1,39 @@
+"""Putting it together: assets, a suite for each table, jobs and resources, as one `Definitions`.
+
+Belongs here: the lists. A new table is added to `TABLE_ASSETS` and gets its checks, its metadata and its place in the
+jobs by that. Loading this starts no JVM and imports no Great Expectations.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from assets.ingest.asset import dead_letters, deltas, drain
+from assets.rollups.asset import hourly_counts, minute_counts, weekly_counts
+from expectations.checks import check_drained, suite_check
+from orchestration.jobs import EXECUTOR, JOBS
+from resources.home import Home
+from resources.spark import SparkResource
+from resources.tidemark import TidemarkResource
+
+# Every table of the lake; each has a suite.
+TABLE_ASSETS = (deltas, dead_letters, minute_counts, hourly_counts, weekly_counts)
+
+
+def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Definitions:
+    """All definitions; a test gives resources of its own."""
+    return dg.Definitions(
+        assets=[drain, *TABLE_ASSETS],
+        asset_checks=[suite_check(asset) for asset in TABLE_ASSETS],
+        jobs=JOBS,
+        executor=EXECUTOR,
+        resources={**default_resources(), **(resource_overrides or {})},
+    )
+
+
+def default_resources(home: Home | None = None) -> dict[str, Any]:
+    """Resources for a home; without one, for the home that the environment names when a run starts."""
+    root = str(home.root) if home else ""
+    spark = SparkResource(home=root)
+    return {"spark": spark, "tidemark": TidemarkResource(spark=spark, root=root), "drain_observer": check_drained}

@@ -1,0 +1,26 @@
+"""`checksum`: whether two homes, or one home at two times, hold the same rows.
+
+Belongs here: showing it. How rows are summed up is in `resources/lake_files.py`.
+"""
+
+from dataclasses import asdict
+
+from orchestration.cli.app import as_json, command
+from orchestration.cli.output import answer_json, console, table
+from orchestration.lake_status import table_names
+from resources.home import Home
+from resources.lake_files import checksum as checksum_of
+
+
+@command
+@as_json
+def checksum(home: Home, as_json: bool) -> None:
+    """Rows and checksum of each table, independent of the order of rows and of how they lie in files."""
+    found = {name: checksum_of(home.lake / name) for name in table_names(home)}
+    if as_json:
+        answer_json({name: asdict(checked) for name, checked in found.items()})
+        return
+    rows = table("Checksums", "table", "rows", "sha256", numbers=("rows",))
+    for name, checked in found.items():
+        rows.add_row(name, f"{checked.rows:,}", checked.sha256)
+    console().print(rows)

@@ -1,0 +1,42 @@
+"""`demo`: a seeded day, from producers to checked tables.
+
+Belongs here: the options and the end. What happens is in `orchestration/demo/`.
+"""
+
+import click
+
+from orchestration.cli.app import as_json, command
+from orchestration.cli.output import answer_json, console, progress, say_error
+from resources.home import Home
+
+# About two minutes on two cores, from an empty home.
+DEFAULT_DELTAS = 60_000
+# Below this there is no room for one of everything.
+FEWEST_DELTAS = 100
+
+
+@command
+@click.option("--deltas", type=click.IntRange(min=FEWEST_DELTAS), default=DEFAULT_DELTAS, show_default=True)
+@click.option("--seed", type=int, default=7, show_default=True, help="Another seed is another day.")
+@as_json
+def demo(home: Home, deltas: int, seed: int, as_json: bool) -> None:
+    """A seeded day of deltas: sent by six producers, drained, summed up, checked, and accounted for.
+
+    The same day again changes nothing. A day of another seed or size has producers of its own and is added to what
+    is there. Ends with 1 if a check fails or the account does not add up.
+    """
+    from orchestration.cli.work import problems
+    from orchestration.demo import report as reports
+    from orchestration.demo.run import run_demo
+
+    steps = reports.next_steps(home)
+    with progress() as bar:
+        report, outcome = run_demo(home, seed=seed, deltas=deltas, bar=bar)
+    if as_json:
+        answer_json(reports.as_json(report))
+    else:
+        reports.show(report, steps, console())
+    for sentence in problems(outcome):
+        say_error(sentence)
+    if not outcome.succeeded or reports.failures(report):
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,19 @@
+"""`ui`: the orchestrator's pages and daemon on this home.
+
+Belongs here: the options. How both are run is in `orchestration/ui.py`.
+"""
+
+import click
+
+from orchestration.cli.app import command
+from orchestration.cli.output import say
+from orchestration.ui import serve
+from resources.home import Home
+
+
+@command
+@click.option("--port", type=click.IntRange(1, 65_535), default=3000, show_default=True, help="On this machine only.")
+@click.option("--read-only", is_flag=True, help="Look, but start nothing.")
+def ui(home: Home, port: int, read_only: bool) -> None:
+    """Dagster's web interface and daemon on this home, until Ctrl-C. It has no passwords and listens only here."""
+    serve(home.create(), port=port, is_read_only=read_only, ready=lambda url: say(f"Open {url} (Ctrl-C ends it)."))

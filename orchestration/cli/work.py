@@ -1,0 +1,193 @@
+"""`drain`, `rebuild` and `backfill`: work on the tables, as runs of the orchestrator in this process.
+
+Belongs here: which hours are meant, and what is said in the end. How runs are made is in
+`orchestration/materialize.py`.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from orchestration.cli.app import as_json, command
+from orchestration.cli.output import answer_json, console, progress, table
+from orchestration.materialize import (
+    HOURLY_ASSETS,
+    WEEKLY_ASSETS,
+    Outcome,
+    Step,
+    hours_between,
+    materialize_everything_stale,
+    materialize_hours,
+)
+from orchestration.materialize import (
+    drain as drain_segments,
+)
+from resources.home import Home
+from resources.lake_files import partitions
+from resources.timegrid import HOUR_US, from_us, hour_key, to_us
+
+INGESTED = ("deltas", "dead_letters")
+ROLLUPS = ("minute_counts", "hourly_counts", "weekly_counts")
+# The running hour is a partition, and so is the next one, in which a producer's clock may be (O3).
+HOURS_AHEAD = 2
+
+
+class HourType(click.ParamType[int]):
+    """The start of an hour, UTC."""
+
+    name = "hour"
+    formats = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%d-%H:%M", "%Y-%m-%dT%H:%M:%SZ")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        start = next((start for form in self.formats if (start := _parse(str(value), form)) is not None), None)
+        if start is None or start % HOUR_US:
+            self.fail(f"{value!r} is not the start of an hour; write 2026-03-02 or 2026-03-02T14:00 (UTC).", param, ctx)
+        return start
+
+
+def _parse(text: str, form: str) -> int | None:
+    try:
+        return to_us(datetime.strptime(text, form).replace(tzinfo=UTC))
+    except ValueError:
+        return None
+
+
+from_option = click.option("--from", "first", type=HourType(), help="First hour. Default: the first that has data.")
+to_option = click.option(
+    "--to", "end", type=HourType(), help="The hour after the last one. Default: all that have data."
+)
+
+
+@command
+@as_json
+def drain(home: Home, as_json: bool) -> None:
+    """Bring all sealed segments into deltas and dead_letters, refresh what that made stale, and check everything."""
+    with watched("draining") as watch:
+        outcome = drain_segments(home, progress=watch) + materialize_everything_stale(home, progress=watch)
+    _tell(outcome, as_json)
+
+
+@command
+@from_option
+@to_option
+@as_json
+def rebuild(home: Home, first: int | None, end: int | None, as_json: bool) -> None:
+    """Write hours of deltas and dead_letters again from the segments of committed plans, and refresh what follows.
+
+    The rows are the same as the drain's. Undrained segments are left alone.
+    """
+    hours = _hours(home, first, end)
+    with watched("rebuilding") as watch:
+        outcome = materialize_hours(home, INGESTED, hours, progress=watch)
+        outcome += materialize_everything_stale(home, progress=watch)
+    _tell(outcome, as_json)
+
+
+@command
+@from_option
+@to_option
+@click.argument("assets", nargs=-1, type=click.Choice([*HOURLY_ASSETS, *WEEKLY_ASSETS]), metavar="[ASSET]...")
+@as_json
+def backfill(home: Home, first: int | None, end: int | None, assets: tuple[str, ...], as_json: bool) -> None:
+    """Compute hours of chosen assets again, each range in one Spark job; weeks that hold them where an asset is weekly.
+
+    Without names: minute_counts, hourly_counts and weekly_counts.
+    """
+    hours = _hours(home, first, end)
+    with watched("backfilling") as watch:
+        outcome = materialize_hours(home, assets or ROLLUPS, hours, progress=watch)
+    _tell(outcome, as_json)
+
+
+@contextmanager
+def watched(what: str) -> Iterator[Callable[[Step], None]]:
+    """A progress bar that names the step that is running."""
+    with progress() as bar:
+        task = bar.add_task(what, total=None, note="starting")
+        yield lambda step: bar.update(task, note=describe(step))
+        bar.update(task, total=1, completed=1, note="done")
+
+
+def describe(step: Step) -> str:
+    """The step in words."""
+    hours = f", {len(step.partitions)} partitions" if step.partitions else ""
+    return f"{'checking' if step.is_check else 'computing'} {step.asset}{hours}"
+
+
+def _hours(home: Home, first: int | None, end: int | None) -> list[str]:
+    """Keys of the hours that are meant, all of them between the earliest event and the running hour."""
+    starts = [start for name in INGESTED for start in partitions(home.lake / name)]
+    if not starts:
+        raise click.UsageError("There is nothing in the tables yet. Send something, then './tidemark drain'.")
+    first = min(starts) if first is None else first
+    end = max(starts) + HOUR_US if end is None else end
+    earliest, latest = home.settings.earliest_event_us, time.time_ns() // 1_000 + HOURS_AHEAD * HOUR_US
+    if first >= end:
+        raise click.UsageError(f"The range is empty: {hour_key(first)} is not before {hour_key(end)}.")
+    if first < earliest // HOUR_US * HOUR_US or end > latest:
+        raise click.UsageError(
+            f"Hours lie between {from_us(earliest):%Y-%m-%dT%H:%M} and {from_us(latest):%Y-%m-%dT%H:00}."
+        )
+    return hours_between(hour_key(first), hour_key(end - HOUR_US))
+
+
+def outcome_as_json(outcome: Outcome) -> dict[str, Any]:
+    """What was done, and what was found."""
+    return {
+        "partitions": {asset: list(keys) for asset, keys in outcome.partitions.items()},
+        "checks": {
+            "passed": sum(check.passed for check in outcome.checks),
+            "failed": [
+                {"asset": check.asset, "partition": check.partition, "message": check.message}
+                for check in outcome.checks
+                if not check.passed
+            ],
+        },
+        "held_back": {asset: list(keys) for asset, keys in (outcome.held_back or {}).items()},
+        "runs": [
+            {"run_id": run.run_id, "assets": list(run.assets), "seconds": round(run.seconds, 3), "error": run.error}
+            for run in outcome.runs
+        ],
+    }
+
+
+def problems(outcome: Outcome) -> list[str]:
+    """Everything that went wrong, a sentence each."""
+    return [
+        *(f"The run {run.run_id} failed: {run.error}" for run in outcome.runs if run.error),
+        *(f"{check.asset} {check.partition or ''}: {check.message}" for check in outcome.failed_checks),
+        *(
+            f"{asset} was not computed for {', '.join(keys)}: its input was found wrong."
+            for asset, keys in (outcome.held_back or {}).items()
+        ),
+    ]
+
+
+def _tell(outcome: Outcome, as_json: bool) -> None:
+    if as_json:
+        answer_json(outcome_as_json(outcome))
+    else:
+        _show(outcome)
+    if not outcome.succeeded:
+        raise click.exceptions.Exit(1)
+
+
+def _show(outcome: Outcome) -> None:
+    done = {asset: keys for asset, keys in outcome.partitions.items() if keys}
+    if done:
+        rows = table("Written", "table", "partitions", "from", "to", numbers=("partitions",))
+        for asset, keys in done.items():
+            rows.add_row(asset, f"{len(keys):,}", keys[0], keys[-1])
+        console().print(rows)
+    else:
+        click.echo("Nothing was new and nothing was stale.")
+    passed = sum(check.passed for check in outcome.checks)
+    click.echo(
+        f"{passed:,} of {len(outcome.checks):,} checks passed, in {sum(run.seconds for run in outcome.runs):.1f} s."
+    )
+    for sentence in problems(outcome):
+        click.echo(f"FAILED: {sentence}")

@@ -1,0 +1,93 @@
+"""The day, sent: through the platform itself, with a clock that follows the day.
+
+Belongs here: the demo's settings and its producers at work. What is sent is `generator.py`'s business.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from orchestration.demo.generator import DAY_START_US, Write
+from orchestration.demo.traffic import FLEET, SHOP, SHOP_DIMENSION
+from resources.coordinator import Level, Platform, Producer
+from resources.coordinator.platform import SplitWrite
+from resources.home import Home
+
+# Writes handed over and not yet acknowledged: enough for the disk to take several with one sync.
+IN_FLIGHT = 32
+
+# A new home gets these; one that exists keeps what it has.
+SETTINGS_TEXT = f"""\
+# Settings of the demo's home; the comments of a home made by `./tidemark send` show every setting.
+
+shards = 2
+# A made-up hour passes in a second of yours: one segment an hour is plenty.
+segment_age_ms = 3_600_000
+# These producers speak every quarter of an hour; one that is silent for longer than this has gone home.
+idle_timeout_ms = 3_600_000
+# Few, so that some copies lie beyond the coordinator's memory and are left for the drain to find.
+recent_identities = 5_000
+
+[namespaces.{SHOP}]
+dimension = {SHOP_DIMENSION}
+
+[namespaces.{FLEET}]
+"""
+
+
+@dataclass
+class Fed:
+    """What came of sending the day."""
+
+    writes: int = 0  # numbered now
+    repeated: int = 0  # answered with the epoch of the first time
+    deltas: int = 0  # in the writes that were numbered now
+
+
+class DayClock:
+    """A clock that stands still until it is set: a write arrives when the day says so."""
+
+    def __init__(self, now_us: int) -> None:
+        self.now_us = now_us
+
+    def __call__(self) -> int:
+        """Microseconds since the Unix epoch."""
+        return self.now_us
+
+
+def feed(home: Home, writes: Iterable[Write], on_write: Callable[[Write], None]) -> Fed:
+    """Send all writes in order, wait until each is flushed, then seal every shard.
+
+    The day is a source that is read from its beginning: whatever of it was taken before is answered, not taken again.
+    """
+    clock = DayClock(DAY_START_US)
+    fed = Fed()
+    producers: dict[str, Producer] = {}
+    to_repeat: dict[tuple[str, int], SplitWrite] = {}
+    on_the_way: deque[tuple[Write, SplitWrite]] = deque()
+    with Platform.open(home, clock=clock) as platform:
+        for write in writes:
+            # Writes are stamped when they are handed over, so the clock may go on before they are flushed.
+            clock.now_us = write.arrival_us
+            if write.producer not in producers:
+                producers[write.producer] = platform.producer(write.producer, from_start=True)
+            producer, number = producers[write.producer], (write.producer, write.sequence)
+            sent = producer.resend(to_repeat.pop(number)) if write.is_retry else producer.write(write.deltas)
+            if write.has_retry:
+                to_repeat[number] = sent
+            on_the_way.append((write, sent))
+            if len(on_the_way) > IN_FLIGHT:
+                _acknowledge(fed, on_the_way.popleft(), on_write)
+        while on_the_way:
+            _acknowledge(fed, on_the_way.popleft(), on_write)
+        platform.seal()
+    return fed
+
+
+def _acknowledge(fed: Fed, sent: tuple[Write, SplitWrite], on_write: Callable[[Write], None]) -> None:
+    write, split = sent
+    receipt = split.wait(Level.FLUSHED)
+    fed.writes += not receipt.is_retry
+    fed.repeated += receipt.is_retry
+    fed.deltas += receipt.accepted + receipt.duplicate + receipt.refused
+    on_write(write)

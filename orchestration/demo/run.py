@@ -1,0 +1,105 @@
+"""The demo's way through the product: send the day, drain it, sum it up, check everything, and report.
+
+Belongs here: the order of stages and how long each takes. Each stage is the product's own code.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rich.progress import Progress, TaskID
+
+from orchestration.demo.feed import SETTINGS_TEXT, Fed, feed
+from orchestration.demo.generator import Write, generate
+from orchestration.demo.report import Check, Report, put_together
+from orchestration.materialize import Outcome, Step, drain, materialize_everything_stale
+from resources.home import Home
+from resources.timegrid import from_us
+
+TABLES = ("deltas", "dead_letters", "minute_counts", "hourly_counts", "weekly_counts")
+
+
+@dataclass
+class Stages:
+    """Stopwatch and progress bar of one run."""
+
+    bar: Progress
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str, total: float | None = None) -> Iterator["Stage"]:
+        """One stage, shown while it runs."""
+        task = self.bar.add_task(name, total=total, note="")
+        started = time.monotonic()
+        yield Stage(self.bar, task)
+        self.seconds[name] = time.monotonic() - started
+        self.bar.update(task, total=total or 1, completed=total or 1, note="done")
+
+
+@dataclass
+class Stage:
+    """The line of one stage in the progress bar."""
+
+    bar: Progress
+    task: TaskID
+
+    def advance(self, amount: float, note: str) -> None:
+        """Some of it is done."""
+        self.bar.update(self.task, advance=amount, note=note)
+
+    def note(self, step: Step) -> None:
+        """A step of it has begun."""
+        from orchestration.cli.work import describe
+
+        self.bar.update(self.task, note=describe(step))
+
+
+def run_demo(home: Home, *, seed: int, deltas: int, bar: Progress) -> tuple[Report, Outcome]:
+    """Everything, once. A home that has this day already is left as it is; another day is added to what is there."""
+    stages = Stages(bar)
+    home.create(SETTINGS_TEXT)
+    with stages.stage("send and seal", total=deltas) as stage:
+        fed = _send(home, seed, deltas, stage)
+    with stages.stage("drain and check") as stage:
+        outcome = drain(home, progress=stage.note)
+    with stages.stage("sum up and check") as stage:
+        outcome += materialize_everything_stale(home, progress=stage.note)
+    with stages.stage("take account") as stage:
+        checks = verdicts(home, outcome)
+        is_changed = bool(fed.writes) or any(outcome.partitions.values())
+        report = put_together(home, checks, stages.seconds, is_changed=is_changed)
+    return report, outcome
+
+
+def _send(home: Home, seed: int, deltas: int, stage: Stage) -> Fed:
+    def on_write(write: Write) -> None:
+        stage.advance(0 if write.is_retry else len(write.deltas), f"{from_us(write.arrival_us):%H:%M}")
+
+    return feed(home, generate(seed=seed, deltas=deltas), on_write)
+
+
+def verdicts(home: Home, outcome: Outcome) -> list[Check]:
+    """How every table stands now: by the last verdict on each of its partitions, whichever run gave it."""
+    from dagster import AssetCheckKey, AssetKey
+    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+
+    from expectations.checks import CHECK_NAME, unjudged
+    from orchestration.instance import open_instance
+
+    messages = {(check.asset, check.partition): check.message for check in outcome.failed_checks}
+    found = []
+    with open_instance(home) as instance:
+        for name in TABLES:
+            infos = instance.event_log_storage.get_asset_check_partition_info(
+                [AssetCheckKey(AssetKey(name), CHECK_NAME)]
+            )
+            passed = {
+                info.partition_key
+                for info in infos
+                if info.latest_execution_status == AssetCheckExecutionRecordStatus.SUCCEEDED
+            }
+            failed = sorted({info.partition_key or "" for info in infos} - passed | unjudged(instance, name))
+            said = [f"{key}: {messages.get((name, key), 'see ./tidemark ui')}" for key in failed]
+            found.append(Check(name, CHECK_NAME, len(infos), failed, " ".join(said)))
+    return found

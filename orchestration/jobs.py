@@ -1,0 +1,41 @@
+"""The jobs: what a person or a daemon starts by name.
+
+Belongs here: which assets go together. All of them run in one process: a process per step would start a JVM per step.
+"""
+
+import dagster as dg
+
+from assets.ingest.asset import dead_letters, deltas, drain
+from assets.rollups.asset import hourly_counts, minute_counts, weekly_counts
+
+EXECUTOR = dg.in_process_executor
+
+drain_job = dg.define_asset_job(
+    "drain_job",
+    selection=[drain],
+    executor_def=EXECUTOR,
+    description="Commit all sealed segments to deltas and dead_letters, report the touched hours and judge them.",
+)
+
+rebuild_job = dg.define_asset_job(
+    "rebuild_job",
+    selection=[deltas, dead_letters],
+    executor_def=EXECUTOR,
+    description="Write hours of deltas and dead_letters again, from the segments of committed plans.",
+)
+
+rollups_job = dg.define_asset_job(
+    "rollups_job",
+    selection=[minute_counts, hourly_counts],
+    executor_def=EXECUTOR,
+    description="Sum up hours: minutes from deltas, hours from minutes.",
+)
+
+weeks_job = dg.define_asset_job(
+    "weeks_job",
+    selection=[weekly_counts],
+    executor_def=EXECUTOR,
+    description="Sum up weeks from hours.",
+)
+
+JOBS = [drain_job, rebuild_job, rollups_job, weeks_job]

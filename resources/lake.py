@@ -1,0 +1,333 @@
+"""The lake: Delta tables by name, written in the few ways that are exactly-once (decisions 3 and 4).
+
+Belongs here: what a table is (`TableSpec`), and reading, appending, replacing, merging and maintaining one with
+Spark. Does not belong here: what the rows mean (`assets`), questions that need no JVM (`lake_files.py`).
+Every write carries a number under which the table remembers it, holds the table's lock, and is fsynced; an exception
+from a write says nothing about its outcome, so the marker is read, and it decides.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from filelock import FileLock, Timeout
+
+from resources import lake_files
+from resources.errors import TidemarkError
+from resources.home import Home
+from resources.lineage import Lineage, LineageFile, app_id, find_break
+from resources.timegrid import from_us
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# A backfill of a month holds a table for minutes; who waits longer than this waits for a process that hangs.
+LOCK_TIMEOUT_S = 900.0
+# Readers that started before a maintenance may still read the files it replaced.
+DEFAULT_RETENTION_HOURS = 168
+
+
+class LakeError(TidemarkError):
+    """Any error of the lake."""
+
+
+class TableBusyError(LakeError):
+    """Another process holds the table's lock."""
+
+
+class WriteFailedError(LakeError):
+    """A write raised, and the table's marker says that it is not there: nothing of it was committed."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: `type` as Spark writes it, and what the column means."""
+
+    name: str
+    type: str
+    comment: str
+    is_required: bool = False
+    generated_as: str | None = None
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """Everything that is declared about a table, in one place."""
+
+    name: str
+    description: str
+    columns: tuple[Column, ...]
+    partition_by: str
+    partition_us: int
+    constraints: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)
+    order_by: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """Columns, in order."""
+        return [column.name for column in self.columns]
+
+    def ddl(self) -> str:
+        """Columns as SQL declares them."""
+        return ",\n  ".join(_declare(column) for column in self.columns)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A version of a table that is on the disk."""
+
+    table: str
+    table_id: str
+    lineage: int
+    version: int
+
+
+def sql_type(kind: pa.DataType) -> str:
+    """An Arrow type as Spark writes it, so that nested columns are declared once, in the log's schema."""
+    simple = {
+        pa.string(): "string",
+        pa.binary(): "binary",
+        pa.int32(): "int",
+        pa.int64(): "bigint",
+        pa.float32(): "float",
+        pa.float64(): "double",
+        pa.timestamp("us", tz="UTC"): "timestamp",
+    }
+    if kind in simple:
+        return simple[kind]
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{member.name}: {sql_type(member.type)}' for member in kind)}>"
+    if pa.types.is_map(kind):
+        return f"map<{sql_type(kind.key_type)}, {sql_type(kind.item_type)}>"
+    if pa.types.is_list(kind):
+        return f"array<{sql_type(kind.value_type)}>"
+    raise TypeError(f"no Spark type for {kind}")
+
+
+def sql_timestamp(time_us: int) -> str:
+    """A typed literal: predicates are built from numbers, never from text that came from outside."""
+    return f"TIMESTAMP '{from_us(time_us):%Y-%m-%d %H:%M:%S.%f} UTC'"
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _declare(column: Column) -> str:
+    generated = f" GENERATED ALWAYS AS ({column.generated_as})" if column.generated_as else ""
+    required = " NOT NULL" if column.is_required else ""
+    return f"`{column.name}` {column.type}{generated}{required} COMMENT {_quote(column.comment)}"
+
+
+class Lake:
+    """The tables of one home. `spark` is called when a session is first needed, and not before."""
+
+    def __init__(self, home: Home, spark: Callable[[], "SparkSession"]) -> None:
+        self.home = home
+        self._spark = spark
+        self._locks: dict[str, FileLock] = {}
+
+    @property
+    def spark(self) -> "SparkSession":
+        """The session; starts a JVM if none is running."""
+        return self._spark()
+
+    def path(self, table: str) -> Path:
+        """The table's directory."""
+        return self.home.lake / table
+
+    def lineage(self, table: str) -> Lineage:
+        """What is remembered of a table."""
+        return self.lineage_file(table).read()
+
+    def lineage_file(self, table: str) -> LineageFile:
+        """Where it is remembered."""
+        return LineageFile(self.home.plans, table)
+
+    @contextmanager
+    def lock(self, table: str) -> Iterator[None]:
+        """Be the only writer of a table, among all processes; may be taken again by who has it."""
+        if table not in self._locks:
+            path = self.home.plans / table / "lock"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._locks[table] = FileLock(path, timeout=LOCK_TIMEOUT_S)
+        try:
+            self._locks[table].acquire()
+        except Timeout as error:
+            raise TableBusyError(
+                f"Another process has been writing the table {table} for {LOCK_TIMEOUT_S:.0f} s "
+                f"(lock {self._locks[table].lock_file}). Wait for it, or stop it."
+            ) from error
+        try:
+            yield
+        finally:
+            self._locks[table].release()
+
+    def read(self, table: str, version: int | None = None) -> "DataFrame":
+        """The rows of a table, as of a version if one is given."""
+        reader = self.spark.read.format("delta")
+        return (reader if version is None else reader.option("versionAsOf", version)).load(str(self.path(table)))
+
+    def version(self, table: str) -> int | None:
+        """Latest version, or none when there is no such table."""
+        state = lake_files.table_state(self.path(table))
+        return state.version if state else None
+
+    def settle(self, spec: TableSpec) -> Lineage:
+        """Make the table exist and its lineage true: a table that was tampered with continues under a new one."""
+        with self.lock(spec.name):
+            known = self.lineage(spec.name)
+            if broken := find_break(self.path(spec.name), known):
+                self.forget_cached_tables()
+                known = self.lineage_file(spec.name).write(Lineage(lineage=known.lineage + 1, number=known.number))
+                del broken
+            return self.ensure(spec) if known.version < 0 else known
+
+    def ensure(self, spec: TableSpec) -> Lineage:
+        """Create the table if there is none, and remember it as ours."""
+        with self.lock(spec.name):
+            if lake_files.table_state(self.path(spec.name)) is None:
+                self._create(spec)
+            return self.lineage_file(spec.name).record_commit(self.path(spec.name))
+
+    def append_once(self, spec: TableSpec, rows: "DataFrame", *, number: int) -> Commit:
+        """Append under the lineage's `number`; a number that is there already is not written again."""
+        lineage = self.lineage(spec.name).lineage
+
+        def write(app: str) -> None:
+            writer = rows.select(*spec.names).write.format("delta").mode("append")
+            writer.option("txnAppId", app).option("txnVersion", number).save(str(self.path(spec.name)))
+
+        return self._commit(spec, app_id(spec.name, lineage), number, write, plan_number=number)
+
+    def replace(
+        self,
+        spec: TableSpec,
+        rows: "DataFrame",
+        *,
+        hours: "Range | Sequence[int] | None",
+        plan_number: int | None = None,
+    ) -> Commit:
+        """Replace the partitions of a range (or the given ones, or all) by `rows`, in one commit.
+
+        An empty result clears them, which is right. With `plan_number` the commit carries that plan's marker, as the
+        first commit of a lineage does; without it the marker of plans is left as it is.
+        """
+        lineage = self.lineage(spec.name).lineage
+        path = self.path(spec.name)
+        app = app_id(spec.name, lineage) if plan_number is not None else f"{app_id(spec.name, lineage)}/replace"
+        number = plan_number if plan_number is not None else (lake_files.marker(path, app) or 0) + 1
+
+        def write(app: str) -> None:
+            writer = rows.select(*spec.names).write.format("delta").mode("overwrite")
+            if hours is not None:
+                writer = writer.option("replaceWhere", partition_predicate(spec.partition_by, hours))
+            writer.option("txnAppId", app).option("txnVersion", number).save(str(path))
+
+        return self._commit(spec, app, number, write, plan_number=plan_number)
+
+    def merge(
+        self, spec: TableSpec, source: Callable[["SparkSession"], "DataFrame"], *, keys: Sequence[str], number: int
+    ) -> Commit:
+        """Upsert by key, once per `number`, in a session of its own: the settings that make a MERGE idempotent would
+        silently drop the next append of a session in which they are left set."""
+        app = f"{app_id(spec.name, self.lineage(spec.name).lineage)}/merge"
+
+        def write(app: str) -> None:
+            session = self.spark.newSession()
+            session.conf.set("spark.databricks.delta.write.txnAppId", app)
+            session.conf.set("spark.databricks.delta.write.txnVersion", str(number))
+            source(session).select(*spec.names).createOrReplaceTempView("source")
+            on = " AND ".join(f"target.`{key}` <=> source.`{key}`" for key in keys)
+            session.sql(
+                f"MERGE INTO delta.`{self.path(spec.name)}` AS target USING source ON {on} "
+                "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+            ).collect()
+
+        return self._commit(spec, app, number, write)
+
+    def maintain(
+        self, spec: TableSpec, *, closed_before_us: int, retention_hours: int = DEFAULT_RETENTION_HOURS
+    ) -> Commit:
+        """Compact the partitions that end by `closed_before_us`, then delete files older than the retention."""
+        with self.lock(spec.name):
+            self.settle(spec)
+            before = self.version(spec.name)
+            target = f"delta.`{self.path(spec.name)}`"
+            last_start = sql_timestamp(closed_before_us - spec.partition_us)
+            self.spark.sql(f"OPTIMIZE {target} WHERE {spec.partition_by} <= {last_start}").collect()
+            self.spark.sql(f"VACUUM {target} RETAIN {int(retention_hours)} HOURS").collect()
+            return self._finish(spec, -1 if before is None else before, None)
+
+    def forget_cached_tables(self) -> None:
+        """Make Spark look at the disk again: it remembers tables by path, also one that was deleted behind its back."""
+        jvm = getattr(self.spark, "_jvm", None)
+        if jvm is not None:
+            jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+    def _create(self, spec: TableSpec) -> None:
+        properties = {
+            **spec.properties,
+            **{f"delta.constraints.{name}": check for name, check in spec.constraints.items()},
+        }
+        declared = ", ".join(f"{_quote(name)} = {_quote(value)}" for name, value in sorted(properties.items()))
+        self.spark.sql(
+            f"CREATE TABLE delta.`{self.path(spec.name)}` (\n  {spec.ddl()}\n) USING delta PARTITIONED BY (`{spec.partition_by}`) "
+            f"COMMENT {_quote(spec.description)}" + (f" TBLPROPERTIES ({declared})" if declared else "")
+        )
+        lake_files.sync_commits(self.path(spec.name), -1)
+
+    def _commit(
+        self, spec: TableSpec, app: str, number: int, write: Callable[[str], None], *, plan_number: int | None = None
+    ) -> Commit:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        with self.lock(spec.name):
+            before = self.version(spec.name)
+            if before is None:
+                raise WriteFailedError(
+                    f"There is no table {spec.name} to write to. Run the same command again: it will be created."
+                )
+            try:
+                write(app)
+            except (Py4JError, PySparkException, OSError) as error:
+                found = lake_files.marker(self.path(spec.name), app)
+                if found is None or found < number:
+                    raise WriteFailedError(
+                        f"Writing the table {spec.name} failed, and nothing of it was committed: {_first_line(error)}"
+                    ) from error
+            return self._finish(spec, before, plan_number)
+
+    def _finish(self, spec: TableSpec, before: int, plan_number: int | None) -> Commit:
+        path = self.path(spec.name)
+        lake_files.sync_commits(path, before)
+        known = self.lineage_file(spec.name).record_commit(path, number=plan_number)
+        return Commit(spec.name, known.table_id, known.lineage, known.version)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Partitions from `start_us` (in it) to `end_us` (not in it)."""
+
+    start_us: int
+    end_us: int
+
+    def holds(self, time_us: int) -> bool:
+        """Whether the moment lies in the range."""
+        return self.start_us <= time_us < self.end_us
+
+
+def partition_predicate(column: str, hours: Range | Sequence[int]) -> str:
+    if isinstance(hours, Range):
+        return f"{column} >= {sql_timestamp(hours.start_us)} AND {column} < {sql_timestamp(hours.end_us)}"
+    return f"{column} IN ({', '.join(sql_timestamp(hour) for hour in hours)})"
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,226 @@
+"""Delta tables as files: what can be asked of a table without a JVM.
+
+Belongs here: questions about a table by its path (version, identity, markers, partitions, history, checksum) and the
+fsync of a commit. Does not belong here: writing rows (`lake.py`), what a table should look like (`TableSpec`).
+Importing this needs neither Spark nor Dagster, so that the command line can answer in about a second.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from resources.errors import DamageError
+from resources.timegrid import HOUR_US, from_us, to_us
+
+
+@dataclass(frozen=True)
+class TableState:
+    """Which table lies at a path, and how far it has got."""
+
+    table_id: str
+    version: int
+
+
+@dataclass(frozen=True)
+class PartitionFiles:
+    """The files of one partition, by what the table's log says of them."""
+
+    files: tuple[str, ...]
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """How many rows a table has, and a fingerprint of them that neither their order nor the files' layout can change."""
+
+    rows: int
+    sha256: str
+
+
+def open_table(path: Path, version: int | None = None) -> DeltaTable | None:
+    """The table at `path`, or none."""
+    if not (path / "_delta_log").is_dir():
+        return None
+    try:
+        return DeltaTable(path, version=version)
+    except TableNotFoundError:
+        return None
+
+
+def table_state(path: Path) -> TableState | None:
+    """Identity and latest version, or none when there is no table."""
+    table = open_table(path)
+    return TableState(str(table.metadata().id), table.version()) if table else None
+
+
+def marker(path: Path, app_id: str, version: int | None = None) -> int | None:
+    """Number of the last commit that `app_id` has made to the table, as of `version`."""
+    table = open_table(path, version)
+    if table is None:
+        return None
+    number = table.transaction_version(app_id)
+    return None if number is None else int(number)
+
+
+def partitions(path: Path, version: int | None = None) -> dict[int, PartitionFiles]:
+    """Files, rows and bytes of every partition that has any, by the partition's start in microseconds."""
+    table = open_table(path, version)
+    if table is None:
+        return {}
+    found: dict[int, list[tuple[str, int, int]]] = {}
+    actions = table.get_add_actions(flatten=True)
+    column = next(name for name in actions.schema.names if name.startswith("partition."))
+    columns = (actions.column(name).to_pylist() for name in ("path", "num_records", "size_bytes", column))
+    for file, rows, size, start in zip(*columns, strict=True):
+        found.setdefault(partition_start(start), []).append((unquote(file), rows, size))
+    return {
+        start: PartitionFiles(
+            files=tuple(str(path / file) for file, _, _ in files),
+            rows=sum(rows for _, rows, _ in files),
+            bytes=sum(size for _, _, size in files),
+        )
+        for start, files in sorted(found.items())
+    }
+
+
+def partition_start(value: datetime | str) -> int:
+    """Start of a partition in microseconds, from its value as the table's log has it."""
+    moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    return to_us(moment.replace(tzinfo=moment.tzinfo or from_us(0).tzinfo))
+
+
+def commit_file(path: Path, version: int) -> Path:
+    """The file that makes `version` exist."""
+    return path / "_delta_log" / f"{version:020d}.json"
+
+
+def commit_sha256(path: Path, version: int) -> str | None:
+    """Checksum of a commit, or none when the log no longer has it: two histories that fork differ in it."""
+    file = commit_file(path, version)
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else None
+
+
+def actions_of(path: Path, version: int) -> Iterator[dict[str, Any]]:
+    """The actions of one commit."""
+    with commit_file(path, version).open() as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+def operation_of(path: Path, version: int) -> tuple[str, dict[str, str]] | None:
+    """What a commit did and with which parameters, or none when the log no longer has it."""
+    if not commit_file(path, version).exists():
+        return None
+    for action in actions_of(path, version):
+        if "commitInfo" in action:
+            info = action["commitInfo"]
+            return str(info.get("operation", "")), dict(info.get("operationParameters") or {})
+    return "", {}
+
+
+def sync_commits(path: Path, after_version: int) -> int:
+    """Put all commits after `after_version` on the disk, data first; Delta on a local disk does not. Gives the last one."""
+    state = table_state(path)
+    if state is None:
+        raise DamageError(f"The table at {path} vanished while it was being written. Run the same command again.")
+    directories = {path, path / "_delta_log"}
+    for version in range(after_version + 1, state.version + 1):
+        for action in actions_of(path, version):
+            if "add" in action:
+                file = path / unquote(action["add"]["path"])
+                _sync(file)
+                directories.add(file.parent)
+        _sync(commit_file(path, version))
+    for directory in sorted(directories):
+        _sync(directory)
+    return state.version
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def checksum(path: Path, version: int | None = None) -> Checksum:
+    """Rows and fingerprint of a table: the sum, modulo 2^256, of the SHA-256 of each row in a canonical form.
+
+    A sum and not an exclusive or, so that two copies of a row do not cancel. The canonical form is JSON of all columns
+    in the order of their names, so that neither Parquet's encoding nor the order of columns counts.
+    """
+    import duckdb
+
+    table = open_table(path, version)
+    if table is None:
+        raise DamageError(f"There is no table at {path}. Drain the log, or rebuild it.")
+    dataset = table.to_pyarrow_dataset()
+    names = sorted(dataset.schema.names)
+    with duckdb.connect() as database:
+        database.register("rows", dataset)
+        quoted = ", ".join(f'"{name}" := {_canonical(name, dataset.schema.field(name).type)}' for name in names)
+        limbs = ", ".join(
+            f"sum(('0x' || digest[{8 * limb + 1}:{8 * limb + 8}])::UBIGINT::HUGEINT)" for limb in range(8)
+        )
+        query = f"SELECT count(*), {limbs} FROM (SELECT sha256(to_json(struct_pack({quoted}))::VARCHAR) AS digest FROM rows)"
+        count, *sums = database.execute(query).fetchone() or (0,)
+    total = sum((part or 0) << (32 * (7 - limb)) for limb, part in enumerate(sums)) % (1 << 256)
+    summary = json.dumps({"columns": names, "rows": count, "sum": f"{total:064x}"})
+    return Checksum(count, hashlib.sha256(summary.encode()).hexdigest())
+
+
+def _canonical(name: str, kind: Any) -> str:
+    """The column as JSON can carry it exactly: times as integers, bytes as hexadecimal digits."""
+    import pyarrow.types as types
+
+    if types.is_timestamp(kind):
+        return f'epoch_us("{name}")'
+    return f'hex("{name}")' if types.is_binary(kind) or types.is_large_binary(kind) else f'"{name}"'
+
+
+@dataclass(frozen=True)
+class PartitionSummary:
+    """What one partition of a table of deltas holds."""
+
+    rows: int
+    epochs: dict[int, tuple[int, int]]  # shard → first epoch and the one after the last
+    late: int
+
+
+def summarize(path: Path, version: int, starts: Iterable[int], *, has_stamps: bool) -> dict[int, PartitionSummary]:
+    """Rows, epochs per shard and late rows of the given hours, read from the table as of `version`.
+
+    Late for the hour is what the watermark in force had already passed the end of (T4).
+    """
+    import duckdb
+
+    wanted = set(starts)
+    found: dict[int, PartitionSummary] = {}
+    stamps = f"epoch_us(watermark_ts) >= $start + {HOUR_US}" if has_stamps else "false"
+    query = (
+        f"SELECT shard, min(epoch), max(epoch) + 1, count(*), count(*) FILTER ({stamps}) "
+        "FROM read_parquet($files) GROUP BY shard ORDER BY shard"
+    )
+    with duckdb.connect() as database:
+        for start, files in partitions(path, version).items():
+            if start not in wanted:
+                continue
+            values: dict[str, Any] = {"files": list(files.files)} | ({"start": start} if has_stamps else {})
+            rows = database.execute(query, values).fetchall()
+            found[start] = PartitionSummary(
+                rows=sum(row[3] for row in rows),
+                epochs={row[0]: (row[1], row[2]) for row in rows},
+                late=sum(row[4] for row in rows),
+            )
+    return found

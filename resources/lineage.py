@@ -1,0 +1,121 @@
+"""Lineage: whether a table is still the one that we have been writing (C7).
+
+Belongs here: what is remembered of a table outside of it, and how a restore, a deletion or a roll-back is noticed.
+A lineage is part of a table's transaction ids, because a restored table keeps the markers of commits whose rows it
+has lost. Does not belong here: how a table is filled again; that differs from table to table.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from resources import lake_files
+from resources.coordinator.disk import Disk, RealDisk
+from resources.errors import DamageError
+
+# What only a person does to our tables, and what takes rows away without our markers knowing.
+FOREIGN_OPERATIONS = ("RESTORE", "DELETE", "UPDATE", "TRUNCATE", "CREATE OR REPLACE TABLE", "REPLACE TABLE", "CLONE")
+
+
+class Opening(Struct, frozen=True):
+    """The replacing commit that a new lineage owes; it is repeated until it is there."""
+
+    number: int  # plan number that it carries; everything up to it is in the table afterwards
+    hours: list[int] | None = None  # the partitions to rebuild, in microseconds; none means the whole table
+
+
+class Lineage(Struct, frozen=True):
+    """What is remembered of a table outside of it."""
+
+    lineage: int = 1
+    table_id: str = ""
+    version: int = -1  # last version known to be ours; -1 while there is none
+    commit: str = ""  # checksum of that version's commit, to tell a fork of the table
+    number: int = 0  # last plan known to be committed
+    opening: Opening | None = None
+
+
+@dataclass(frozen=True)
+class Break:
+    """Why a table is not the one that we have been writing, and what is left of it."""
+
+    why: str
+    left_version: int | None  # the version whose rows are there now; none when that cannot be known
+
+
+def app_id(table: str, lineage: int) -> str:
+    """Under this name the table remembers the last plan committed."""
+    return f"{table}/{lineage}"
+
+
+class LineageFile:
+    """The memory of one table, on the disk."""
+
+    def __init__(self, directory: Path, table: str, disk: Disk | None = None) -> None:
+        self.table = table
+        self._path = directory / table / "lineage.json"
+        self._disk = disk or RealDisk()
+
+    def read(self) -> Lineage:
+        """What is remembered; the beginning when there is nothing yet."""
+        if not self._path.exists():
+            return Lineage()
+        try:
+            return msgspec.json.decode(self._disk.read(self._path), type=Lineage)
+        except msgspec.MsgspecError as error:
+            raise DamageError(f"{self._path} is damaged ({error}). Restore it from a backup.") from error
+
+    def write(self, lineage: Lineage) -> Lineage:
+        """Remember, durably."""
+        self._disk.make_directory(self._path.parent)
+        self._disk.replace(self._path, msgspec.json.encode(lineage))
+        return lineage
+
+    def record_commit(self, table: Path, *, number: int | None = None) -> Lineage:
+        """Remember the table's latest version as ours."""
+        known, state = self.read(), lake_files.table_state(table)
+        if state is None:
+            raise DamageError(f"The table at {table} vanished while it was being written. Run the same command again.")
+        return self.write(
+            msgspec.structs.replace(
+                known,
+                table_id=state.table_id,
+                version=state.version,
+                commit=lake_files.commit_sha256(table, state.version) or "",
+                number=known.number if number is None else number,
+            )
+        )
+
+
+def find_break(table: Path, known: Lineage) -> Break | None:
+    """Compare a table with what is remembered of it; none means that it is ours, with nothing taken away."""
+    state = lake_files.table_state(table)
+    if known.version < 0:
+        return None
+    if state is None:
+        return Break("it was deleted", None)
+    if state.table_id != known.table_id:
+        return Break("another table was put in its place", None)
+    if state.version < known.version:
+        return Break(
+            f"it is at version {state.version}, but version {known.version} was written: an older copy was put back",
+            state.version,
+        )
+    if known.commit and (lake_files.commit_sha256(table, known.version) or known.commit) != known.commit:
+        return Break(f"its version {known.version} is another commit than the one that was written", None)
+    return _foreign_commit(table, known.version, state.version)
+
+
+def _foreign_commit(table: Path, known: int, latest: int) -> Break | None:
+    for version in range(known + 1, latest + 1):
+        found = lake_files.operation_of(table, version)
+        if found is None:
+            return Break(f"the log of its version {version} is gone", None)
+        operation, parameters = found
+        if operation in FOREIGN_OPERATIONS:
+            restored = str(parameters.get("version")) if operation == "RESTORE" else ""
+            left_version = int(restored) if restored.isdigit() else None
+            return Break(f"{operation} was run on it (version {version})", left_version)
+    return None

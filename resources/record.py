@@ -1,0 +1,123 @@
+"""The record of a materialization (O1): one typed value, under one key of the orchestrator's metadata.
+
+Belongs here: the model, and how it is written to and read from metadata. Does not belong here: how its numbers are
+found. Importing this does not import Dagster.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from resources.errors import TidemarkError
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance, EventLogRecord
+
+RECORD_KEY = "tidemark/record"
+
+
+class RecordError(TidemarkError):
+    """A materialization has no record, or one that this version cannot read."""
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """What is known of one partition of one asset after it was materialized."""
+
+    asset: str
+    partition: str | None
+    lineage: int
+    table_version: int
+    table_id: str
+    input_versions: dict[str, int] = {}
+    input_lineages: dict[str, int] = {}
+    epochs: dict[int, tuple[int, int]] = {}  # shard → first epoch of the partition's rows, and the one after the last
+    applied: dict[int, int] = {}  # shard → epoch, as it was when the rows were written
+    flushed: dict[int, int] = {}
+    durable: dict[int, int] = {}
+    watermark_us: int | None = None  # event time; the minimum over shards and streams
+    held_by: str | None = None  # the shard and stream that holds the watermark back
+    rows_in: int = 0
+    rows_out: int = 0
+    rows_late: int = 0
+    rows_refused: int = 0
+    bytes: int = 0
+    duration_ms: int = 0
+
+    def to_metadata(self) -> dict[str, Any]:
+        """As metadata of a materialization: the record, and the few numbers that the orchestrator's pages plot."""
+        from dagster import MetadataValue
+
+        rows = "dagster/row_count" if self.partition is None else "dagster/partition_row_count"
+        return {
+            RECORD_KEY: MetadataValue.json(msgspec.to_builtins(self, str_keys=True)),
+            rows: self.rows_out,
+            "bytes": self.bytes,
+            "duration_ms": self.duration_ms,
+            "table_version": self.table_version,
+        }
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> "Record":
+        """Read it back; the inverse of `to_metadata`."""
+        found = metadata.get(RECORD_KEY)
+        if found is None:
+            raise RecordError("This materialization has no record of Tidemark's. Materialize the partition again.")
+        value = getattr(found, "value", getattr(found, "data", found))
+        try:
+            return msgspec.convert(value, cls, strict=False, str_keys=True)
+        except msgspec.ValidationError as error:
+            raise RecordError(
+                f"This materialization's record is of another version of Tidemark ({error}). Materialize the partition again."
+            ) from error
+
+    @classmethod
+    def latest(cls, instance: "DagsterInstance", asset: str, partition: str | None = None) -> "Record":
+        """The record of the asset's (or the partition's) last materialization."""
+        from dagster import AssetKey, AssetRecordsFilter
+
+        chosen = AssetRecordsFilter(AssetKey(asset), asset_partitions=None if partition is None else [partition])
+        events = instance.fetch_materializations(chosen, limit=1).records
+        if not events:
+            where = asset if partition is None else f"{asset}, partition {partition},"
+            raise RecordError(f"{where} has never been materialized. Materialize it first: ./tidemark demo, or the UI.")
+        return _record_of(events[0])
+
+    @classmethod
+    def latest_by_partition(
+        cls, instance: "DagsterInstance", asset: str, partitions: Iterable[str] | None = None
+    ) -> "dict[str, Record]":
+        """The last record of every partition (or of the given ones) that has one.
+
+        What was materialized without a record, or with one that cannot be read, counts as missing.
+        """
+        from dagster import AssetKey, AssetRecordsFilter, DagsterEventType
+
+        key = AssetKey(asset)
+        ids = instance.event_log_storage.get_latest_storage_id_by_partition(
+            key, DagsterEventType.ASSET_MATERIALIZATION, None if partitions is None else set(partitions)
+        )
+        found: dict[str, Record] = {}
+        wanted = sorted(ids.values())
+        for start in range(0, len(wanted), 500):
+            chunk = wanted[start : start + 500]
+            events = instance.fetch_materializations(
+                AssetRecordsFilter(key, storage_ids=chunk), limit=len(chunk)
+            ).records
+            for event in events:
+                if event.partition_key is not None and (record := _record_or_none(event)):
+                    found[event.partition_key] = record
+        return found
+
+
+def _record_of(event: "EventLogRecord") -> Record:
+    materialization = event.asset_materialization
+    return Record.from_metadata(materialization.metadata if materialization else {})
+
+
+def _record_or_none(event: "EventLogRecord") -> Record | None:
+    try:
+        return _record_of(event)
+    except RecordError:
+        return None

@@ -1,0 +1,66 @@
+"""Where Java and the Delta jars lie, and how a process is made ready for a JVM.
+
+Belongs here: what `./tidemark` put beside the Python environment, and the three variables that Spark's launcher
+reads. Does not belong here: settings of a session (`spark.py`). Nothing here needs the network or starts anything.
+"""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from resources.errors import ConfigurationError
+
+
+class ToolchainMissingError(ConfigurationError):
+    """Java or the Delta jars are not where the launcher puts them."""
+
+    def __init__(self, what: str, where: Path) -> None:
+        self.where = where
+        super().__init__(
+            f"{what} should be at {where}, but it is not there. Run ./tidemark once: it sets up what is missing."
+        )
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """What a session needs from outside Python."""
+
+    java_home: Path
+    jars: tuple[Path, ...]
+
+
+def share_directory() -> Path:
+    """Where the launcher keeps what belongs to this Python environment but is not Python."""
+    return Path(sys.prefix) / "share" / "tidemark"
+
+
+def find_toolchain() -> Toolchain:
+    """Java and the jars, after a look that both are there."""
+    share = share_directory()
+    jars = tuple(sorted((share / "jars").glob("*.jar")))
+    if not jars:
+        raise ToolchainMissingError("The set of Delta jars", share / "jars")
+    pointer = share / "java_home"
+    if not pointer.exists():
+        raise ToolchainMissingError("The note of which Java to use", pointer)
+    java_home = Path(pointer.read_text().strip())
+    if not os.access(java_home / "bin" / "java", os.X_OK):
+        raise ToolchainMissingError("Java", java_home / "bin" / "java")
+    return Toolchain(java_home, jars)
+
+
+def activate_toolchain() -> Toolchain:
+    """Make this process and its children use the launcher's Java and this interpreter; call before a JVM starts."""
+    toolchain = find_toolchain()
+    os.environ["JAVA_HOME"] = str(toolchain.java_home)
+    binaries = str(toolchain.java_home / "bin")
+    path = os.environ.get("PATH", "")
+    if binaries not in path.split(os.pathsep):
+        os.environ["PATH"] = os.pathsep.join(part for part in (binaries, path) if part)
+    # Without this Python workers start with whatever `python3` is on the path, which lacks our packages.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # A Spark of somebody else's would bring its own jars, without Delta.
+    os.environ.pop("SPARK_HOME", None)
+    return toolchain

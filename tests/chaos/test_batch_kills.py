@@ -1,0 +1,65 @@
+"""`kill -9` of the drain at each named step from plan to record: nothing lost, nothing twice, checks green (C7, O2)."""
+
+import json
+import os
+import signal as signals
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.support.batch import send
+from tests.support.live import TEN_O_CLOCK, hour_of, sample, signal, vector
+
+from resources import lake_files
+from resources.failpoints import FAILPOINTS
+from resources.home import Home
+
+# In the order in which one run reaches them; a chain of killed runs gets one step further each time.
+BATCH_STEPS = [name for name in FAILPOINTS if not name.startswith(("log.", "seal."))]
+TABLES = ("deltas", "dead_letters", "minute_counts", "hourly_counts", "weekly_counts")
+SETTINGS = 'recent_identities = 2\n[spark]\nmaster = "local[2]"\n'
+
+
+def filled_home(path: Path) -> Home:
+    """Three hours of deltas, with copies that only the drain can see and some that are refused."""
+    home = Home(path).create(SETTINGS)
+    writes: list[list[dict[str, Any]]] = [
+        [signal(f"d{hour}-{at}", at=hour_of(-hour) + at * 1_000_000, entity=f"item-{at % 3}") for at in range(20)]
+        for hour in range(3)
+    ]
+    writes.append([signal("d2-0", at=hour_of(-2), entity="item-0"), signal("d2-1", at=hour_of(-2), count=7), signal("")])
+    writes.append([vector("v1", "create", values=[1.0, 2.0]), sample("s1", 0.5, at=TEN_O_CLOCK - 1)])
+    send(home, *writes)
+    return home
+
+
+def run(home: Home, command: str, failpoint: str | None = None) -> tuple[int, bytes]:
+    environment = {name: value for name, value in os.environ.items() if name != "TIDEMARK_FAILPOINT"}
+    if failpoint:
+        environment["TIDEMARK_FAILPOINT"] = failpoint
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestration.cli", "--home", str(home.root), command, "--json"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def test_a_drain_killed_at_every_step_in_turn_ends_with_the_same_rows_as_one_that_was_not(tmp_path: Path) -> None:
+    killed, straight = filled_home(tmp_path / "killed"), filled_home(tmp_path / "straight")
+    assert sorted(BATCH_STEPS) == sorted(
+        ["plan.written", "dead_letters.committed", "deltas.committed", "record.logged", "rollup.committed"]
+    )
+    # A run that has nothing to drain records that first; the second record of a run is a rollup's.
+    for step in (*BATCH_STEPS, "record.logged:2"):
+        assert run(killed, "drain", step)[0] == -signals.SIGKILL, f"{step} must be reached for the test to mean anything"
+    for home in (killed, straight):
+        code, answer = run(home, "drain")
+        assert code == 0
+        assert json.loads(answer)["checks"]["failed"] == []
+    for table in TABLES:
+        assert lake_files.checksum(killed.lake / table) == lake_files.checksum(straight.lake / table), table
+    account = json.loads(run(killed, "account")[1])
+    assert account["disagreements"] == []

@@ -1,0 +1,42 @@
+"""What every tier of tests shares."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+from support.batch import FORGETFUL
+
+from resources.home import Home
+from resources.lake import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Time is no property of a law: these machines are noisy, and a slow example is not a wrong one.
+settings.register_profile("tidemark", deadline=None, derandomize=True)
+settings.load_profile("tidemark")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """The one session of all tests; it starts with the first test that asks for it."""
+    from resources.spark import start_session
+
+    home = Home(tmp_path_factory.mktemp("session")).create(FORGETFUL)
+    session = start_session(home, is_fast_start=True)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def tiny_home(tmp_path: Path) -> Home:
+    """An empty home whose shard remembers no identities, so that every copy is left to the drain."""
+    return Home(tmp_path / "home").create(FORGETFUL)
+
+
+@pytest.fixture
+def lake(tiny_home: Home, spark: "SparkSession") -> Lake:
+    """The lake of the tiny home."""
+    return Lake(tiny_home, lambda: spark)

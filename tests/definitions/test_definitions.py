@@ -1,0 +1,93 @@
+"""The one code location: it loads cheaply, and everything that is declared has its checks."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+
+from assets.tables import TABLES
+from expectations.checks import CHECK_NAME
+from orchestration.build import build_defs
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def defs() -> dg.Definitions:
+    return build_defs()
+
+
+def test_definitions_load_without_a_jvm_and_without_great_expectations() -> None:
+    program = (
+        "import sys; import orchestration.definitions; from pyspark import SparkContext; "
+        "assert SparkContext._gateway is None; assert 'great_expectations' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+def test_the_asset_graph_is_the_operator_graph(defs: dg.Definitions) -> None:
+    graph = defs.resolve_asset_graph()
+    parents = {
+        key.to_user_string(): {parent.to_user_string() for parent in graph.get(key).parent_keys}
+        for key in graph.get_all_asset_keys()
+    }
+    assert parents == {
+        "drain": set(),
+        "deltas": set(),
+        "dead_letters": set(),
+        "minute_counts": {"deltas"},
+        "hourly_counts": {"minute_counts"},
+        "weekly_counts": {"hourly_counts"},
+    }
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_has_a_blocking_check_with_its_partitions(defs: dg.Definitions, table: str) -> None:
+    """O4: suites run as asset checks, and the ones that guard data are blocking."""
+    graph = defs.resolve_asset_graph()
+    check = graph.get(dg.AssetCheckKey(dg.AssetKey(table), CHECK_NAME))
+    assert check.blocking
+    assert check.partitions_def == graph.get(dg.AssetKey(table)).partitions_def
+    assert check.description
+    assert "- No two" in check.description
+
+
+def test_all_hourly_assets_have_the_same_partitions(defs: dg.Definitions) -> None:
+    """Otherwise a range over several of them would not be one run (O2)."""
+    graph = defs.resolve_asset_graph()
+    hourly = {graph.get(dg.AssetKey(t)).partitions_def for t in ("deltas", "dead_letters", "minute_counts", "hourly_counts")}
+    assert len(hourly) == 1
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_range_of_partitions_is_one_run(defs: dg.Definitions, table: str) -> None:
+    """O2: a backfill of N partitions is one Spark job."""
+    policy = defs.resolve_asset_graph().get(dg.AssetKey(table)).backfill_policy
+    assert policy is not None
+    assert policy.max_partitions_per_run is None
+
+
+def test_the_jobs_exist_and_run_in_one_process(defs: dg.Definitions) -> None:
+    for name in ("drain_job", "rebuild_job", "rollups_job", "weeks_job"):
+        assert defs.resolve_job_def(name).executor_def.name == "in_process"
+    assert defs.resolve_implicit_global_asset_job_def().executor_def.name == "in_process"
+
+
+def test_the_pickling_io_manager_is_never_used(defs: dg.Definitions) -> None:
+    for asset in defs.assets or []:
+        assert isinstance(asset, dg.AssetsDefinition)
+        assert [output.dagster_type.is_nothing for output in asset.op.output_defs] == [True]
+
+
+def test_workspace_yaml_and_tool_dg_name_the_same_code_location() -> None:
+    workspace = yaml.safe_load((ROOT / "workspace.yaml").read_text())
+    [location] = [entry["python_module"] for entry in workspace["load_from"]]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["dg"]["project"]
+    assert location["module_name"] == project["code_location_target_module"]
+    assert location["location_name"] == project["code_location_name"]
+    assert location["module_name"].startswith(f"{project['root_module']}.")

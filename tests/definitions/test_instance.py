@@ -1,0 +1,70 @@
+"""The orchestrator's instance of a home: everything inside the home, and the settings of one machine."""
+
+from pathlib import Path
+
+import dagster as dg
+
+from expectations.checks import CHECK_NAME, unjudged
+from orchestration.instance import ensure_instance, open_instance
+from orchestration.ui import commands, environment
+from resources.home import Home
+
+HOUR = "2026-03-02-10:00"
+
+
+def test_the_instance_lies_in_the_home(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home").create()
+    with open_instance(home) as instance:
+        assert Path(instance.root_directory) == home.dagster
+        assert not instance.telemetry_enabled
+        assert not instance.nux_enabled
+        assert instance.run_monitoring_enabled
+        assert instance.get_concurrency_config().pool_config.default_pool_limit == 1
+    assert not any(str(tmp_path) in line for line in (home.dagster / "dagster.yaml").read_text().splitlines())
+
+
+def test_an_operators_settings_are_left_alone(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home").create()
+    settings = ensure_instance(home) / "dagster.yaml"
+    settings.write_text("telemetry:\n  enabled: false\n")
+    ensure_instance(home)
+    assert settings.read_text() == "telemetry:\n  enabled: false\n"
+
+
+def test_the_pages_listen_on_this_machine_only(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home").create()
+    pages = commands(3210)["the pages"]
+    assert pages[pages.index("-h") + 1] == "127.0.0.1"
+    assert "--read-only" not in pages
+    assert "--read-only" in commands(3210, is_read_only=True)["the pages"]
+    assert environment(home)["DAGSTER_HOME"] == str(home.dagster)
+    assert environment(home)["TIDEMARK_HOME"] == str(home.root)
+
+
+def test_a_materialization_without_a_verdict_is_found(tmp_path: Path) -> None:
+    """A crash between the report of an hour and its check leaves it unjudged; the next drain judges it."""
+    key = dg.AssetKey("deltas")
+    with open_instance(Home(tmp_path / "home").create()) as instance:
+        instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=HOUR))
+        assert unjudged(instance, "deltas") == {HOUR}
+        last = instance.fetch_materializations(key, limit=1).records[0]
+        instance.report_runless_asset_event(_verdict(key, last))
+        assert unjudged(instance, "deltas") == set()
+        instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=HOUR))
+        assert unjudged(instance, "deltas") == {HOUR}
+
+
+def _verdict(key: dg.AssetKey, last: dg.EventLogRecord) -> dg.AssetCheckEvaluation:
+    from dagster._core.definitions.asset_checks.asset_check_evaluation import (
+        AssetCheckEvaluationTargetMaterializationData,
+    )
+
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=CHECK_NAME,
+        passed=True,
+        partition=HOUR,
+        target_materialization_data=AssetCheckEvaluationTargetMaterializationData(
+            storage_id=last.storage_id, run_id=last.run_id, timestamp=last.timestamp
+        ),
+    )

@@ -1,0 +1,144 @@
+"""The assets in the orchestrator: exactly the touched hours, one job per range, one record per partition (O1–O3, R1)."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import pytest
+from support.batch import FORGETFUL, checksums, rows_of, send
+from support.live import TEN_O_CLOCK, HandClock, hour_of, sample, signal
+
+from assets.ingest import asset as ingest
+from assets.ingest.schema import DELTAS
+from assets.rollups import asset as rollups
+from assets.rollups.stale import stale_partitions
+from resources.home import Home
+from resources.record import Record, RecordError
+from resources.spark import SparkResource
+from resources.tidemark import TidemarkResource
+from resources.timegrid import hour_key, week_key
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ASSETS = [ingest.drain, ingest.deltas, ingest.dead_letters, rollups.minute_counts, rollups.hourly_counts, rollups.weekly_counts]
+COUNTS = ("minute_counts", "hourly_counts", "weekly_counts")
+
+
+class Platform:
+    """A home and an orchestrator's storage, and the runs in between."""
+
+    def __init__(self, root: Path, instance: dg.DagsterInstance) -> None:
+        self.home = Home(root).create(FORGETFUL)
+        self.instance = instance
+        self.observed: list[Mapping[str, Sequence[str]]] = []
+
+    def run(self, *names: str, first: str | None = None, last: str | None = None) -> dg.ExecuteInProcessResult:
+        tags = {}
+        if first:
+            tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last or first}
+        spark = SparkResource(home=str(self.home.root), is_fast_start=True)
+        return dg.materialize(
+            ASSETS,
+            selection=list(names),
+            instance=self.instance,
+            tags=tags,
+            resources={
+                "tidemark": TidemarkResource(spark=spark, root=str(self.home.root)),
+                "drain_observer": lambda _, reported: self.observed.append(reported),
+            },
+        )
+
+    def drain(self) -> Mapping[str, Sequence[str]]:
+        self.run("drain")
+        return self.observed[-1]
+
+    def refresh(self) -> dict[str, dict[str, str]]:
+        """Materialize what is stale, each asset in one run over its range; gives what was stale."""
+        stale = stale_partitions(self.instance, self.home)
+        for asset, partitions in stale.items():
+            if partitions:
+                self.run(asset, first=min(partitions), last=max(partitions))
+        return stale
+
+
+@pytest.fixture
+def platform(tmp_path: Path, spark: "SparkSession") -> Platform:
+    return Platform(tmp_path / "home", dg.DagsterInstance.ephemeral())
+
+
+def stale_keys(stale: dict[str, dict[str, str]]) -> dict[str, list[str]]:
+    return {asset: sorted(partitions) for asset, partitions in stale.items()}
+
+
+def test_a_day_from_the_log_to_the_weeks(platform: Platform) -> None:
+    home, instance = platform.home, platform.instance
+    clock = HandClock(TEN_O_CLOCK + 60_000_000)
+    ten, eight = hour_key(TEN_O_CLOCK), hour_key(hour_of(-2))
+    deltas = [signal("a"), signal("b", count=3), signal("c", at=hour_of(-2)), sample("s", 1.0), {"bad": 1}, signal("a")]
+    send(home, deltas, clock=clock)
+    assert platform.drain() == {"deltas": [eight, ten], "dead_letters": [ten]}
+
+    record = Record.latest(instance, "deltas", ten)
+    assert (record.rows_in, record.rows_out, record.rows_refused) == (4, 3, 1)
+    assert (record.epochs, record.durable, record.flushed) == ({0: (1, 2)}, {0: 1}, {0: 1})
+    assert record.watermark_us is not None
+    assert record.held_by == "shard 0, fleet/sample" or record.held_by == "shard 0, shop/signal"
+    assert Record.latest(instance, "dead_letters", ten).rows_out == 2
+
+    # Everything above is stale, and only that; refreshed in one run per asset it is fresh.
+    week = week_key(TEN_O_CLOCK)
+    expected = {"minute_counts": [eight, ten], "hourly_counts": [eight, ten], "weekly_counts": [week]}
+    assert stale_keys(platform.refresh()) == expected
+    assert stale_keys(stale_partitions(instance, home)) == {asset: [] for asset in COUNTS}
+    assert rows_of(home, "weekly_counts", "entity_id", "signal", "count", "deltas") == [("item-1", "view", 5, 3)]
+    assert rows_of(home, "hourly_counts", "count", "deltas") == [(1, 1), (4, 2)]
+    between = Record.latest(instance, "hourly_counts", hour_key(hour_of(-1)))
+    assert (between.rows_in, between.rows_out, between.epochs) == (0, 0, {})
+    of_week = Record.latest(instance, "weekly_counts", week)
+    assert of_week.input_versions == {"hourly_counts": Record.latest(instance, "hourly_counts", ten).table_version}
+    assert (of_week.epochs, of_week.durable) == ({0: (1, 2)}, {0: 1})
+
+    # A late delta costs the hours it touches, and the week.
+    send(home, [signal("late", at=hour_of(-2))], producer="other", clock=clock)
+    assert platform.drain() == {"deltas": [eight], "dead_letters": [ten]}
+    assert Record.latest(instance, "deltas", eight).rows_out == 2
+    assert stale_keys(platform.refresh()) == {"minute_counts": [eight], "hourly_counts": [eight], "weekly_counts": [week]}
+    assert rows_of(home, "weekly_counts", "count", "deltas") == [(6, 4)]
+
+    # A second run of everything changes no row.
+    before = checksums(home, "deltas", *COUNTS)
+    platform.run("deltas", "minute_counts", "hourly_counts", first=eight, last=ten)
+    platform.run("weekly_counts", first=week)
+    assert checksums(home, "deltas", *COUNTS) == before
+    assert platform.drain() == {"deltas": [], "dead_letters": []}
+
+    # A derived table that is deleted is stale as a whole, and comes back the same.
+    shutil.rmtree(home.lake / "hourly_counts")
+    hours = [eight, hour_key(hour_of(-1)), ten]
+    assert stale_keys(platform.refresh()) == {"minute_counts": [], "hourly_counts": hours, "weekly_counts": [week]}
+    assert checksums(home, "deltas", *COUNTS) == before
+    # So is one that everything hangs on.
+    shutil.rmtree(home.lake / "deltas")
+    assert platform.drain()["deltas"] == [eight, ten]
+    assert stale_keys(platform.refresh()) == {"minute_counts": hours, "hourly_counts": hours, "weekly_counts": [week]}
+    assert checksums(home, "deltas", *COUNTS) == before
+
+
+def test_hours_that_a_crash_left_unreported_are_reported_by_the_next_drain(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(platform.home, [signal("a")])
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("the process died here")
+
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="died here"):
+        patched.setattr(ingest, "hour_records", fail)
+        platform.run("drain")
+    with pytest.raises(RecordError, match="never been materialized"):
+        Record.latest(platform.instance, DELTAS.name, hour_key(TEN_O_CLOCK))
+    send(platform.home, [signal("b", at=hour_of(-1))], producer="other")
+    assert platform.drain()["deltas"] == [hour_key(hour_of(-1)), hour_key(TEN_O_CLOCK)]

@@ -1,0 +1,131 @@
+"""The demo, small: everything is accounted for, and neither a second run nor a lost table changes a row."""
+
+import io
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from orchestration.cli.app import main
+from orchestration.demo.generator import generate, planted
+from resources.coordinator.model import Reason, Verdict
+from resources.coordinator.status import read_status
+from resources.home import HOME_VARIABLE, Home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SEED, DELTAS = 5, 1_200
+# What only this size decides; the settings are the demo's own.
+ARGUMENTS = ["--seed", str(SEED), "--deltas", str(DELTAS)]
+
+
+def ask(home: Home, *arguments: str) -> dict[str, Any]:
+    """The one JSON object that a command prints."""
+    out = io.StringIO()
+    with redirect_stdout(out):
+        assert main([*arguments, "--json", "--home", str(home.root)]) == 0
+    answer: dict[str, Any] = json.loads(out.getvalue())
+    return answer
+
+
+def epochs(home: Home) -> list[int]:
+    return [shard.applied_epoch for shard in read_status(home)]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    # Runs point the process's home to theirs; it is put back for the tests after these.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(HOME_VARIABLE, "unset")
+        yield Home(tmp_path_factory.mktemp("demo") / "home")
+
+
+@pytest.fixture(scope="module")
+def first(home: Home, spark: "SparkSession") -> dict[str, Any]:
+    """What the first run on an empty home says."""
+    return ask(home, "demo", *ARGUMENTS)
+
+
+@pytest.fixture(scope="module")
+def checksums(home: Home, first: dict[str, Any]) -> dict[str, Any]:
+    """The tables as the first run left them."""
+    return ask(home, "checksum")
+
+
+def test_every_delta_is_accounted_for_as_it_was_planted(first: dict[str, Any]) -> None:
+    fates: Counter[str] = Counter(planted(generate(seed=SEED, deltas=DELTAS)))
+    accepted, duplicate = fates.pop(Verdict.ACCEPTED), fates.pop(Verdict.DUPLICATE)
+    assert first["account"] == {
+        "received": DELTAS,
+        "accepted": accepted,
+        "duplicate": duplicate,
+        "refused": fates.total(),
+        "waiting": 0,
+    }
+    assert first["reasons"] == {str(reason): count for reason, count in fates.items()}
+    assert Reason.ID_REUSE in first["reasons"]
+    assert first["disagreements"] == []
+
+
+def test_outcomes_are_integers_that_add_up_to_what_was_received(first: dict[str, Any]) -> None:
+    outcomes = dict(first["account"])
+    assert all(type(number) is int for number in outcomes.values())
+    assert outcomes.pop("received") == sum(outcomes.values())
+
+
+def test_every_table_is_there_and_every_partition_of_it_was_checked(first: dict[str, Any]) -> None:
+    tables = {"deltas", "dead_letters", "minute_counts", "hourly_counts", "weekly_counts"}
+    assert set(first["tables"]) == tables
+    assert {check["asset"] for check in first["checks"]} == tables
+    assert all(check["passed"] and check["partitions"] for check in first["checks"])
+    assert first["tables"]["deltas"]["rows"] == first["account"]["accepted"]
+
+
+def test_the_busiest_entities_have_the_counts_of_what_was_sent(first: dict[str, Any]) -> None:
+    sent: Counter[tuple[str, str]] = Counter()
+    for write in generate(seed=SEED, deltas=DELTAS):
+        for delta, fate in zip(write.deltas, write.fates, strict=True):
+            if not write.is_retry and fate is Verdict.ACCEPTED and getattr(delta, "kind", "") == "signal":
+                sent[delta.namespace, delta.signal.entity_id] += delta.signal.count  # type: ignore[union-attr]
+    shown = [(entity["namespace"], entity["entity_id"], entity["count"]) for entity in first["top"]]
+    expected = sorted(sent.items(), key=lambda item: (-item[1], item[0]))[: len(shown)]
+    assert shown == [(*key, count) for key, count in expected]
+
+
+def test_the_same_day_again_changes_nothing_and_says_so(
+    home: Home, first: dict[str, Any], checksums: dict[str, Any]
+) -> None:
+    before = epochs(home)
+    again = ask(home, "demo", *ARGUMENTS)
+    assert again["changed"] is False
+    assert again["account"] == first["account"]
+    assert again["tables"] == first["tables"]
+    assert again["checks"] == first["checks"]
+    assert epochs(home) == before
+    assert ask(home, "checksum") == checksums
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "weekly_counts",
+        "deltas",
+        pytest.param("dead_letters", marks=pytest.mark.slow),
+        pytest.param("minute_counts", marks=pytest.mark.slow),
+        pytest.param("hourly_counts", marks=pytest.mark.slow),
+    ],
+)
+def test_a_deleted_table_comes_back_row_for_row_without_a_new_epoch(
+    home: Home, checksums: dict[str, Any], table: str
+) -> None:
+    before = epochs(home)
+    shutil.rmtree(home.lake / table)
+    answer = ask(home, "demo", *ARGUMENTS)
+    assert all(check["passed"] for check in answer["checks"])
+    assert epochs(home) == before
+    assert ask(home, "checksum") == checksums

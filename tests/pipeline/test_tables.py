@@ -1,0 +1,157 @@
+"""Tables as others see them: the same rows in every reader, features that all of them know, checksums, maintenance."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+import polars
+import pytest
+from support.batch import FORGETFUL, send
+from support.live import TEN_O_CLOCK, hour_of, sample, signal, vector
+
+from assets.ingest.drain import drain
+from assets.rollups.schema import HOURLY_COUNTS
+from assets.tables import TABLES
+from resources import lake_files
+from resources.home import Home
+from resources.lake import Lake, Range, WriteFailedError
+from resources.timegrid import HOUR_US
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DDL = "namespace string, entity_id string, signal string, bucket_start timestamp, count bigint, weight_sum bigint, deltas bigint"
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory, spark: "SparkSession") -> Lake:
+    """A lake with every table; the tests of this module only add to it."""
+    home = Home(tmp_path_factory.mktemp("tables") / "home").create(FORGETFUL)
+    lake = Lake(home, lambda: spark)
+    deltas = [signal("a"), signal("b", at=hour_of(-1)), sample("s", 1.5), vector("v", "create", values=[1.0], metadata={"k": None})]
+    send(home, [*deltas, {"bad": "'quoted\" text"}, signal("a")])
+    drain(lake)
+    for spec in TABLES.values():
+        lake.settle(spec)
+    return lake
+
+
+def counts(spark: "SparkSession", *rows: tuple[str, int, int], start_us: int = TEN_O_CLOCK) -> "DataFrame":
+    start = datetime.fromtimestamp(start_us / 1_000_000, UTC)
+    whole = [("shop", entity, "view", start, count, 0, deltas) for entity, count, deltas in rows]
+    return spark.createDataFrame(whole, DDL).selectExpr("*", "bucket_start AS bucket_hour")
+
+
+@pytest.mark.parametrize("table", ["deltas", "dead_letters"])
+def test_every_reader_sees_the_same_rows(table: str, lake: Lake) -> None:
+    path = lake.path(table)
+    names = ["epoch", "ordinal", "delta_id", "event_ts", TABLES[table].partition_by]
+    order = ["epoch", "ordinal"]
+    found = lake_files.open_table(path)
+    assert found is not None
+    by_delta_rs = found.to_pyarrow_table(columns=names).sort_by([(name, "ascending") for name in order]).to_pylist()
+    by_spark = [row.asDict() for row in lake.read(table).select(names).orderBy(order).collect()]
+    by_polars = polars.read_delta(str(path)).select(names).sort(order).to_dicts()
+    connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+    extension = _duckdb_delta()
+    connection.execute(f"LOAD '{extension}'")
+    query = f"SELECT {', '.join(names)} FROM delta_scan('{path}') ORDER BY epoch, ordinal"  # noqa: S608
+    by_duckdb = connection.execute(query).to_arrow_table().to_pylist()
+    instants = [[_comparable(row, names) for row in rows] for rows in (by_delta_rs, by_polars, by_duckdb, by_spark)]
+    assert instants[0]
+    assert instants[0] == instants[1] == instants[2] == instants[3]
+
+
+def _comparable(row: dict[str, object], names: list[str]) -> list[object]:
+    values = [row[name] for name in names]
+    return [
+        (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() if isinstance(value, datetime) else value
+        for value in values
+    ]
+
+
+def _duckdb_delta() -> Path:
+    import duckdb_extension_delta
+
+    return next(Path(duckdb_extension_delta.__file__).parent.rglob("*.duckdb_extension"))
+
+
+@pytest.mark.parametrize("table", sorted(TABLES))
+def test_tables_use_only_features_that_every_reader_knows(table: str, lake: Lake) -> None:
+    """Features are one-way doors: a new one here is a decision, not an accident."""
+    found = lake_files.open_table(lake.path(table))
+    assert found is not None
+    protocol = found.protocol()
+    generates = table in {"deltas", "dead_letters"}
+    features = {"generatedColumns", "checkConstraints", "invariants", "appendOnly"} if generates else set()
+    assert (protocol.min_reader_version, protocol.reader_features) == (1, None)
+    assert protocol.min_writer_version == (7 if generates else 3)
+    assert set(protocol.writer_features or ()) == features
+    assert [field.name for field in found.schema().fields] == TABLES[table].names
+    assert "delta.setTransactionRetentionDuration" not in found.metadata().configuration
+
+
+def test_a_row_that_breaks_a_constraint_is_not_committed(lake: Lake, spark: "SparkSession") -> None:
+    version = lake.version(HOURLY_COUNTS.name)
+    with pytest.raises(WriteFailedError, match="nothing of it was committed"):
+        lake.replace(HOURLY_COUNTS, counts(spark, ("x", 1, 0)), hours=Range(TEN_O_CLOCK, TEN_O_CLOCK + HOUR_US))
+    assert lake.version(HOURLY_COUNTS.name) == version
+
+
+def test_an_answer_that_is_lost_after_the_commit_is_no_failure(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark.sql import DataFrameWriter
+
+    save = DataFrameWriter.save
+
+    def save_and_lose_the_answer(self: DataFrameWriter, path: str) -> None:
+        save(self, path)
+        raise OSError("the connection broke")
+
+    monkeypatch.setattr(DataFrameWriter, "save", save_and_lose_the_answer)
+    lake.append_once(HOURLY_COUNTS, counts(spark, ("lost", 1, 1), start_us=hour_of(30)), number=1)
+    lake.append_once(HOURLY_COUNTS, counts(spark, ("lost", 1, 1), start_us=hour_of(30)), number=1)
+    assert lake.read(HOURLY_COUNTS.name).where("entity_id = 'lost'").count() == 1
+
+
+def test_merge_upserts_once_and_leaves_the_next_append_alone(lake: Lake, spark: "SparkSession") -> None:
+    keys = ["namespace", "entity_id", "signal", "bucket_start"]
+    later = hour_of(20)
+    lake.append_once(HOURLY_COUNTS, counts(spark, ("m1", 1, 1), start_us=later), number=2)
+    for _ in range(2):
+        lake.merge(
+            HOURLY_COUNTS,
+            lambda session: counts(session, ("m1", 5, 2), ("m2", 7, 1), start_us=later),
+            keys=keys,
+            number=1,
+        )
+    lake.append_once(HOURLY_COUNTS, counts(spark, ("m3", 9, 1), start_us=later), number=3)
+    rows = lake.read(HOURLY_COUNTS.name).where("entity_id LIKE 'm%'").select("entity_id", "count").orderBy("entity_id")
+    assert [tuple(row) for row in rows.collect()] == [("m1", 5), ("m2", 7), ("m3", 9)]
+
+
+def test_checksums_depend_on_rows_and_on_nothing_else(lake: Lake, spark: "SparkSession") -> None:
+    path = lake.path(HOURLY_COUNTS.name)
+    hours = Range(hour_of(40), hour_of(41))
+
+    def put(*rows: tuple[str, int, int], files: int = 1) -> lake_files.Checksum:
+        lake.replace(HOURLY_COUNTS, counts(spark, *rows, start_us=hours.start_us).repartition(files), hours=hours)
+        return lake_files.checksum(path)
+
+    first = put(("a", 1, 1), ("b", 2, 1), ("b", 2, 1))
+    assert put(("b", 2, 1), ("a", 1, 1), ("b", 2, 1), files=3) == first
+    assert put(("a", 1, 1)).rows == first.rows - 2
+    # Two copies do not cancel each other, as they would in an exclusive or.
+    assert put(("a", 1, 1), ("b", 2, 1), ("b", 2, 1), ("c", 3, 1), ("c", 3, 1)) != put(
+        ("a", 1, 1), ("b", 2, 1), ("b", 2, 1), ("d", 3, 1), ("d", 3, 1)
+    )
+
+
+def test_maintenance_changes_files_and_no_rows(lake: Lake, spark: "SparkSession") -> None:
+    before = lake_files.checksum(lake.path("deltas"))
+    commit = lake.maintain(TABLES["deltas"], closed_before_us=hour_of(1))
+    assert lake_files.checksum(lake.path("deltas")) == before
+    assert lake.lineage("deltas").version == commit.version
+    assert drain(lake).noticed == {}

@@ -1,0 +1,34 @@
+"""Small builders for tests of the batch plane: what is sent, and what is in the tables afterwards."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from support.live import HandClock, open_platform
+
+from resources import lake_files
+from resources.home import Home
+
+# Nothing is remembered at arrival, so that every copy is the drain's to find.
+FORGETFUL = 'recent_identities = 0\n[spark]\nmaster = "local[2]"\n'
+
+
+def send(
+    home: Home, *writes: Iterable[Any], producer: str = "checkout", clock: Callable[[], int] | None = None
+) -> None:
+    """Each write under its own epoch, all of them in one sealed segment."""
+    with open_platform(home, clock or HandClock()) as platform:
+        sender = platform.producer(producer)
+        for write in writes:
+            sender.write(list(write))
+
+
+def checksums(home: Home, *tables: str) -> dict[str, lake_files.Checksum]:
+    return {table: lake_files.checksum(home.lake / table) for table in tables or ("deltas", "dead_letters")}
+
+
+def rows_of(home: Home, table: str, *columns: str) -> list[tuple[Any, ...]]:
+    """Some columns of every row, sorted, read without Spark."""
+    found = lake_files.open_table(home.lake / table)
+    assert found is not None
+    rows = found.to_pyarrow_table(columns=list(columns)).to_pylist()
+    return sorted(tuple(row[column] for column in columns) for row in rows)

@@ -1,0 +1,110 @@
+"""A suite over a DataFrame: each partition's own verdict from one run, with the rows that are wrong (O4, O5)."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from expectations.runner import CheckBrokenError, run_suite
+from expectations.suite import Expectation, Severity, Suite, SuiteError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TEN, ELEVEN, NOON = "2026-03-02-10:00", "2026-03-02-11:00", "2026-03-02-12:00"
+HOURS = {key: datetime(2026, 3, 2, hour, tzinfo=UTC) for key, hour in ((TEN, 10), (ELEVEN, 11), (NOON, 12))}
+
+
+def things(spark: "SparkSession", *rows: tuple[str, int, str | None]) -> "DataFrame":
+    return spark.createDataFrame([(HOURS[key], id, colour) for key, id, colour in rows], "hour timestamp, id int, colour string")
+
+
+def suite(*expectations: Expectation) -> Suite:
+    return Suite(
+        table="things", about="Things.", partition="hour", grain="hour", show=["id"], expectations=list(expectations)
+    )
+
+
+KNOWN = Expectation(
+    name="colour_is_known",
+    sentence="Every thing is red or blue.",
+    severity=Severity.ERROR,
+    expect="expect_column_values_to_be_in_set",
+    arguments={"column": "colour", "value_set": ["red", "blue"]},
+)
+POSITIVE = Expectation(name="ids_are_positive", sentence="Ids are positive.", severity=Severity.ERROR, every_row="id > 0")
+UNIQUE = Expectation(name="ids_are_unique", sentence="No id twice.", severity=Severity.ERROR, unique=["id"])
+ABSENT = Expectation(
+    name="nothing_is_banned",
+    sentence="No thing is banned.",
+    severity=Severity.WARNING,
+    wrong_rows="SELECT hour, id FROM {batch} JOIN banned USING (id)",
+)
+
+
+def test_each_partition_gets_its_own_verdict_from_one_run(spark: "SparkSession") -> None:
+    batch = things(spark, (TEN, 1, "red"), (TEN, 2, "blue"), (ELEVEN, 3, "green"), (ELEVEN, -4, "red"), (NOON, 5, "red"), (NOON, 5, "red"))
+    banned = spark.createDataFrame([(2,)], "id int")
+
+    result = run_suite(suite(KNOWN, POSITIVE, UNIQUE, ABSENT), batch, partitions=[TEN, ELEVEN, NOON], views={"banned": banned})
+
+    ten, eleven, noon = result.verdicts
+    assert [outcome.name for outcome in eleven.failed] == ["colour_is_known", "ids_are_positive"]
+    assert [outcome.name for outcome in noon.failed] == ["ids_are_unique"]
+    assert [outcome.name for outcome in ten.failed] == ["nothing_is_banned"]
+    assert ten.passed, "a warning stops nothing"
+    assert not eleven.passed
+    assert not noon.passed
+    assert "1 row contradicts 'Every thing is red or blue.' (colour_is_known), for example" in eleven.message
+    assert '"id":3' in eleven.message
+    assert '"copies":2' in noon.message
+
+
+def test_a_partition_without_rows_contradicts_nothing(spark: "SparkSession") -> None:
+    [verdict] = run_suite(suite(KNOWN, POSITIVE, UNIQUE), things(spark), partitions=[TEN]).verdicts
+    assert verdict.passed
+    assert verdict.message == "All 3 expectations hold."
+
+
+def test_an_unknown_answer_is_no_consent(spark: "SparkSession") -> None:
+    condition = Expectation(name="is_red", sentence="All is red.", severity=Severity.ERROR, every_row="colour = 'red'")
+    [verdict] = run_suite(suite(condition), things(spark, (TEN, 1, None)), partitions=[TEN]).verdicts
+    assert not verdict.passed
+
+
+def test_more_wrong_rows_than_are_fetched_are_counted_exactly(spark: "SparkSession") -> None:
+    """O5: how many rows, not how many were shown."""
+    rows = [(key, -number, "red") for key, wrong in ((TEN, 300), (ELEVEN, 7)) for number in range(1, wrong + 1)]
+    batch = things(spark, *rows, (NOON, 1, "red"))
+
+    result = run_suite(suite(POSITIVE, UNIQUE), batch, partitions=[TEN, ELEVEN, NOON])
+
+    wrong = result.outcomes[0].wrong
+    assert {partition: found.wrong for partition, found in wrong.items()} == {TEN: 300, ELEVEN: 7}
+    assert [len(found.examples) for found in wrong.values()] == [5, 5]
+
+
+def test_a_query_that_cannot_be_run_is_named(spark: "SparkSession") -> None:
+    broken = Expectation(name="broken", sentence="It is.", severity=Severity.ERROR, wrong_rows="SELECT size FROM {batch}")
+    with pytest.raises(CheckBrokenError, match="'broken' of things"):
+        run_suite(suite(UNIQUE, broken), things(spark, (TEN, 1, "red")), partitions=[TEN])
+
+
+def test_an_expectation_that_cannot_be_evaluated_is_named(spark: "SparkSession") -> None:
+    broken = Expectation(
+        name="broken",
+        sentence="It is.",
+        severity=Severity.ERROR,
+        expect="expect_column_values_to_not_be_null",
+        arguments={"column": "size"},
+    )
+    with pytest.raises(CheckBrokenError, match="'broken' could not be evaluated"):
+        run_suite(suite(broken), things(spark, (TEN, 1, "red")), partitions=[TEN])
+
+
+def test_a_wrong_row_without_its_partition_is_a_mistake_in_the_suite(spark: "SparkSession") -> None:
+    lost = Expectation(
+        name="lost", sentence="It is.", severity=Severity.ERROR, wrong_rows="SELECT CAST(NULL AS timestamp) AS hour, id FROM {batch}"
+    )
+    with pytest.raises(SuiteError, match="without its partition"):
+        run_suite(suite(lost), things(spark, (TEN, 1, "red")), partitions=[TEN])

@@ -1,0 +1,188 @@
+"""The command line's contracts: what goes where, how it ends, and what a question must not cost."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from orchestration.cli import app, develop
+from orchestration.cli.app import COMMANDS, main
+from resources.errors import TidemarkError
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = ("pyspark", "dagster", "great_expectations", "delta")
+
+
+def loaded_after(*arguments: str) -> set[str]:
+    """Heavy packages in memory after a command, which must end well."""
+    code = (
+        "import sys\nfrom orchestration.cli.app import main\n"
+        f"code = main({list(arguments)!r})\n"
+        f"print('loaded', *[name for name in {HEAVY!r} if name in sys.modules])\nsys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split()[1:])
+
+
+@pytest.mark.parametrize("name", ["status", "checksum", "account", "verify"])
+def test_a_question_needs_neither_spark_nor_the_orchestrator(name: str, tmp_path: Path) -> None:
+    assert loaded_after(name, "--home", str(tmp_path / "home"), "--json") == set()
+
+
+def test_help_needs_neither_spark_nor_the_orchestrator() -> None:
+    assert loaded_after("--help") == set()
+
+
+@pytest.mark.parametrize("name", ["status", "checksum", "account", "verify"])
+def test_a_question_about_a_home_that_is_not_there_creates_nothing(name: str, tmp_path: Path) -> None:
+    assert main([name, "--home", str(tmp_path / "home")]) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_lists_every_command_in_its_group_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for entry in COMMANDS:
+        assert f"{entry.group}:" in lines
+        [line] = [line for line in lines if line.strip().startswith(f"{entry.name} ")]
+        assert line.endswith(entry.summary)
+        assert len(line) <= 80
+
+
+@pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.name)
+def test_every_command_can_be_found_and_explains_itself(entry: app.Entry, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([entry.name, "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"Usage: tidemark {entry.name}")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["status", "--nonsense"],
+        ["send"],
+        ["demo", "--deltas", "few"],
+        ["bench", "nonsense"],
+        ["send", "no.csv"],
+    ],
+)
+def test_wrong_usage_ends_with_2_and_says_why_on_standard_error(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Error:" in captured.err
+
+
+@pytest.fixture
+def _failing(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command
+    def fail() -> None:
+        raise TidemarkError("The sea is rough. Wait for the tide.")
+
+    monkeypatch.setattr(app._Commands, "get_command", lambda *_: fail)
+
+
+@pytest.mark.usefixtures("_failing")
+def test_an_error_on_purpose_ends_with_1_in_one_paragraph(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "tidemark: The sea is rough. Wait for the tide.\n"
+
+
+@pytest.mark.usefixtures("_failing")
+def test_debug_shows_where_an_error_came_from(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--debug", "status"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_damaged_settings_file_is_an_error_on_purpose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "platform.toml").write_text("shards = 'many'")
+    assert main(["status", "--home", str(tmp_path)]) == 1
+    assert "platform.toml is not usable" in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.parametrize("place", ["before", "after", "environment"])
+def test_the_home_is_taken_from_either_side_of_the_command_or_the_environment(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "platform.toml").write_text("shards = 3")
+    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path if place == "environment" else tmp_path / "other"))
+    option = ["--home", str(tmp_path)]
+    arguments = {"before": [*option, "status"], "after": ["status", *option], "environment": ["status"]}[place]
+    assert main([*arguments, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["shards"]) == 3
+
+
+def test_the_test_command_runs_on_a_home_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TIDEMARK_HOME", "somewhere/precious")
+    monkeypatch.setenv("TIDEMARK_FAILPOINT", "plan.written")
+    environment = develop.clean_environment(tmp_path)
+    assert environment["TIDEMARK_HOME"] == str(tmp_path / "home")
+    assert "TIDEMARK_FAILPOINT" not in environment
+
+
+def run_test_command(
+    monkeypatch: pytest.MonkeyPatch, codes: dict[str, int], *arguments: str
+) -> tuple[int, list[list[str]]]:
+    calls: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> "subprocess.CompletedProcess[str]":
+        calls.append(command)
+        name = "pytest" if "pytest" in command else Path(command[0]).name
+        return subprocess.CompletedProcess(command, codes.get(name, 0), "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return main(["test", *arguments]), calls
+
+
+def test_test_runs_all_linters_and_then_pytest(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, calls = run_test_command(monkeypatch, {})
+    assert code == 0
+    assert [Path(call[0]).name for call in calls[:-1]] == ["ruff", "ruff", "mypy", "lint-imports"]
+    assert calls[-1] == [sys.executable, "-m", "pytest"]
+
+
+def test_arguments_go_to_pytest_and_then_only_pytest_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, calls = run_test_command(monkeypatch, {}, "-k", "watermark", "tests/unit")
+    assert calls == [[sys.executable, "-m", "pytest", "-k", "watermark", "tests/unit"]]
+
+
+@pytest.mark.parametrize(("option", "marker"), [("--slow", "slow and not nightly"), ("--nightly", "nightly")])
+def test_a_tier_is_chosen_by_its_marker(monkeypatch: pytest.MonkeyPatch, option: str, marker: str) -> None:
+    _, calls = run_test_command(monkeypatch, {}, option)
+    assert calls == [[sys.executable, "-m", "pytest", "-m", marker]]
+
+
+@pytest.mark.parametrize("tool", ["ruff", "mypy", "lint-imports", "pytest"])
+def test_test_ends_with_1_if_any_tool_found_something(monkeypatch: pytest.MonkeyPatch, tool: str) -> None:
+    code, calls = run_test_command(monkeypatch, {tool: 1})
+    assert code == 1
+    assert len(calls) == 5
+
+
+def test_an_empty_tier_is_no_failure_but_an_empty_choice_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_test_command(monkeypatch, {"pytest": develop.NO_TESTS}, "--nightly")[0] == 0
+    assert run_test_command(monkeypatch, {"pytest": develop.NO_TESTS}, "-k", "typo")[0] == 1
+
+
+def test_benchmarks_are_modules_with_a_main(tmp_path: Path) -> None:
+    (tmp_path / "ingest.py").write_text("def main() -> int:\n    return 0\n")
+    (tmp_path / "helper.py").write_text("def helper() -> None: ...\n")
+    assert develop.benchmark_names(tmp_path) == ["ingest"]
+
+
+def test_a_reader_who_goes_away_is_no_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "orchestration.cli", "--help"]
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as gone:
+        done = subprocess.run(command, cwd=ROOT, stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
+    assert "Traceback" not in done.stderr

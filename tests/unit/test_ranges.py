@@ -1,0 +1,23 @@
+"""Which runs a request takes: one for each unbroken range."""
+
+from orchestration.materialize import hours_between, ranges_of
+
+
+def test_hours_without_a_gap_are_one_range() -> None:
+    hours = hours_between("2026-03-01-22:00", "2026-03-02-02:00")
+    assert len(hours) == 5
+    assert ranges_of(reversed(hours)) == [tuple(hours)]
+
+
+def test_a_gap_begins_another_range() -> None:
+    assert ranges_of(["2026-03-02-05:00", "2026-03-02-01:00", "2026-03-02-02:00"]) == [
+        ("2026-03-02-01:00", "2026-03-02-02:00"),
+        ("2026-03-02-05:00",),
+    ]
+
+
+def test_weeks_follow_one_another_by_seven_days() -> None:
+    assert ranges_of(["2026-03-02", "2026-02-23", "2026-01-05"]) == [
+        ("2026-01-05",),
+        ("2026-02-23", "2026-03-02"),
+    ]
