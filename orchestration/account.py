@@ -7,7 +7,6 @@ only the drain could see, from `dead_letters`; and whether the tables agree. Rea
 from collections import Counter
 from collections.abc import Iterator
 
-import duckdb
 import pyarrow.parquet as pq
 from msgspec import Struct
 
@@ -91,13 +90,13 @@ def _reasons_in_segment(home: Home, entry: Entry) -> list[str]:
 
 def _dead_letters(home: Home) -> Counter[tuple[str, str]]:
     """(what the log said, why it was set aside) → number."""
-    files = [file for partition in partitions(home.lake / "dead_letters").values() for file in partition.files]
-    if not files:
-        return Counter()
-    with duckdb.connect() as database:
-        query = "SELECT verdict, reason, count(*) FROM read_parquet($files) GROUP BY ALL"
-        rows = database.execute(query, {"files": files}).fetchall()
-    return Counter({(verdict, reason): count for verdict, reason, count in rows})
+    found: Counter[tuple[str, str]] = Counter()
+    for partition in partitions(home.lake / "dead_letters").values():
+        for file in partition.files:
+            with pq.ParquetFile(file) as letters:
+                rows = letters.read(columns=["verdict", "reason"])
+            found.update(zip(rows["verdict"].to_pylist(), rows["reason"].to_pylist(), strict=True))
+    return found
 
 
 def _rows(home: Home, name: str) -> int:

@@ -1,104 +1,20 @@
-"""The Spark session: one per process, with the settings that this platform relies on.
+"""The Spark session as a Dagster resource.
 
-Belongs here: how a session is configured and started, and the Dagster resource that hands it out. Does not belong
-here: what is read or written with it (`lake.py`), where Java comes from (`toolchain.py`).
+Belongs here: handing the process's session to assets. Does not belong here: how it is configured and started
+(`session.py`, which needs no Dagster).
 """
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster_pyspark import PySparkResource
-from dagster_pyspark.resources import spark_session_from_config
 from pydantic import Field
 
-from resources.errors import TidemarkError
 from resources.home import Home
-from resources.toolchain import activate_toolchain
+from resources.session import start_session
 
 if TYPE_CHECKING:
     from dagster import InitResourceContext
     from pyspark.sql import SparkSession
-
-# Start-up halves, throughput suffers: for tests and runs of seconds, never for a measurement.
-FAST_START_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# The collector with the least work in all: a drain is a batch, and nobody waits for its pauses.
-THROUGHPUT_OPTIONS = "-XX:+UseParallelGC"
-# What the JVM has said is kept up to this size, then begun anew.
-NOTES_LIMIT = 4 * 1024 * 1024
-
-
-class SparkStartError(TidemarkError):
-    """The JVM could not be started."""
-
-
-def session_settings(home: Home, *, is_fast_start: bool = False) -> dict[str, str]:
-    """All settings of a session for this home; the operator's own come last and win."""
-    toolchain = activate_toolchain()
-    logging = Path(__file__).with_name("log4j2.properties")
-    java_options = [
-        # Otherwise Delta re-verifies its checksum on every commit, and appends take three times as long.
-        "-Duser.timezone=UTC",
-        f"-Dlog4j2.configurationFile={logging.as_uri()}",
-        FAST_START_OPTIONS if is_fast_start else THROUGHPUT_OPTIONS,
-    ]
-    return {
-        "spark.app.name": "tidemark",
-        "spark.master": home.settings.spark.master,
-        "spark.driver.memory": home.settings.spark.driver_memory,
-        "spark.driver.extraJavaOptions": " ".join(java_options),
-        "spark.jars": ",".join(str(jar) for jar in toolchain.jars),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.session.timeZone": "UTC",
-        # Parquet without this type is read by everybody as what it is: microseconds, UTC.
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        # A snapshot of a table of our size is one small task, not fifty.
-        "spark.databricks.delta.snapshotPartitions": "1",
-        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-        # What is shuffled are aggregates of hours, not raw deltas.
-        "spark.sql.shuffle.partitions": "4",
-        # Hours are written side by side instead of being sorted first; a task that meets more hours sorts the rest.
-        "spark.sql.maxConcurrentOutputFileWriters": "32",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        # Tables are addressed by path, so nothing is ever put here; it must not be the working directory, though.
-        "spark.sql.warehouse.dir": (Path(tempfile.gettempdir()) / "tidemark-warehouse").as_uri(),
-        **home.settings.spark.conf,
-    }
-
-
-def start_session(
-    home: Home, *, is_fast_start: bool = False, overrides: dict[str, str] | None = None
-) -> "SparkSession":
-    """The process's session; the first call starts the JVM and decides its settings."""
-    settings = {**session_settings(home, is_fast_start=is_fast_start), **(overrides or {})}
-    _start_jvm(home, settings)
-    session: SparkSession = spark_session_from_config(settings)  # type: ignore[no-untyped-call]
-    return session
-
-
-def _start_jvm(home: Home, settings: dict[str, str]) -> None:
-    """Start the JVM with its standard error in a file: it is for who looks for it, and not part of any answer."""
-    from pyspark import SparkConf, SparkContext
-    from pyspark.errors import PySparkRuntimeError
-    from pyspark.java_gateway import launch_gateway
-
-    if SparkContext._gateway is not None or "spark.remote" in settings:  # noqa: SLF001 - there is no public question
-        return
-    home.reports.mkdir(parents=True, exist_ok=True)
-    notes = home.reports / "spark.log"
-    if notes.exists() and notes.stat().st_size > NOTES_LIMIT:
-        notes.unlink()
-    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    with notes.open("ab") as sink:
-        try:
-            gateway = launch_gateway(conf, {"stdout": sink, "stderr": sink})  # type: ignore[no-untyped-call]
-            SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the only way to a gateway of our own
-        except PySparkRuntimeError as error:
-            raise SparkStartError(f"The JVM did not start: {error}. What it said is at the end of {notes}.") from error
 
 
 class SparkResource(PySparkResource):

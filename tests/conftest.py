@@ -22,7 +22,7 @@ settings.load_profile("tidemark")
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """The one session of all tests; it starts with the first test that asks for it."""
-    from resources.spark import start_session
+    from resources.session import start_session
 
     home = Home(tmp_path_factory.mktemp("session")).create(FORGETFUL)
     session = start_session(home, is_fast_start=True)

@@ -6,7 +6,7 @@ import sys
 from orchestration.cli.app import main
 
 if __name__ == "__main__":
-    code = main()
+    code = main(is_own_process=True)
     sys.stdout.flush()
     sys.stderr.flush()
     # Everything is closed and flushed. Threads of native libraries, ended by the interpreter at its own exit, have been

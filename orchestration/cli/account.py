@@ -47,7 +47,7 @@ def account_table(taken: Account) -> Table:
     rows.add_row("accepted", f"{outcomes.accepted:,}", "in deltas, once each")
     found = f"copies: {taken.duplicates_at_arrival:,} seen at arrival, {taken.duplicates_at_drain:,} by the drain"
     rows.add_row("duplicate", f"{outcomes.duplicate:,}", found)
-    rows.add_row("refused", f"{outcomes.refused:,}", "in dead_letters, with reason and original bytes")
+    rows.add_row("refused", f"{outcomes.refused:,}", "in dead_letters, with reason and bytes")
     for reason, count in taken.reasons.items():
         rows.add_row(f"  {reason}", f"{count:,}", "")
     if outcomes.waiting:

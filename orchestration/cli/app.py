@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from importlib.abc import MetaPathFinder
 from typing import Any, Concatenate, NamedTuple
 
 import click
@@ -27,18 +28,33 @@ class Entry(NamedTuple):
     name: str
     place: str  # module:function
     summary: str
+    is_light: bool = False  # answered from files, in about a second
 
 
 COMMANDS = (
     Entry("Run", "demo", "demo:demo", "A seeded day of deltas, from producers to checked tables."),
-    Entry("Run", "send", "send:send", "Send a file of deltas: JSON lines, CSV or Parquet."),
+    Entry("Run", "send", "send:send", "Send a file of deltas: JSON lines, CSV or Parquet.", is_light=True),
     Entry("Run", "drain", "work:drain", "Bring sealed segments into the tables; refresh what is stale."),
     Entry("Run", "rebuild", "work:rebuild", "Write hours of deltas and dead_letters again, from segments."),
     Entry("Run", "backfill", "work:backfill", "Compute hours of chosen assets again."),
-    Entry("Ask", "status", "status:status", "How far each shard and each table is."),
-    Entry("Ask", "account", "account:account", "Where every delta went: accepted, duplicate, or refused and why."),
-    Entry("Ask", "checksum", "checksum:checksum", "Rows and checksum of each table, whatever its files."),
-    Entry("Operate", "verify", "verify:verify", "Read every segment, log and manifest again, and prove them."),
+    Entry("Ask", "status", "status:status", "How far each shard and each table is.", is_light=True),
+    Entry(
+        "Ask",
+        "account",
+        "account:account",
+        "Where every delta went: accepted, duplicate, or refused and why.",
+        is_light=True,
+    ),
+    Entry(
+        "Ask", "checksum", "checksum:checksum", "Rows and checksum of each table, whatever its files.", is_light=True
+    ),
+    Entry(
+        "Operate",
+        "verify",
+        "verify:verify",
+        "Read every segment, log and manifest again, and prove them.",
+        is_light=True,
+    ),
     Entry("Operate", "ui", "ui:ui", "Dagster's web interface and daemon on this home."),
     Entry("Develop", "test", "develop:test", "Lint, types, imports and tests; arguments go to pytest."),
     Entry("Develop", "bench", "develop:bench", "Measure against a peer on the same data."),
@@ -52,6 +68,7 @@ class Invocation:
 
     home: str | None = None
     is_debug: bool = False
+    is_own_process: bool = False  # whether the process ends with the command
 
 
 class _Commands(click.Group):
@@ -60,10 +77,13 @@ class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(_BY_NAME)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         entry = _BY_NAME.get(cmd_name)
         if entry is None:
             return None
+        invocation = ctx.find_object(Invocation)
+        if entry.is_light and invocation and invocation.is_own_process:
+            _spare_pandas()
         module, _, function = entry.place.partition(":")
         found: click.Command = getattr(importlib.import_module(f"orchestration.cli.{module}"), function)
         return found
@@ -79,6 +99,19 @@ class _Commands(click.Group):
         for group in dict.fromkeys(entry.group for entry in COMMANDS):
             with formatter.section(group):
                 formatter.write_dl([(entry.name, entry.summary) for entry in COMMANDS if entry.group == group])
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Says that pandas is not installed. pyarrow and DuckDB import it only to see whether they were given some."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:  # noqa: ARG002 - the protocol's signature
+        if fullname == "pandas":
+            raise ModuleNotFoundError("pandas is not needed by a light command", name="pandas")
+
+
+def _spare_pandas() -> None:
+    """Keep pandas out of this process: importing it takes longer than most light commands."""
+    sys.meta_path.insert(0, _WithoutPandas())
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -107,9 +140,9 @@ def command(function: Callable[Concatenate[Home, ...], None]) -> click.Command:
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, is_own_process: bool = False) -> int:
     """Run one command; the exit code is 0 done, 1 the work failed or a check did, 2 wrong usage."""
-    invocation = Invocation()
+    invocation = Invocation(is_own_process=is_own_process)
     try:
         # With standalone_mode off, click gives back the code of an Exit and raises everything else.
         result = cli.main(arguments, prog_name="tidemark", obj=invocation, standalone_mode=False)

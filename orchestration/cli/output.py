@@ -44,8 +44,8 @@ def progress() -> "Progress":
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     return Progress(
-        TextColumn("{task.description:<26}"),
-        BarColumn(),
+        TextColumn("{task.description:<18}"),
+        BarColumn(bar_width=20),
         TaskProgressColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.fields[note]}"),

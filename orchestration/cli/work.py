@@ -113,9 +113,9 @@ def watched(what: str) -> Iterator[Callable[[Step], None]]:
 
 
 def describe(step: Step) -> str:
-    """The step in words."""
-    hours = f", {len(step.partitions)} partitions" if step.partitions else ""
-    return f"{'checking' if step.is_check else 'computing'} {step.asset}{hours}"
+    """The step in words, with the number of partitions that it is about."""
+    size = f" ({len(step.partitions)})" if step.partitions else ""
+    return f"{'checking' if step.is_check else 'computing'} {step.asset}{size}"
 
 
 def _hours(home: Home, first: int | None, end: int | None) -> list[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from rich.progress import Progress, TaskID
 
+from orchestration.cli.output import say
 from orchestration.demo.feed import SETTINGS_TEXT, Fed, feed
 from orchestration.demo.generator import Write, generate
 from orchestration.demo.report import Check, Report, put_together
@@ -35,6 +36,9 @@ class Stages:
         yield Stage(self.bar, task)
         self.seconds[name] = time.monotonic() - started
         self.bar.update(task, total=total or 1, completed=total or 1, note="done")
+        if self.bar.disable:
+            # Nobody sees the bar; a log file still wants to know.
+            say(f"{name}: {self.seconds[name]:.1f} s")
 
 
 @dataclass

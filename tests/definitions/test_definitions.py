@@ -60,7 +60,9 @@ def test_every_table_has_a_blocking_check_with_its_partitions(defs: dg.Definitio
 def test_all_hourly_assets_have_the_same_partitions(defs: dg.Definitions) -> None:
     """Otherwise a range over several of them would not be one run (O2)."""
     graph = defs.resolve_asset_graph()
-    hourly = {graph.get(dg.AssetKey(t)).partitions_def for t in ("deltas", "dead_letters", "minute_counts", "hourly_counts")}
+    hourly = {
+        graph.get(dg.AssetKey(t)).partitions_def for t in ("deltas", "dead_letters", "minute_counts", "hourly_counts")
+    }
     assert len(hourly) == 1
 
 

@@ -16,7 +16,9 @@ HOURS = {key: datetime(2026, 3, 2, hour, tzinfo=UTC) for key, hour in ((TEN, 10)
 
 
 def things(spark: "SparkSession", *rows: tuple[str, int, str | None]) -> "DataFrame":
-    return spark.createDataFrame([(HOURS[key], id, colour) for key, id, colour in rows], "hour timestamp, id int, colour string")
+    return spark.createDataFrame(
+        [(HOURS[key], number, colour) for key, number, colour in rows], "hour timestamp, id int, colour string"
+    )
 
 
 def suite(*expectations: Expectation) -> Suite:
@@ -32,7 +34,9 @@ KNOWN = Expectation(
     expect="expect_column_values_to_be_in_set",
     arguments={"column": "colour", "value_set": ["red", "blue"]},
 )
-POSITIVE = Expectation(name="ids_are_positive", sentence="Ids are positive.", severity=Severity.ERROR, every_row="id > 0")
+POSITIVE = Expectation(
+    name="ids_are_positive", sentence="Ids are positive.", severity=Severity.ERROR, every_row="id > 0"
+)
 UNIQUE = Expectation(name="ids_are_unique", sentence="No id twice.", severity=Severity.ERROR, unique=["id"])
 ABSENT = Expectation(
     name="nothing_is_banned",
@@ -43,10 +47,20 @@ ABSENT = Expectation(
 
 
 def test_each_partition_gets_its_own_verdict_from_one_run(spark: "SparkSession") -> None:
-    batch = things(spark, (TEN, 1, "red"), (TEN, 2, "blue"), (ELEVEN, 3, "green"), (ELEVEN, -4, "red"), (NOON, 5, "red"), (NOON, 5, "red"))
+    batch = things(
+        spark,
+        (TEN, 1, "red"),
+        (TEN, 2, "blue"),
+        (ELEVEN, 3, "green"),
+        (ELEVEN, -4, "red"),
+        (NOON, 5, "red"),
+        (NOON, 5, "red"),
+    )
     banned = spark.createDataFrame([(2,)], "id int")
 
-    result = run_suite(suite(KNOWN, POSITIVE, UNIQUE, ABSENT), batch, partitions=[TEN, ELEVEN, NOON], views={"banned": banned})
+    result = run_suite(
+        suite(KNOWN, POSITIVE, UNIQUE, ABSENT), batch, partitions=[TEN, ELEVEN, NOON], views={"banned": banned}
+    )
 
     ten, eleven, noon = result.verdicts
     assert [outcome.name for outcome in eleven.failed] == ["colour_is_known", "ids_are_positive"]
@@ -85,7 +99,9 @@ def test_more_wrong_rows_than_are_fetched_are_counted_exactly(spark: "SparkSessi
 
 
 def test_a_query_that_cannot_be_run_is_named(spark: "SparkSession") -> None:
-    broken = Expectation(name="broken", sentence="It is.", severity=Severity.ERROR, wrong_rows="SELECT size FROM {batch}")
+    broken = Expectation(
+        name="broken", sentence="It is.", severity=Severity.ERROR, wrong_rows="SELECT size FROM {batch}"
+    )
     with pytest.raises(CheckBrokenError, match="'broken' of things"):
         run_suite(suite(UNIQUE, broken), things(spark, (TEN, 1, "red")), partitions=[TEN])
 
@@ -104,7 +120,10 @@ def test_an_expectation_that_cannot_be_evaluated_is_named(spark: "SparkSession")
 
 def test_a_wrong_row_without_its_partition_is_a_mistake_in_the_suite(spark: "SparkSession") -> None:
     lost = Expectation(
-        name="lost", sentence="It is.", severity=Severity.ERROR, wrong_rows="SELECT CAST(NULL AS timestamp) AS hour, id FROM {batch}"
+        name="lost",
+        sentence="It is.",
+        severity=Severity.ERROR,
+        wrong_rows="SELECT CAST(NULL AS timestamp) AS hour, id FROM {batch}",
     )
     with pytest.raises(SuiteError, match="without its partition"):
         run_suite(suite(lost), things(spark, (TEN, 1, "red")), partitions=[TEN])

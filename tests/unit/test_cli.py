@@ -7,31 +7,64 @@ import sys
 from pathlib import Path
 
 import click
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from orchestration.cli import app, develop
 from orchestration.cli.app import COMMANDS, main
 from resources.errors import TidemarkError
+from resources.home import Home
+from resources.timegrid import from_us
+from tests.support.live import TEN_O_CLOCK, new_home, open_platform, signal
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ("pyspark", "dagster", "great_expectations", "delta")
+HEAVY = ("pyspark", "dagster", "great_expectations", "delta", "pandas")
 
 
 def loaded_after(*arguments: str) -> set[str]:
     """Heavy packages in memory after a command, which must end well."""
     code = (
         "import sys\nfrom orchestration.cli.app import main\n"
-        f"code = main({list(arguments)!r})\n"
-        f"print('loaded', *[name for name in {HEAVY!r} if name in sys.modules])\nsys.exit(code)"
+        f"code = main({list(arguments)!r}, is_own_process=True)\n"
+        f"print('loaded', *[name for name in {HEAVY!r} if sys.modules.get(name)])\nsys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.splitlines()[-1].split()[1:])
 
 
+@pytest.fixture
+def filled_home(tmp_path: Path) -> Home:
+    """Something in the log and in a table: an empty home asks nothing of the libraries behind a question."""
+    home = new_home(tmp_path / "home")
+    with open_platform(home) as platform:
+        platform.producer("shop_floor").write([signal("d1"), b"{"]).wait()
+    rows = pa.table({"delta_id": ["d1"], "event_hour": [from_us(TEN_O_CLOCK)]})
+    write_deltalake(home.lake / "letters", rows, partition_by=["event_hour"])
+    return home
+
+
 @pytest.mark.parametrize("name", ["status", "checksum", "account", "verify"])
-def test_a_question_needs_neither_spark_nor_the_orchestrator(name: str, tmp_path: Path) -> None:
-    assert loaded_after(name, "--home", str(tmp_path / "home"), "--json") == set()
+def test_a_question_needs_neither_spark_nor_the_orchestrator_nor_pandas(name: str, filled_home: Home) -> None:
+    assert loaded_after(name, "--home", str(filled_home.root), "--json") == set()
+
+
+def test_sending_needs_neither_spark_nor_the_orchestrator_nor_pandas(filled_home: Home, tmp_path: Path) -> None:
+    file = tmp_path / "day.jsonl"
+    file.write_text(json.dumps(signal("d2")))
+    assert loaded_after("send", str(file), "--home", str(filled_home.root), "--json") == set()
+
+
+@pytest.mark.parametrize("name", ["status", "checksum", "account", "verify"])
+def test_an_answer_is_the_same_in_a_process_of_its_own(
+    name: str, filled_home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [name, "--json", "--home", str(filled_home.root)]
+    command = [sys.executable, "-m", "orchestration.cli", *arguments]
+    alone = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert main(arguments) == 0
+    assert json.loads(alone.stdout) == json.loads(capsys.readouterr().out)
 
 
 def test_help_needs_neither_spark_nor_the_orchestrator() -> None:

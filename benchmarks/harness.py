@@ -1,0 +1,109 @@
+"""What every benchmark shares: measuring a process with all its children, and one line of result.
+
+Belongs here: the ledger and the shape of a result. Does not belong here: any particular work.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+# Short enough that a process cannot do much between the last look at it and its end.
+SAMPLE_S = 0.05
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process and all its descendants used, start-up included."""
+
+    cpu_s: float
+    wall_s: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """One comparison. `equal` says whether both sides produced the same; a fast wrong answer is no answer."""
+
+    name: str
+    ours: float
+    peer: float
+    peer_name: str
+    unit: str
+    ratio: float
+    target: float
+    met: bool
+    equal: bool
+
+
+class Ledger:
+    """CPU time per process: one that has ended keeps what it had, so that nothing it did is forgotten."""
+
+    def __init__(self, root: psutil.Process) -> None:
+        self._root = root
+        self._cpu: dict[tuple[int, float], float] = {}
+        self.peak_bytes = 0
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU-seconds of all processes seen so far."""
+        return sum(self._cpu.values())
+
+    def look(self) -> None:
+        """Bring the ledger up to date."""
+        memory = 0
+        try:
+            family = [self._root, *self._root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return
+        for process in family:
+            try:
+                with process.oneshot():
+                    times = process.cpu_times()
+                    self._cpu[process.pid, process.create_time()] = times.user + times.system
+                    memory += process.memory_info().rss
+            except psutil.NoSuchProcess:
+                continue
+        self.peak_bytes = max(self.peak_bytes, memory)
+
+
+def measure(command: Sequence[str], *, cwd: Path) -> Usage:
+    """Run a command to its end; its output goes to standard error, because it is not the answer."""
+    started = time.monotonic()
+    child = psutil.Popen(command, cwd=cwd, stdout=sys.stderr, stderr=sys.stderr)
+    ledger = Ledger(child)
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(SAMPLE_S):
+            ledger.look()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    code = child.wait()
+    is_over.set()
+    watcher.join()
+    if code:
+        raise subprocess.CalledProcessError(code, list(command))
+    return Usage(ledger.cpu_s, time.monotonic() - started, ledger.peak_bytes)
+
+
+def show(results: Sequence[Result], *, is_json: bool) -> int:
+    """Print the results, one object per line or as text; gives the exit code: 1 when results differ."""
+    for result in results:
+        if is_json:
+            print(json.dumps(asdict(result)))
+            continue
+        verdict = "met" if result.met else "missed"
+        same = "same results" if result.equal else "RESULTS DIFFER"
+        print(
+            f"{result.name}: {result.ours:.2f} {result.unit}, {result.peer_name} {result.peer:.2f}; "
+            f"ratio {result.ratio:.2f}, target {result.target:g} {verdict}; {same}"
+        )
+    return 0 if all(result.equal for result in results) else 1
