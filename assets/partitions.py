@@ -14,7 +14,7 @@ from resources.timegrid import HOUR_KEY_FORMAT, HOUR_US, WEEK_KEY_FORMAT, floor_
 
 
 def hourly_partitions(settings: Settings) -> dg.HourlyPartitionsDefinition:
-    """Every hour since the earliest event; the running hour, and the next one, which a producer's clock may be in (O3)."""
+    """Every hour since the earliest event, the running one, and the next, which a producer's clock may be in (O3)."""
     start = from_us(floor_to(settings.earliest_event_us, HOUR_US))
     return dg.HourlyPartitionsDefinition(
         start_date=start.strftime(HOUR_KEY_FORMAT), fmt=HOUR_KEY_FORMAT, timezone="UTC", end_offset=2

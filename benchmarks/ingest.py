@@ -64,7 +64,10 @@ def _results(ours: Usage, peer: Usage, *, is_equal: bool) -> list[Result]:
 def _is_equal(home: Home, peer: Path) -> bool:
     """Whether both sides wrote the same rows into the same hours, for both tables."""
     same = True
-    for table, time, columns in (("deltas", "event_ts", DELTA_COLUMNS), ("dead_letters", "received_ts", LETTER_COLUMNS)):
+    for table, time, columns in (
+        ("deltas", "event_ts", DELTA_COLUMNS),
+        ("dead_letters", "received_ts", LETTER_COLUMNS),
+    ):
         ours = [file for partition in partitions(home.lake / table).values() for file in partition.files]
         theirs = [str(file) for file in (peer / table).rglob("*.parquet")]
         found = [_fingerprint(files, time, columns) for files in (ours, theirs)]

@@ -48,7 +48,8 @@ def duckdb_side(root: Path, target: Path) -> None:
             "CREATE TEMP TABLE copies AS SELECT *, row_number() OVER first AS place, "
             f"first_value(content_hash) OVER first AS first_content FROM {accepted} "
             "WHERE identity_hash IN (FROM suspects) "
-            "WINDOW first AS (PARTITION BY namespace, key, event_ts, delta_id ORDER BY epoch, ordinal) QUALIFY place > 1"
+            "WINDOW first AS (PARTITION BY namespace, key, event_ts, delta_id ORDER BY epoch, ordinal) "
+            "QUALIFY place > 1"
         )
         database.execute(
             "COPY (SELECT * EXCLUDE (place, first_content) "
@@ -58,8 +59,8 @@ def duckdb_side(root: Path, target: Path) -> None:
             f"WHERE verdict = 'refused') TO '{target / 'dead_letters'}' (FORMAT parquet, PARTITION_BY (received_hour))"
         )
         database.execute(
-            f"COPY (SELECT {DELTA_COLUMNS}, date_trunc('hour', event_ts::TIMESTAMP) AS event_hour FROM {accepted} AS delta "
-            "ANTI JOIN copies ON delta.shard = copies.shard AND delta.epoch = copies.epoch "
+            f"COPY (SELECT {DELTA_COLUMNS}, date_trunc('hour', event_ts::TIMESTAMP) AS event_hour "
+            f"FROM {accepted} AS delta ANTI JOIN copies ON delta.shard = copies.shard AND delta.epoch = copies.epoch "
             f"AND delta.ordinal = copies.ordinal) TO '{target / 'deltas'}' (FORMAT parquet, PARTITION_BY (event_hour))"
         )
 

@@ -231,7 +231,7 @@ def _query(suite: Suite, rule: Expectation) -> str | None:
     """The query for wrong rows behind a rule, if it is one that compares rows."""
     if rule.unique is not None:
         columns = ", ".join(f"`{column}`" for column in dict.fromkeys([suite.partition, *rule.unique]))
-        return f"SELECT {columns}, count(*) AS copies FROM {{batch}} GROUP BY ALL HAVING count(*) > 1"  # noqa: S608 (names from our own file)
+        return f"SELECT {columns}, count(*) AS copies FROM {{batch}} GROUP BY ALL HAVING count(*) > 1"
     return rule.wrong_rows
 
 

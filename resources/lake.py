@@ -233,8 +233,10 @@ class Lake:
     def merge(
         self, spec: TableSpec, source: Callable[["SparkSession"], "DataFrame"], *, keys: Sequence[str], number: int
     ) -> Commit:
-        """Upsert by key, once per `number`, in a session of its own: the settings that make a MERGE idempotent would
-        silently drop the next append of a session in which they are left set."""
+        """Upsert by key, once per `number`, in a session of its own.
+
+        The settings that make a MERGE idempotent would silently drop the next append of a session that keeps them.
+        """
         app = f"{app_id(spec.name, self.lineage(spec.name).lineage)}/merge"
 
         def write(app: str) -> None:
@@ -276,8 +278,9 @@ class Lake:
         }
         declared = ", ".join(f"{_quote(name)} = {_quote(value)}" for name, value in sorted(properties.items()))
         self.spark.sql(
-            f"CREATE TABLE delta.`{self.path(spec.name)}` (\n  {spec.ddl()}\n) USING delta PARTITIONED BY (`{spec.partition_by}`) "
-            f"COMMENT {_quote(spec.description)}" + (f" TBLPROPERTIES ({declared})" if declared else "")
+            f"CREATE TABLE delta.`{self.path(spec.name)}` (\n  {spec.ddl()}\n) USING delta "
+            f"PARTITIONED BY (`{spec.partition_by}`) COMMENT {_quote(spec.description)}"
+            + (f" TBLPROPERTIES ({declared})" if declared else "")
         )
         lake_files.sync_commits(self.path(spec.name), -1)
 
@@ -323,6 +326,7 @@ class Range:
 
 
 def partition_predicate(column: str, hours: Range | Sequence[int]) -> str:
+    """SQL that is true for the partitions of a range, or for the given ones."""
     if isinstance(hours, Range):
         return f"{column} >= {sql_timestamp(hours.start_us)} AND {column} < {sql_timestamp(hours.end_us)}"
     return f"{column} IN ({', '.join(sql_timestamp(hour) for hour in hours)})"

@@ -41,7 +41,7 @@ class PartitionFiles:
 
 @dataclass(frozen=True)
 class Checksum:
-    """How many rows a table has, and a fingerprint of them that neither their order nor the files' layout can change."""
+    """How many rows a table has, and a fingerprint that neither their order nor the files' layout can change."""
 
     rows: int
     sha256: str
@@ -129,7 +129,7 @@ def operation_of(path: Path, version: int) -> tuple[str, dict[str, str]] | None:
 
 
 def sync_commits(path: Path, after_version: int) -> int:
-    """Put all commits after `after_version` on the disk, data first; Delta on a local disk does not. Gives the last one."""
+    """Put all commits after a version on the disk, data first (Delta on a local disk does not); gives the last one."""
     state = table_state(path)
     if state is None:
         raise DamageError(f"The table at {path} vanished while it was being written. Run the same command again.")
@@ -173,8 +173,8 @@ def checksum(path: Path, version: int | None = None) -> Checksum:
         limbs = ", ".join(
             f"sum(('0x' || digest[{8 * limb + 1}:{8 * limb + 8}])::UBIGINT::HUGEINT)" for limb in range(8)
         )
-        query = f"SELECT count(*), {limbs} FROM (SELECT sha256(to_json(struct_pack({quoted}))::VARCHAR) AS digest FROM rows)"
-        count, *sums = database.execute(query).fetchone() or (0,)
+        digests = f"SELECT sha256(to_json(struct_pack({quoted}))::VARCHAR) AS digest FROM rows"
+        count, *sums = database.execute(f"SELECT count(*), {limbs} FROM ({digests})").fetchone() or (0,)
     total = sum((part or 0) << (32 * (7 - limb)) for limb, part in enumerate(sums)) % (1 << 256)
     summary = json.dumps({"columns": names, "rows": count, "sum": f"{total:064x}"})
     return Checksum(count, hashlib.sha256(summary.encode()).hexdigest())
@@ -182,7 +182,7 @@ def checksum(path: Path, version: int | None = None) -> Checksum:
 
 def _canonical(name: str, kind: Any) -> str:
     """The column as JSON can carry it exactly: times as integers, bytes as hexadecimal digits."""
-    import pyarrow.types as types
+    from pyarrow import types
 
     if types.is_timestamp(kind):
         return f'epoch_us("{name}")'

@@ -87,8 +87,8 @@ class PlanStore:
         plan = self.find(number)
         if plan is None:
             raise PlanDamageError(
-                f"The table holds plan {number}, but {self._path(number)} is missing, so nobody can say what was committed. "
-                "Restore it from a backup."
+                f"The table holds plan {number}, but {self._path(number)} is missing, so nobody can say what was "
+                "committed. Restore it from a backup."
             )
         return plan
 
@@ -99,7 +99,7 @@ class PlanStore:
         for plan in plans:
             if any(upto.get(shard, 1) != start for shard, (start, _) in plan.ranges.items()):
                 raise PlanDamageError(
-                    f"Plan {self._path(plan.number)} does not follow plan {plan.number - 1}. Restore them from a backup."
+                    f"Plan {self._path(plan.number)} does not follow plan {plan.number - 1}. Restore both from backups."
                 )
             upto = plan.upto
         return plans

@@ -69,7 +69,8 @@ class Record(Struct, frozen=True, kw_only=True):
             return msgspec.convert(value, cls, strict=False, str_keys=True)
         except msgspec.ValidationError as error:
             raise RecordError(
-                f"This materialization's record is of another version of Tidemark ({error}). Materialize the partition again."
+                f"This materialization's record is of another version of Tidemark ({error}). "
+                "Materialize the partition again."
             ) from error
 
     @classmethod

@@ -7,6 +7,7 @@ Belongs here: how a session is configured and started. Does not belong here: the
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
+
 from resources.errors import TidemarkError
 from resources.home import Home
 from resources.toolchain import activate_toolchain
@@ -74,7 +75,7 @@ def start_session(
 
     settings = {**session_settings(home, is_fast_start=is_fast_start), **(overrides or {})}
     _start_jvm(home, settings)
-    return SparkSession.builder.config(map=settings).getOrCreate()
+    return SparkSession.builder.config(map={**settings}).getOrCreate()
 
 
 def _start_jvm(home: Home, settings: dict[str, str]) -> None:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from support.batch import FORGETFUL
 
 from resources.home import Home
 from resources.lake import Lake
+from tests.support.batch import FORGETFUL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -53,10 +53,14 @@ def drain(
     lake = tidemark.lake
     for result in drain_all(lake):
         context.log.info(
-            f"plan {result.number}: {result.accepted} accepted, {result.refused} refused, {result.copies} copies"
+            "plan %d: %d accepted, %d refused, %d copies",
+            result.number,
+            result.accepted,
+            result.refused,
+            result.copies,
         )
         for table, why in result.noticed.items():
-            context.log.warning(f"{table} continues under a new lineage: {why}")
+            context.log.warning("%s continues under a new lineage: %s", table, why)
     plan = plan_store(lake).committed(committed_number(lake, DELTAS))
     touched = unreported_hours(context.instance, lake, plan)
     duration_ms = _since(started)

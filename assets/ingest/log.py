@@ -53,8 +53,8 @@ class Log:
             limit = upto.get(shard, 1)
             if manifest.to_epoch < limit:
                 raise NotRetainedError(
-                    f"Shard {shard}: epochs up to {limit - 1} are committed, but {manifest.directory} names segments only up to "
-                    f"{manifest.to_epoch - 1}. Restore the manifest and the segments from a backup."
+                    f"Shard {shard}: epochs up to {limit - 1} are committed, but {manifest.directory} names "
+                    f"segments only up to {manifest.to_epoch - 1}. Restore the manifest and the segments from a backup."
                 )
             found.extend(entry for entry in manifest.entries if entry.to_epoch <= limit)
         return found
@@ -90,14 +90,15 @@ class Log:
         found = entries[segment.number - 1] if segment.number <= len(entries) else None
         if found is None or found.sha256 != segment.sha256:
             raise NotRetainedError(
-                f"Plan {number} names segment {segment.number} of shard {segment.shard} ({segment.file}), but the manifest "
-                f"{'names another one in its place' if found else 'does not name it any more'}. Restore the manifest from a backup."
+                f"Plan {number} names segment {segment.number} of shard {segment.shard} ({segment.file}), but the "
+                f"manifest {'names another one in its place' if found else 'does not name it any more'}. "
+                "Restore the manifest from a backup."
             )
         return found
 
 
 def touched_hours(entries: Iterable[Entry]) -> TouchedHours:
-    """Hours that the segments have rows for; by event only those with accepted deltas, as only these are in `deltas`."""
+    """Hours that the segments have rows for; by event only those with accepted deltas: only these are in `deltas`."""
     event, receipt, stamp = set[int](), set[int](), set[int]()
     for entry in entries:
         event |= {hour_start(key) for key, counts in entry.event_hours.items() if key and counts.accepted}

@@ -127,7 +127,7 @@ def _rows_aside(segment: Segment, hashes: Hashes) -> Iterator[pa.Table]:
 
 
 def _take(file: pq.ParquetFile, group: int, places: npt.NDArray[np.intp], *, has_payloads: bool) -> pa.Table:
-    """Some rows of a row group, whole; the payload of a refused row is in `raw`, so that its columns need no decoding."""
+    """Some rows of a row group, whole; a refused row's payload is in `raw`, so that its columns need no decoding."""
     columns = LOG_SCHEMA.names if has_payloads else ENVELOPE
     rows = file.read_row_group(group, columns=columns).take(pa.array(places))
     for name in LOG_SCHEMA.names:

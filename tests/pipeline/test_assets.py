@@ -1,4 +1,4 @@
-"""The assets in the orchestrator: exactly the touched hours, one job per range, one record per partition (O1–O3, R1)."""
+"""The assets in the orchestrator: touched hours, one job per range, one record per partition (O1, O2, O3, R1)."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
-from support.batch import FORGETFUL, checksums, rows_of, send
-from support.live import TEN_O_CLOCK, HandClock, hour_of, sample, signal
 
 from assets.ingest import asset as ingest
 from assets.ingest.schema import DELTAS
@@ -19,11 +17,20 @@ from resources.record import Record, RecordError
 from resources.spark import SparkResource
 from resources.tidemark import TidemarkResource
 from resources.timegrid import hour_key, week_key
+from tests.support.batch import FORGETFUL, checksums, rows_of, send
+from tests.support.live import TEN_O_CLOCK, HandClock, hour_of, sample, signal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ASSETS = [ingest.drain, ingest.deltas, ingest.dead_letters, rollups.minute_counts, rollups.hourly_counts, rollups.weekly_counts]
+ASSETS = [
+    ingest.drain,
+    ingest.deltas,
+    ingest.dead_letters,
+    rollups.minute_counts,
+    rollups.hourly_counts,
+    rollups.weekly_counts,
+]
 COUNTS = ("minute_counts", "hourly_counts", "weekly_counts")
 
 
@@ -85,7 +92,7 @@ def test_a_day_from_the_log_to_the_weeks(platform: Platform) -> None:
     assert (record.rows_in, record.rows_out, record.rows_refused) == (4, 3, 1)
     assert (record.epochs, record.durable, record.flushed) == ({0: (1, 2)}, {0: 1}, {0: 1})
     assert record.watermark_us is not None
-    assert record.held_by == "shard 0, fleet/sample" or record.held_by == "shard 0, shop/signal"
+    assert record.held_by in {"shard 0, fleet/sample", "shard 0, shop/signal"}
     assert Record.latest(instance, "dead_letters", ten).rows_out == 2
 
     # Everything above is stale, and only that; refreshed in one run per asset it is fresh.
@@ -105,7 +112,8 @@ def test_a_day_from_the_log_to_the_weeks(platform: Platform) -> None:
     send(home, [signal("late", at=hour_of(-2))], producer="other", clock=clock)
     assert platform.drain() == {"deltas": [eight], "dead_letters": [ten]}
     assert Record.latest(instance, "deltas", eight).rows_out == 2
-    assert stale_keys(platform.refresh()) == {"minute_counts": [eight], "hourly_counts": [eight], "weekly_counts": [week]}
+    expected = {"minute_counts": [eight], "hourly_counts": [eight], "weekly_counts": [week]}
+    assert stale_keys(platform.refresh()) == expected
     assert rows_of(home, "weekly_counts", "count", "deltas") == [(6, 4)]
 
     # A second run of everything changes no row.
@@ -135,9 +143,10 @@ def test_hours_that_a_crash_left_unreported_are_reported_by_the_next_drain(
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("the process died here")
 
-    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="died here"):
+    with monkeypatch.context() as patched:
         patched.setattr(ingest, "hour_records", fail)
-        platform.run("drain")
+        with pytest.raises(RuntimeError, match="died here"):
+            platform.run("drain")
     with pytest.raises(RecordError, match="never been materialized"):
         Record.latest(platform.instance, DELTAS.name, hour_key(TEN_O_CLOCK))
     send(platform.home, [signal("b", at=hour_of(-1))], producer="other")

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import pytest
 from pyspark.sql import functions as F
-from support.batch import FORGETFUL, send
-from support.live import HandClock, hour_of, sample, signal, vector
 
 from assets.ingest.transform import accepted_deltas
 from assets.rollups.transform import count_minutes
@@ -25,6 +23,8 @@ from orchestration.materialize import (
     materialize_hours,
 )
 from resources.home import Home
+from tests.support.batch import FORGETFUL, send
+from tests.support.live import HandClock, hour_of, sample, signal, vector
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,8 +4,6 @@ import random
 from typing import Any
 
 import pytest
-from support.batch import checksums, rows_of, send
-from support.live import TEN_O_CLOCK, hour_of, sample, signal, vector
 
 from assets.ingest import drain as drain_module
 from assets.ingest.drain import drain, drain_all
@@ -15,6 +13,8 @@ from resources.home import Home
 from resources.lake import Lake, Range
 from resources.plans import durable_epochs
 from resources.timegrid import HOUR_US
+from tests.support.batch import checksums, rows_of, send
+from tests.support.live import TEN_O_CLOCK, hour_of, sample, signal, vector
 
 MIXED: list[list[Any]] = [
     [signal("a"), signal("b", at=hour_of(-1)), signal("a")],

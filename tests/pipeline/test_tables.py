@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
-import polars
+import polars as pl
 import pytest
-from support.batch import FORGETFUL, send
-from support.live import TEN_O_CLOCK, hour_of, sample, signal, vector
 
 from assets.ingest.drain import drain
 from assets.rollups.schema import HOURLY_COUNTS
@@ -17,11 +15,16 @@ from resources import lake_files
 from resources.home import Home
 from resources.lake import Lake, Range, WriteFailedError
 from resources.timegrid import HOUR_US
+from tests.support.batch import FORGETFUL, send
+from tests.support.live import TEN_O_CLOCK, hour_of, sample, signal, vector
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-DDL = "namespace string, entity_id string, signal string, bucket_start timestamp, count bigint, weight_sum bigint, deltas bigint"
+DDL = (
+    "namespace string, entity_id string, signal string, bucket_start timestamp, "
+    "count bigint, weight_sum bigint, deltas bigint"
+)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory, spark: "SparkSession") -> Lak
     """A lake with every table; the tests of this module only add to it."""
     home = Home(tmp_path_factory.mktemp("tables") / "home").create(FORGETFUL)
     lake = Lake(home, lambda: spark)
-    deltas = [signal("a"), signal("b", at=hour_of(-1)), sample("s", 1.5), vector("v", "create", values=[1.0], metadata={"k": None})]
+    created = vector("v", "create", values=[1.0], metadata={"k": None})
+    deltas = [signal("a"), signal("b", at=hour_of(-1)), sample("s", 1.5), created]
     send(home, [*deltas, {"bad": "'quoted\" text"}, signal("a")])
     drain(lake)
     for spec in TABLES.values():
@@ -51,12 +55,12 @@ def test_every_reader_sees_the_same_rows(table: str, lake: Lake) -> None:
     found = lake_files.open_table(path)
     assert found is not None
     by_delta_rs = found.to_pyarrow_table(columns=names).sort_by([(name, "ascending") for name in order]).to_pylist()
-    by_spark = [row.asDict() for row in lake.read(table).select(names).orderBy(order).collect()]
-    by_polars = polars.read_delta(str(path)).select(names).sort(order).to_dicts()
+    by_spark = [row.asDict() for row in lake.read(table).select(*names).orderBy(*order).collect()]
+    by_polars = pl.read_delta(str(path)).select(names).sort(order).to_dicts()
     connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
     extension = _duckdb_delta()
     connection.execute(f"LOAD '{extension}'")
-    query = f"SELECT {', '.join(names)} FROM delta_scan('{path}') ORDER BY epoch, ordinal"  # noqa: S608
+    query = f"SELECT {', '.join(names)} FROM delta_scan('{path}') ORDER BY epoch, ordinal"
     by_duckdb = connection.execute(query).to_arrow_table().to_pylist()
     instants = [[_comparable(row, names) for row in rows] for rows in (by_delta_rs, by_polars, by_duckdb, by_spark)]
     assert instants[0]

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.batch import FORGETFUL, checksums, rows_of, send
-from support.live import TEN_O_CLOCK, hour_of, signal
 
 from assets.ingest.drain import drain
 from assets.ingest.rebuild import committed_number, rebuild
@@ -17,6 +15,8 @@ from resources.home import Home
 from resources.lake import Lake, LakeError, Range
 from resources.plans import NotRetainedError, PlanDamageError, durable_epochs
 from resources.timegrid import HOUR_US
+from tests.support.batch import FORGETFUL, checksums, rows_of, send
+from tests.support.live import TEN_O_CLOCK, hour_of, signal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,7 +112,7 @@ def test_another_table_in_its_place_is_refused(home: Home, lake: Lake, spark: "S
 
 
 def segment_of(home: Home) -> Path:
-    return sorted(home.segments(0).glob("*.parquet"))[0]
+    return min(home.segments(0).glob("*.parquet"))
 
 
 def test_a_truncated_segment_is_refused(home: Home, lake: Lake) -> None:

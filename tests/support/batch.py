@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from support.live import HandClock, open_platform
-
 from resources import lake_files
 from resources.home import Home
+from tests.support.live import HandClock, open_platform
 
 # Nothing is remembered at arrival, so that every copy is the drain's to find.
 FORGETFUL = 'recent_identities = 0\n[spark]\nmaster = "local[2]"\n'
