@@ -19,7 +19,7 @@ def table_metadata(spec: TableSpec) -> dict[str, Any]:
     columns = [
         dg.TableColumn(
             column.name,
-            column.type,
+            column.sql,
             description=column.comment,
             constraints=dg.TableColumnConstraints(nullable=not column.is_required),
         )

@@ -94,7 +94,10 @@ def evaluate(
         started = time.monotonic()
         evidence = gather(lake, suite, [target.recorded for target in together])
         keys = [target.recorded.partition for target in together]
-        result = run_suite(suite, evidence.batch, partitions=keys, views=evidence.views)
+        try:
+            result = run_suite(suite, evidence.batch, partitions=keys, views=evidence.views)
+        finally:
+            evidence.batch.unpersist()
         seconds = time.monotonic() - started
         for target, verdict in zip(together, result.verdicts, strict=True):
             yield _evaluation(result, verdict, target, seconds)

@@ -28,6 +28,9 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 # Start of a partition by its key, and its length, for each grain that a suite may have.
 GRAINS = {"hour": (hour_start, HOUR_US), "week": (week_start, WEEK_US)}
 
+# Below this, planning a scan of the table costs more than scanning it, and a suite scans it half a dozen times.
+PERSISTED_ROWS = 1_000_000
+
 
 @dataclass(frozen=True)
 class Recorded:
@@ -45,7 +48,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The rows to be judged, and the views that the queries may name."""
+    """The rows to be judged (to be unpersisted afterwards), and the views that the queries may name."""
 
     batch: "DataFrame"
     views: dict[str, "DataFrame"]
@@ -58,6 +61,8 @@ def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
     starts = [start_of(each.partition) for each in recorded]
     ranges = contiguous(starts, length_us)
     batch = _within(lake.read(suite.table, record.table_version), suite.partition, ranges)
+    if sum(each.record.rows_out for each in recorded) <= PERSISTED_ROWS:
+        batch.persist()
     found = _contents(batch, suite.partition)
     frames = {
         "records": _records(suite, recorded, starts, found),

@@ -1,28 +1,30 @@
 """The lake: Delta tables by name, written in the few ways that are exactly-once (decisions 3 and 4).
 
-Belongs here: what a table is (`TableSpec`), and reading, appending, replacing, merging and maintaining one with
-Spark. Does not belong here: what the rows mean (`assets`), questions that need no JVM (`lake_files.py`).
+Belongs here: reading, appending, replacing, merging and maintaining a table with Spark. Does not belong here: what a
+table is (`table_spec.py`), what the rows mean (`assets`), questions that need no JVM (`lake_files.py`).
 Every write carries a number under which the table remembers it, holds the table's lock, and is fsynced; an exception
 from a write says nothing about its outcome, so the marker is read, and it decides.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from filelock import FileLock, Timeout
 
 from resources import lake_files
 from resources.errors import TidemarkError
 from resources.home import Home
 from resources.lineage import Lineage, LineageFile, app_id, find_break
+from resources.table_spec import Column, TableSpec, create_table
 from resources.timegrid import from_us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Column", "Commit", "Lake", "LakeError", "Range", "TableBusyError", "TableSpec", "WriteFailedError"]
 
 # A backfill of a month holds a table for minutes; who waits longer than this waits for a process that hangs.
 LOCK_TIMEOUT_S = 900.0
@@ -43,40 +45,6 @@ class WriteFailedError(LakeError):
 
 
 @dataclass(frozen=True)
-class Column:
-    """One column: `type` as Spark writes it, and what the column means."""
-
-    name: str
-    type: str
-    comment: str
-    is_required: bool = False
-    generated_as: str | None = None
-
-
-@dataclass(frozen=True)
-class TableSpec:
-    """Everything that is declared about a table, in one place."""
-
-    name: str
-    description: str
-    columns: tuple[Column, ...]
-    partition_by: str
-    partition_us: int
-    constraints: dict[str, str] = field(default_factory=dict)
-    properties: dict[str, str] = field(default_factory=dict)
-    order_by: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> list[str]:
-        """Columns, in order."""
-        return [column.name for column in self.columns]
-
-    def ddl(self) -> str:
-        """Columns as SQL declares them."""
-        return ",\n  ".join(_declare(column) for column in self.columns)
-
-
-@dataclass(frozen=True)
 class Commit:
     """A version of a table that is on the disk."""
 
@@ -86,41 +54,9 @@ class Commit:
     version: int
 
 
-def sql_type(kind: pa.DataType) -> str:
-    """An Arrow type as Spark writes it, so that nested columns are declared once, in the log's schema."""
-    simple = {
-        pa.string(): "string",
-        pa.binary(): "binary",
-        pa.int32(): "int",
-        pa.int64(): "bigint",
-        pa.float32(): "float",
-        pa.float64(): "double",
-        pa.timestamp("us", tz="UTC"): "timestamp",
-    }
-    if kind in simple:
-        return simple[kind]
-    if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'{member.name}: {sql_type(member.type)}' for member in kind)}>"
-    if pa.types.is_map(kind):
-        return f"map<{sql_type(kind.key_type)}, {sql_type(kind.item_type)}>"
-    if pa.types.is_list(kind):
-        return f"array<{sql_type(kind.value_type)}>"
-    raise TypeError(f"no Spark type for {kind}")
-
-
 def sql_timestamp(time_us: int) -> str:
     """A typed literal: predicates are built from numbers, never from text that came from outside."""
     return f"TIMESTAMP '{from_us(time_us):%Y-%m-%d %H:%M:%S.%f} UTC'"
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _declare(column: Column) -> str:
-    generated = f" GENERATED ALWAYS AS ({column.generated_as})" if column.generated_as else ""
-    required = " NOT NULL" if column.is_required else ""
-    return f"`{column.name}` {column.type}{generated}{required} COMMENT {_quote(column.comment)}"
 
 
 class Lake:
@@ -191,7 +127,8 @@ class Lake:
         """Create the table if there is none, and remember it as ours."""
         with self.lock(spec.name):
             if lake_files.table_state(self.path(spec.name)) is None:
-                self._create(spec)
+                create_table(self.path(spec.name), spec)
+                lake_files.sync_commits(self.path(spec.name), -1)
             return self.lineage_file(spec.name).record_commit(self.path(spec.name))
 
     def append_once(self, spec: TableSpec, rows: "DataFrame", *, number: int) -> Commit:
@@ -270,19 +207,6 @@ class Lake:
         jvm = getattr(self.spark, "_jvm", None)
         if jvm is not None:
             jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-
-    def _create(self, spec: TableSpec) -> None:
-        properties = {
-            **spec.properties,
-            **{f"delta.constraints.{name}": check for name, check in spec.constraints.items()},
-        }
-        declared = ", ".join(f"{_quote(name)} = {_quote(value)}" for name, value in sorted(properties.items()))
-        self.spark.sql(
-            f"CREATE TABLE delta.`{self.path(spec.name)}` (\n  {spec.ddl()}\n) USING delta "
-            f"PARTITIONED BY (`{spec.partition_by}`) COMMENT {_quote(spec.description)}"
-            + (f" TBLPROPERTIES ({declared})" if declared else "")
-        )
-        lake_files.sync_commits(self.path(spec.name), -1)
 
     def _commit(
         self, spec: TableSpec, app: str, number: int, write: Callable[[str], None], *, plan_number: int | None = None

@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from assets.ingest.judge import judge
 from assets.ingest.log import Log, TouchedHours, touched_hours
 from assets.ingest.rebuild import (
     committed_number,
-    judge_copies,
+    drop_copies,
     letters_of,
     plan_store,
     read_log,
@@ -20,7 +21,7 @@ from assets.ingest.rebuild import (
 )
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.ingest.sift import Segment, sift
-from assets.ingest.transform import accepted_deltas, without_copies
+from assets.ingest.transform import accepted_deltas
 from resources import lake_files
 from resources.coordinator.manifest import Entry
 from resources.failpoints import reach
@@ -144,14 +145,13 @@ def _carry_out(lake: Lake, log: Log, plan: Plan, noticed: dict[str, str]) -> Dra
         hours = sorted(touched.event & present.keys())
         known_files = [file for hour in hours for file in present[hour].files]
         aside = sift(segments, known_files=known_files, target=directory / "aside.parquet")
-        copies = judge_copies(lake, aside, known_hours=hours)
+        judged = judge(aside, known_files=known_files, directory=directory)
         if committed_number(lake, DEAD_LETTERS) < plan.number:
-            lake.append_once(DEAD_LETTERS, letters_of(lake, aside, copies), number=plan.number)
+            lake.append_once(DEAD_LETTERS, letters_of(lake, judged), number=plan.number)
         reach("dead_letters.committed")
         deltas = accepted_deltas(read_log(lake, [segment.path for segment in segments]))
-        lake.append_once(DELTAS, deltas if copies is None else without_copies(deltas, copies), number=plan.number)
+        lake.append_once(DELTAS, drop_copies(lake, deltas, judged), number=plan.number)
         reach("deltas.committed")
-        number_of_copies = copies.count() if copies is not None else 0
     return DrainResult(
         plan=plan,
         durable=plan.durable,
@@ -159,7 +159,7 @@ def _carry_out(lake: Lake, log: Log, plan: Plan, noticed: dict[str, str]) -> Dra
         accepted=sum(entry.verdicts.accepted for entry in entries),
         duplicate=sum(entry.verdicts.duplicate for entry in entries),
         refused=sum(entry.verdicts.refused for entry in entries),
-        copies=number_of_copies,
+        copies=judged.number_of_copies,
         versions={spec.name: lake.version(spec.name) or 0 for spec in (DELTAS, DEAD_LETTERS)},
         noticed=noticed,
         is_last=not log.beyond(plan.upto),

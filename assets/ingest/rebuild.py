@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import msgspec
 from pyspark.sql import functions as F
 
+from assets.ingest.judge import Judged, judge
 from assets.ingest.log import Log, touched_hours
-from assets.ingest.schema import DEAD_LETTERS, DELTAS, LOG_DDL
-from assets.ingest.sift import Aside, Segment, sift
-from assets.ingest.transform import accepted_deltas, copied_letters, find_copies, refused_letters, without_copies
+from assets.ingest.schema import DEAD_LETTERS, DELTAS, LETTERS_DDL, LOG_DDL, PLACE_DDL
+from assets.ingest.sift import Segment, sift
+from assets.ingest.transform import accepted_deltas, received_letters, without_copies
 from resources import lake_files
 from resources.coordinator.manifest import Entry
-from resources.coordinator.model import Verdict
 from resources.lake import Commit, Lake, LakeError, Range, TableSpec, partition_predicate
 from resources.lineage import Break, Lineage, Opening, app_id, find_break
 from resources.plans import PlanStore
@@ -88,29 +88,19 @@ def read_log(lake: Lake, paths: Sequence[Path]) -> "DataFrame":
     return lake.spark.read.schema(LOG_DDL).parquet(*(str(path) for path in paths))
 
 
-def judge_copies(lake: Lake, aside: Aside, known_hours: Sequence[int] = ()) -> "DataFrame | None":
-    """Copies among the rows set aside, computed once; none when there is no suspect.
-
-    In `known_hours` the table already has rows, which were there first.
-    """
-    if aside.file is None or not aside.suspects:
-        return None
-    rows = read_log(lake, [aside.file])
-    suspects = rows.where(F.col("verdict") == Verdict.ACCEPTED.value)
-    known = None
-    if known_hours:
-        table = lake.read(DELTAS.name).where(partition_predicate(DELTAS.partition_by, known_hours))
-        known = table.join(
-            F.broadcast(suspects.select("identity_hash").distinct()), on="identity_hash", how="left_semi"
-        )
-    copies = find_copies(suspects, known).localCheckpoint()
-    return F.broadcast(copies) if aside.suspects <= BROADCAST_ROWS else copies
+def drop_copies(lake: Lake, deltas: "DataFrame", judged: Judged) -> "DataFrame":
+    """Accepted deltas without those that were judged to be copies."""
+    if judged.copies is None:
+        return deltas
+    copies = lake.spark.read.schema(PLACE_DDL).parquet(str(judged.copies))
+    return without_copies(deltas, F.broadcast(copies) if judged.number_of_copies <= BROADCAST_ROWS else copies)
 
 
-def letters_of(lake: Lake, aside: Aside, copies: "DataFrame | None") -> "DataFrame":
-    """All dead letters of the rows set aside."""
-    refused = refused_letters(read_log(lake, [aside.file] if aside.file else []))
-    return refused if copies is None else refused.unionByName(copied_letters(copies))
+def letters_of(lake: Lake, judged: Judged) -> "DataFrame":
+    """Rows of `dead_letters`."""
+    if judged.letters is None:
+        return received_letters(lake.spark.createDataFrame([], LETTERS_DDL))
+    return received_letters(lake.spark.read.schema(LETTERS_DDL).parquet(str(judged.letters)))
 
 
 @contextmanager
@@ -127,13 +117,14 @@ def _replace(lake: Lake, spec: TableSpec, hours: Hours, number: int, *, is_openi
     entries = _needed(spec, committed, hours)
     segments = [Segment(entry, path) for entry, path in zip(entries, log.verify(entries), strict=True)]
     with scratch(lake) as directory:
-        aside = sift(segments, known_files=(), target=directory / "aside.parquet")
-        copies = judge_copies(lake, aside)
+        judged = judge(
+            sift(segments, known_files=(), target=directory / "aside.parquet"), known_files=(), directory=directory
+        )
         if spec is DELTAS:
-            rows = accepted_deltas(read_log(lake, [segment.path for segment in segments]))
-            rows = rows if copies is None else without_copies(rows, copies)
+            log_rows = read_log(lake, [segment.path for segment in segments])
+            rows = drop_copies(lake, accepted_deltas(log_rows), judged)
         else:
-            rows = letters_of(lake, aside, copies)
+            rows = letters_of(lake, judged)
         return lake.replace(spec, _only(rows, spec, hours), hours=hours, plan_number=number if is_opening else None)
 
 

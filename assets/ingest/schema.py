@@ -5,10 +5,15 @@ declared once. The set of Delta features is kept to what delta-rs, DuckDB and Po
 """
 
 from resources.coordinator.schema import LOG_SCHEMA
-from resources.lake import Column, TableSpec, sql_type
+from resources.table_spec import TIMESTAMP, Column, TableSpec, sql_type
 from resources.timegrid import HOUR_US
 
 LOG_DDL = ", ".join(f"`{field.name}` {sql_type(field.type)}" for field in LOG_SCHEMA)
+
+# Two deltas with the same four are the same delta (Q3).
+IDENTITY = ("namespace", "key", "event_ts", "delta_id")
+# Where a delta stands in the log; no two have the same.
+PLACE = ("shard", "epoch", "ordinal")
 
 # Statistics cost a third of a write when they are kept for every column; these are the ones that anybody prunes by.
 STATISTICS = "delta.dataSkippingStatsColumns"
@@ -16,7 +21,7 @@ PROPERTIES = {"delta.enableDeletionVectors": "false", "delta.checkpointPolicy": 
 
 
 def _log_column(name: str, comment: str, *, is_required: bool = False) -> Column:
-    return Column(name, sql_type(LOG_SCHEMA.field(name).type), comment, is_required)
+    return Column(name, LOG_SCHEMA.field(name).type, comment, is_required)
 
 
 DELTAS = TableSpec(
@@ -43,7 +48,7 @@ DELTAS = TableSpec(
         _log_column("vector", "Payload of a vector delta."),
         _log_column("sample", "Payload of a time-series sample."),
         _log_column("signal", "Payload of a signal event."),
-        Column("event_hour", "timestamp", "Hour of event_ts.", generated_as="date_trunc('HOUR', event_ts)"),
+        Column("event_hour", TIMESTAMP, "Hour of event_ts.", generated_as="date_trunc('HOUR', event_ts)"),
     ),
     partition_by="event_hour",
     partition_us=HOUR_US,
@@ -76,10 +81,13 @@ DEAD_LETTERS = TableSpec(
         _log_column("detail", "The reason in words."),
         _log_column("raw", "What was sent, cut at a limit; for a copy its payload as JSON."),
         _log_column("raw_bytes", "How long it really was."),
-        Column("received_hour", "timestamp", "Hour of received_ts.", generated_as="date_trunc('HOUR', received_ts)"),
+        Column("received_hour", TIMESTAMP, "Hour of received_ts.", generated_as="date_trunc('HOUR', received_ts)"),
     ),
     partition_by="received_hour",
     partition_us=HOUR_US,
     constraints={"epochs_start_at_1": "epoch >= 1"},
     properties={**PROPERTIES, STATISTICS: "epoch,received_ts,reason"},
 )
+
+LETTERS_DDL = ", ".join(f"`{column.name}` {column.sql}" for column in DEAD_LETTERS.columns[:-1])
+PLACE_DDL = ", ".join(f"`{name}` {sql_type(LOG_SCHEMA.field(name).type)}" for name in PLACE)

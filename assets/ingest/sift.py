@@ -22,6 +22,8 @@ from resources.coordinator.schema import LOG_SCHEMA
 # So many hashes are held at once: 160 MB, and as much again while they are sorted.
 HASHES_AT_ONCE = 20_000_000
 PAYLOADS = ("vector", "sample", "signal")
+# Columns of few values, which are compared and copied as numbers.
+DICTIONARIES = ["verdict", "reason", "detail", "namespace", "kind", "producer", "origin", "source", "priority", "key"]
 ENVELOPE = [name for name in LOG_SCHEMA.names if name not in PAYLOADS]
 
 Hashes = npt.NDArray[np.int64]
@@ -75,11 +77,7 @@ def repeated_hashes(segments: Sequence[Segment], known_files: Sequence[str]) -> 
         hashes = np.sort(np.concatenate(ours)) if ours else np.empty(0, np.int64)
         found.append(hashes[1:][hashes[1:] == hashes[:-1]])
         for file in known_files:
-            known = _share(
-                _numbers(pq.read_table(file, columns=["identity_hash"], partitioning=None)["identity_hash"]),
-                number,
-                passes,
-            )
+            known = _share(_known_hashes(file), number, passes)
             found.append(known[is_member(known, hashes)])
     return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
@@ -103,23 +101,34 @@ def _numbers(column: pa.ChunkedArray) -> Hashes:
 
 
 def _accepted_hashes(segment: Segment) -> Hashes:
-    verdicts = segment.entry.verdicts
-    if verdicts.accepted == segment.entry.rows:
-        return _numbers(pq.read_table(segment.path, columns=["identity_hash"], partitioning=None)["identity_hash"])
-    columns = ["identity_hash", "verdict"]
-    rows = pq.read_table(segment.path, columns=columns, read_dictionary=["verdict"], partitioning=None)
-    return _numbers(rows["identity_hash"].filter(pc.equal(rows["verdict"], Verdict.ACCEPTED.value)))
+    with pq.ParquetFile(segment.path, read_dictionary=["verdict"]) as file:
+        if segment.entry.verdicts.accepted == segment.entry.rows:
+            return _numbers(file.read(columns=["identity_hash"])["identity_hash"])
+        rows = file.read(columns=["identity_hash", "verdict"])
+        return _numbers(rows["identity_hash"].filter(pa.array(_has(rows["verdict"], Verdict.ACCEPTED))))
+
+
+def _has(verdicts: pa.ChunkedArray, verdict: Verdict) -> npt.NDArray[np.bool_]:
+    """Which rows have this verdict; looked up once in each chunk's dictionary, then compared as numbers."""
+    return np.concatenate(
+        [np.equal(chunk.indices, chunk.dictionary.index(verdict.value).as_py()) for chunk in verdicts.chunks]
+        or [np.empty(0, np.bool_)]
+    )
+
+
+def _known_hashes(file: str) -> Hashes:
+    with pq.ParquetFile(file) as known:
+        return _numbers(known.read(columns=["identity_hash"])["identity_hash"])
 
 
 def _rows_aside(segment: Segment, hashes: Hashes) -> Iterator[pa.Table]:
     """Refused rows and suspects of one segment; whole columns are decoded only where there are any."""
     if not segment.entry.verdicts.refused and not len(hashes):
         return
-    with pq.ParquetFile(segment.path) as file:
+    with pq.ParquetFile(segment.path, read_dictionary=DICTIONARIES) as file:
         for group in range(file.num_row_groups):
             narrow = file.read_row_group(group, columns=["identity_hash", "verdict"])
-            refused = pc.equal(narrow["verdict"], Verdict.REFUSED.value).to_numpy()
-            accepted = pc.equal(narrow["verdict"], Verdict.ACCEPTED.value).to_numpy()
+            refused, accepted = (_has(narrow["verdict"], verdict) for verdict in (Verdict.REFUSED, Verdict.ACCEPTED))
             suspect = accepted & is_member(pc.fill_null(narrow["identity_hash"], 0).to_numpy(), hashes)
             places = np.flatnonzero(refused | suspect)
             if len(places):

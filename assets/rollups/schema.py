@@ -3,7 +3,9 @@
 Belongs here: the three tables as they are declared. They have the same columns; only the width of a bucket differs.
 """
 
-from resources.lake import Column, TableSpec
+import pyarrow as pa
+
+from resources.table_spec import TIMESTAMP, Column, TableSpec
 from resources.timegrid import HOUR_US, WEEK_US
 
 KEYS = ("namespace", "entity_id", "signal", "bucket_start")
@@ -15,14 +17,14 @@ def _counts(name: str, bucket: str, partition_by: str, partition_us: int, partit
         name=name,
         description=f"Signals per entity and {bucket}: how often, with what weight, by how many deltas.",
         columns=(
-            Column("namespace", "string", "The namespace of the entity.", is_required=True),
-            Column("entity_id", "string", "What the signals are about.", is_required=True),
-            Column("signal", "string", "Which signal.", is_required=True),
-            Column("bucket_start", "timestamp", f"Start of the {bucket}, in event time.", is_required=True),
-            Column("count", "bigint", "Sum of the signals' counts; retractions are negative.", is_required=True),
-            Column("weight_sum", "bigint", "Sum of the weights, in millionths.", is_required=True),
-            Column("deltas", "bigint", "How many deltas were summed up.", is_required=True),
-            Column(partition_by, "timestamp", partition_comment, is_required=True),
+            Column("namespace", pa.string(), "The namespace of the entity.", is_required=True),
+            Column("entity_id", pa.string(), "What the signals are about.", is_required=True),
+            Column("signal", pa.string(), "Which signal.", is_required=True),
+            Column("bucket_start", TIMESTAMP, f"Start of the {bucket}, in event time.", is_required=True),
+            Column("count", pa.int64(), "Sum of the signals' counts; retractions are negative.", is_required=True),
+            Column("weight_sum", pa.int64(), "Sum of the weights, in millionths.", is_required=True),
+            Column("deltas", pa.int64(), "How many deltas were summed up.", is_required=True),
+            Column(partition_by, TIMESTAMP, partition_comment, is_required=True),
         ),
         partition_by=partition_by,
         partition_us=partition_us,

@@ -259,11 +259,8 @@ class Shard:
             return items
 
     def _process(self, items: list[_Item]) -> None:
-        if (
-            self._file.last_epoch
-            and self._clock() - self._file.header.created_us >= self._settings.segment_age_ms * 1_000
-        ):
-            self._close_file()
+        if self._clock() - self._file.header.created_us >= self._settings.segment_age_ms * 1_000:
+            self._roll()
         writes = [item for item in items if isinstance(item, _Queued)]
         if writes:
             self._log_writes(writes)
@@ -274,7 +271,7 @@ class Shard:
         for item in items:
             if isinstance(item, _Asked):
                 if item.wants_seal:
-                    self._close_file()
+                    self._roll()
                     self._wait_for_sealing()
                 item.done.set_result(None)
         self._in_hand = []
@@ -293,8 +290,8 @@ class Shard:
             self._changed.notify_all()
 
     def _append(self, kind: FrameKind, first: int, last: int, payload: bytes | memoryview) -> None:
-        if self._file.last_epoch and self._file.end + len(payload) > self._settings.segment_bytes:
-            self._close_file()
+        if self._file.end + len(payload) > self._settings.segment_bytes:
+            self._roll()
         self._file.append(kind, first, last, payload)
 
     def _begin_file(self, messages: list[Control]) -> LogFile:
@@ -305,11 +302,14 @@ class Shard:
             file.append(FrameKind.CONTROL, 0, 0, encode_control(message))
         return file
 
+    def _roll(self) -> None:
+        """Have the file that is being written sealed, and begin the next; a file without writes just goes on."""
+        if self._file.last_epoch:
+            self._close_file()
+            self._file = self._begin_file([])
+
     def _close_file(self) -> None:
-        """Close the file that is being written and have it sealed; a file without writes just goes on, or ends here."""
         closed = self._file
-        if not closed.last_epoch and not self._is_stopping:
-            return
         closed.close()
         state = ShardState(
             next_file=closed.header.number + 1,
@@ -320,8 +320,6 @@ class Shard:
         watermarks = self._arrivals.watermarks.current()
         self._wait_for_sealing()
         self._sealed = self._sealing.submit(self._seal_file, closed, state, watermarks)
-        if not self._is_stopping:
-            self._file = self._begin_file([])
 
     def _wait_for_sealing(self) -> None:
         if self._sealed is not None:

@@ -3,13 +3,12 @@
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
 from pyspark.sql import functions as F
 
-from assets.ingest.transform import accepted_deltas
 from assets.rollups.transform import count_minutes
 from expectations.checks import CHECK_NAME
 from orchestration.instance import open_instance
@@ -23,6 +22,7 @@ from orchestration.materialize import (
     materialize_hours,
 )
 from resources.home import Home
+from resources.lake import Commit, Lake, TableSpec
 from tests.support.batch import FORGETFUL, send
 from tests.support.live import HandClock, hour_of, sample, signal, vector
 
@@ -148,9 +148,13 @@ def test_a_delta_that_the_drain_loses_is_missed_by_the_account(home: Home, monke
     """Received reconciles with outcomes (O4). The drain's run succeeds: only what hangs on the hour is stopped."""
     late = [signal("late-1", at=hour_of(1)), signal("late-2", at=hour_of(2))]
     send(home, late, producer="mobile", clock=HandClock(hour_of(6)))
-    monkeypatch.setattr(
-        "assets.ingest.drain.accepted_deltas", lambda log: accepted_deltas(log).where("delta_id <> 'late-2'")
-    )
+    append_once = Lake.append_once
+
+    def append_less(lake: Lake, spec: TableSpec, rows: "DataFrame", **options: Any) -> Commit:
+        kept = rows.where("delta_id <> 'late-2'") if spec.name == "deltas" else rows
+        return append_once(lake, spec, kept, **options)
+
+    monkeypatch.setattr(Lake, "append_once", append_less)
 
     drained = drain(home)
 

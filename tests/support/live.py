@@ -1,6 +1,7 @@
 """Small builders for tests of the live plane: a home, a clock that is set by hand, deltas, a disk that fails."""
 
 import errno
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,24 @@ class FailingDisk(RealDisk):
         self.syncs += 1
         if self.syncs >= self._fail_at:
             raise OSError(errno.EIO, "Input/output error")
+        super().sync(fd)
+
+
+class HeldDisk(RealDisk):
+    """A real disk on which one sync can be held up until it is let go."""
+
+    def __init__(self) -> None:
+        self.is_held, self.let_go = threading.Event(), threading.Event()
+        self._holds_next = False
+
+    def hold_next_sync(self) -> None:
+        self._holds_next = True
+
+    def sync(self, fd: int) -> None:
+        if self._holds_next:
+            self._holds_next = False
+            self.is_held.set()
+            self.let_go.wait()
         super().sync(fd)
 
 

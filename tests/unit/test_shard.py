@@ -25,7 +25,17 @@ from resources.coordinator.errors import (
 from resources.coordinator.manifest import Manifest
 from resources.coordinator.status import read_status
 from resources.home import Home
-from tests.support.live import FailingDisk, HandClock, new_home, open_platform, sample, sealed_rows, signal, vector
+from tests.support.live import (
+    FailingDisk,
+    HandClock,
+    HeldDisk,
+    new_home,
+    open_platform,
+    sample,
+    sealed_rows,
+    signal,
+    vector,
+)
 
 
 @pytest.fixture
@@ -377,6 +387,26 @@ def test_after_shutdown_nothing_is_taken(home: Home) -> None:
     platform.shutdown()
     with pytest.raises(ShardStoppedError, match="shutting down"):
         producer.write([signal("a")])
+
+
+def test_a_shutdown_drains_what_is_queued_also_when_the_log_is_due_to_be_sealed(home: Home) -> None:
+    """The writer is held in a sync while another write is queued, the shutdown begins, and the log's age is reached."""
+    disk, clock = HeldDisk(), HandClock()
+    platform = open_platform(home, clock, disk=disk)
+    producer = platform.producer("web")
+    producer.write([signal("a")]).wait()
+    disk.hold_next_sync()
+    producer.write([signal("b")])
+    disk.is_held.wait()
+    producer.write([signal("c")])
+    stopping = threading.Thread(target=platform.shutdown)
+    stopping.start()
+    while not platform.shards[0]._is_stopping:
+        pass
+    clock.advance(60)
+    disk.let_go.set()
+    stopping.join()
+    assert [row["delta_id"] for row in sealed_rows(home)] == ["a", "b", "c"]
 
 
 def test_an_empty_write_and_a_bad_producer_name_are_refused(home: Home) -> None:

@@ -1,0 +1,107 @@
+"""Counts per minute, hour and week (R1): sums of sums equal a count over the raw deltas."""
+
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from assets.rollups.schema import HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
+from assets.rollups.transform import count_hours, count_minutes, count_weeks
+from resources.timegrid import HOUR_US, MINUTE_US, floor_to, floor_to_week, from_us, to_us
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DDL = (
+    "namespace string, kind string, event_ts timestamp, event_hour timestamp, "
+    "signal struct<entity_id: string, signal: string, count: bigint, weight_millionths: bigint>"
+)
+SUNDAY = datetime(2026, 3, 1, 23, 59, 59, 999_999, tzinfo=UTC)
+Signal = tuple[datetime, str, str, int, int]
+Sums = dict[tuple[str, str, datetime], tuple[int, int, int]]
+
+
+def deltas_of(spark: "SparkSession", signals: list[Signal], *, kind: str = "signal") -> "DataFrame":
+    rows = [
+        ("shop", kind, time, from_us(floor_to(to_us(time), HOUR_US)), (entity, name, count, weight))
+        for time, entity, name, count, weight in signals
+    ]
+    return spark.createDataFrame(rows, DDL)
+
+
+def brute_force(signals: list[Signal], bucket: str) -> Sums:
+    floors = {
+        "minute": lambda time: floor_to(time, MINUTE_US),
+        "hour": lambda time: floor_to(time, HOUR_US),
+        "week": floor_to_week,
+    }
+    sums: Sums = defaultdict(lambda: (0, 0, 0))
+    for time, entity, name, count, weight in signals:
+        key = (entity, name, from_us(floors[bucket](to_us(time))))
+        sums[key] = (sums[key][0] + count, sums[key][1] + weight, sums[key][2] + 1)
+    return dict(sums)
+
+
+def sums_of(counts: "DataFrame") -> Sums:
+    return {
+        (row.entity_id, row.signal, row.bucket_start.astimezone(UTC)): (row["count"], row.weight_sum, row.deltas)
+        for row in counts.collect()
+    }
+
+
+SIGNALS = st.lists(
+    st.tuples(
+        st.integers(-(10 * 24 * 3600), 10 * 24 * 3600).map(lambda seconds: SUNDAY + timedelta(seconds=seconds)),
+        st.sampled_from(["a", "b"]),
+        st.sampled_from(["view", "buy"]),
+        st.integers(-3, 3),
+        st.integers(-(10**9), 10**9),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(signals=SIGNALS)
+def test_coarser_counts_are_sums_of_finer_ones_and_of_the_deltas(spark: "SparkSession", signals: list[Signal]) -> None:
+    minutes = count_minutes(deltas_of(spark, signals)).cache()
+    hours = count_hours(minutes)
+    assert sums_of(minutes) == brute_force(signals, "minute")
+    assert sums_of(hours) == brute_force(signals, "hour")
+    assert sums_of(count_weeks(hours)) == brute_force(signals, "week")
+
+
+def test_only_signals_are_counted_and_columns_are_as_declared(spark: "SparkSession") -> None:
+    samples = deltas_of(spark, [(SUNDAY, "a", "view", 1, 1)], kind="sample")
+    minutes = count_minutes(samples)
+    assert minutes.columns == MINUTE_COUNTS.names
+    assert count_hours(minutes).columns == HOURLY_COUNTS.names
+    assert count_weeks(count_hours(minutes)).columns == WEEKLY_COUNTS.names
+    assert count_weeks(count_hours(minutes)).count() == 0
+
+
+def test_weeks_start_on_monday(spark: "SparkSession") -> None:
+    signals = [(SUNDAY, "a", "view", 1, 0), (SUNDAY + timedelta(microseconds=1), "a", "view", 2, 0)]
+    weeks = count_weeks(count_hours(count_minutes(deltas_of(spark, signals))))
+    assert {key[2].strftime("%A %F"): value[0] for key, value in sums_of(weeks).items()} == {
+        "Monday 2026-02-23": 1,
+        "Monday 2026-03-02": 2,
+    }
+
+
+def test_a_sum_beyond_64_bits_is_an_error_and_not_a_number(spark: "SparkSession") -> None:
+    from pyspark.errors import PySparkException
+
+    signals = [(SUNDAY, "a", "view", 2**63 - 1, 0), (SUNDAY, "a", "view", 1, 0)]
+    with pytest.raises(PySparkException, match="ARITHMETIC_OVERFLOW"):
+        count_minutes(deltas_of(spark, signals)).collect()
+
+
+def test_a_count_is_one_plan_without_python_rows(spark: "SparkSession") -> None:
+    plan = count_weeks(count_hours(count_minutes(deltas_of(spark, [(SUNDAY, "a", "view", 1, 1)]))))
+    text = plan._jdf.queryExecution().executedPlan().toString()
+    assert "Python" not in text.replace("PythonRDD", "")
