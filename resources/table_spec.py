@@ -95,34 +95,11 @@ def delta_type(kind: pa.DataType) -> str | dict[str, Any]:
 
 
 def create_table(path: Path, spec: TableSpec) -> None:
-    """Begin the table's log; an error when there is one already. Durable on return, except for the directory's name."""
+    """Begin the table's log; an error when there is one already. The caller syncs the directories."""
     log = path / "_delta_log"
     log.mkdir(parents=True, exist_ok=True)
-    lines = "".join(json.dumps(action) + "\n" for action in _first_actions(spec))
-    first = log / f"{0:020d}.json"
-    # Under its name at once and whole: a table that can be seen can be read.
-    temporary = log / f".{uuid.uuid4()}.tmp"
-    with temporary.open("w") as file:
-        file.write(lines)
-        file.flush()
-        os.fsync(file.fileno())
-    os.link(temporary, first)
-    temporary.unlink()
-
-
-def _first_actions(spec: TableSpec) -> list[dict[str, Any]]:
     now_ms = time.time_ns() // 1_000_000
-    fields = [_field(column) for column in spec.columns]
-    configuration = {f"delta.constraints.{name}": check for name, check in spec.constraints.items()}
-    metadata = {
-        "id": str(uuid.uuid4()),
-        "description": spec.description,
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps({"type": "struct", "fields": fields}),
-        "partitionColumns": [spec.partition_by],
-        "configuration": {**spec.properties, **configuration},
-        "createdTime": now_ms,
-    }
+    metadata, protocol = _metadata(spec, now_ms), _protocol(spec)
     info = {
         "timestamp": now_ms,
         "operation": "CREATE TABLE",
@@ -130,7 +107,46 @@ def _first_actions(spec: TableSpec) -> list[dict[str, Any]]:
         "isBlindAppend": True,
         "engineInfo": "Tidemark",
     }
-    return [{"commitInfo": info}, {"metaData": metadata}, {"protocol": _protocol(spec)}]
+    actions = [{"commitInfo": info}, {"metaData": metadata}, {"protocol": protocol}]
+    # A summary of version 0, from which Spark learns in no time what it would otherwise run three jobs for.
+    summary = {
+        "tableSizeBytes": 0,
+        "numFiles": 0,
+        "numMetadata": 1,
+        "numProtocol": 1,
+        "setTransactions": [],
+        "domainMetadata": [],
+        "metadata": metadata,
+        "protocol": protocol,
+        "allFiles": [],
+    }
+    _put(log / f"{0:020d}.json", "".join(json.dumps(action) + "\n" for action in actions))
+    _put(log / f"{0:020d}.crc", json.dumps(summary) + "\n")
+
+
+def _put(path: Path, text: str) -> None:
+    """Write a file that must not exist, under its name at once and whole: a table that can be seen can be read."""
+    temporary = path.with_name(f".{uuid.uuid4()}.tmp")
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.link(temporary, path)
+    temporary.unlink()
+
+
+def _metadata(spec: TableSpec, now_ms: int) -> dict[str, Any]:
+    fields = [_field(column) for column in spec.columns]
+    constraints = {f"delta.constraints.{name}": check for name, check in spec.constraints.items()}
+    return {
+        "id": str(uuid.uuid4()),
+        "description": spec.description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": [spec.partition_by],
+        "configuration": {**spec.properties, **constraints},
+        "createdTime": now_ms,
+    }
 
 
 def _protocol(spec: TableSpec) -> dict[str, Any]:

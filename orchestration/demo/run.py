@@ -3,6 +3,7 @@
 Belongs here: the order of stages and how long each takes. Each stage is the product's own code.
 """
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from orchestration.demo.feed import SETTINGS_TEXT, Fed, feed
 from orchestration.demo.generator import Write, generate
 from orchestration.demo.report import Check, Report, put_together
 from orchestration.materialize import Outcome, Step, drain, materialize_everything_stale
+from resources.coordinator.status import read_status
 from resources.home import Home
 from resources.timegrid import from_us
 
@@ -63,7 +65,7 @@ def run_demo(home: Home, *, seed: int, deltas: int, bar: Progress) -> tuple[Repo
     """Everything, once. A home that has this day already is left as it is; another day is added to what is there."""
     stages = Stages(bar)
     home.create(SETTINGS_TEXT)
-    with stages.stage("send and seal", total=deltas) as stage:
+    with stages.stage("send and seal", total=deltas) as stage, _session_in_background(home):
         fed = _send(home, seed, deltas, stage)
     with stages.stage("drain and check") as stage:
         outcome = drain(home, progress=stage.note)
@@ -74,6 +76,20 @@ def run_demo(home: Home, *, seed: int, deltas: int, bar: Progress) -> tuple[Repo
         is_changed = bool(fed.writes) or any(outcome.partitions.values())
         report = put_together(home, checks, stages.seconds, is_changed=is_changed)
     return report, outcome
+
+
+@contextmanager
+def _session_in_background(home: Home) -> Iterator[None]:
+    """A new home will need a JVM: start it beside the sending, which leaves it a core. One that is filled may not."""
+    if any(shard.rows for shard in read_status(home)):
+        yield
+        return
+    from resources.session import start_session
+
+    starting = threading.Thread(target=start_session, args=(home,), kwargs={"is_fast_start": True}, daemon=True)
+    starting.start()
+    yield
+    starting.join()
 
 
 def _send(home: Home, seed: int, deltas: int, stage: Stage) -> Fed:
