@@ -347,7 +347,8 @@ class Shard:
 
 def _lock_process(files: ShardFiles) -> FileLock:
     files.log.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(files.log / "writer.lock")
+    # Whoever shuts the shard down need not be the thread that opened it.
+    lock = FileLock(files.log / "writer.lock", thread_local=False)
     try:
         lock.acquire(timeout=0)
     except Timeout:

@@ -381,6 +381,15 @@ def test_one_process_at_a_time_may_write(home: Home) -> None:
         open_platform(home)
 
 
+def test_another_thread_may_shut_the_platform_down(home: Home) -> None:
+    platform = open_platform(home)
+    stopping = threading.Thread(target=platform.shutdown)
+    stopping.start()
+    stopping.join()
+    with open_platform(home):
+        pass
+
+
 def test_after_shutdown_nothing_is_taken(home: Home) -> None:
     platform = open_platform(home)
     producer = platform.producer("web")
