@@ -63,7 +63,11 @@ def take_account(home: Home) -> Account:
     )
     return Account(
         outcomes=outcomes,
-        reasons={str(reason): count for reason, count in reasons.most_common() if count},
+        reasons={
+            str(reason): count
+            for reason, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+            if count
+        },
         duplicates_at_arrival=outcomes.duplicate - copies,
         duplicates_at_drain=copies,
         disagreements=[
