@@ -15,7 +15,7 @@ from benchmarks.harness import Result, Usage, measure, show
 from benchmarks.ingest_data import write_log
 from benchmarks.ingest_sides import DELTA_COLUMNS, HOME_SETTINGS, LETTER_COLUMNS
 from resources.home import Home
-from resources.lake_files import partitions
+from resources.lake_files import partitions, quiet_database
 
 ROWS = 10_000_000
 SEED = 7
@@ -78,9 +78,7 @@ def _is_equal(home: Home, peer: Path) -> bool:
 
 def _fingerprint(files: Sequence[str], time: str, columns: str) -> Fingerprint:
     """Per hour: rows, and the sum of the rows' hashes, which no order of rows or files can change."""
-    import duckdb
-
-    with duckdb.connect() as database:
+    with quiet_database() as database:
         query = (
             f"SELECT epoch_us({time}) // 3600000000 AS hour, count(*), sum(hash(({columns}))::HUGEINT) "
             "FROM read_parquet(?, hive_partitioning = false) GROUP BY hour ORDER BY hour"

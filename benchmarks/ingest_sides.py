@@ -9,6 +9,7 @@ from pathlib import Path
 
 from assets.ingest.schema import DELTAS
 from resources.home import Home
+from resources.lake_files import quiet_database
 
 # What both sides write of a dead letter; the words in `detail`, and a copy's payload as JSON, are each side's own.
 LETTER_COLUMNS = (
@@ -33,12 +34,10 @@ def drain_side(root: Path) -> None:
 
 def duckdb_side(root: Path, target: Path) -> None:
     """Deduplicate and write hourly Parquet: no log, no check of what is there already, no fsync."""
-    import duckdb
-
     target.mkdir(parents=True)
     log = f"read_parquet('{Home(root).segments(0)}/*.parquet')"
     accepted = f"(SELECT * FROM {log} WHERE verdict = 'accepted')"
-    with duckdb.connect() as database:
+    with quiet_database() as database:
         database.execute("SET threads = 2")
         database.execute("SET preserve_insertion_order = false")
         database.execute(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from deltalake import DeltaTable
@@ -20,6 +20,9 @@ from deltalake.exceptions import TableNotFoundError
 
 from resources.errors import DamageError
 from resources.timegrid import HOUR_US, from_us, to_us
+
+if TYPE_CHECKING:
+    import duckdb
 
 
 @dataclass(frozen=True)
@@ -154,20 +157,27 @@ def _sync(path: Path) -> None:
         os.close(fd)
 
 
+def quiet_database() -> "duckdb.DuckDBPyConnection":
+    """DuckDB in memory, without the progress bar that it draws on standard output, where only answers belong."""
+    import duckdb
+
+    database = duckdb.connect()
+    database.execute("SET enable_progress_bar = false")
+    return database
+
+
 def checksum(path: Path, version: int | None = None) -> Checksum:
     """Rows and fingerprint of a table: the sum, modulo 2^256, of the SHA-256 of each row in a canonical form.
 
     A sum and not an exclusive or, so that two copies of a row do not cancel. The canonical form is JSON of all columns
     in the order of their names, so that neither Parquet's encoding nor the order of columns counts.
     """
-    import duckdb
-
     table = open_table(path, version)
     if table is None:
         raise DamageError(f"There is no table at {path}. Drain the log, or rebuild it.")
     dataset = table.to_pyarrow_dataset()
     names = sorted(dataset.schema.names)
-    with duckdb.connect() as database:
+    with quiet_database() as database:
         database.register("rows", dataset)
         quoted = ", ".join(f'"{name}" := {_canonical(name, dataset.schema.field(name).type)}' for name in names)
         limbs = ", ".join(
@@ -203,8 +213,6 @@ def summarize(path: Path, version: int, starts: Iterable[int], *, has_stamps: bo
 
     Late for the hour is what the watermark in force had already passed the end of (T4).
     """
-    import duckdb
-
     wanted = set(starts)
     found: dict[int, PartitionSummary] = {}
     stamps = f"epoch_us(watermark_ts) >= $start + {HOUR_US}" if has_stamps else "false"
@@ -212,7 +220,7 @@ def summarize(path: Path, version: int, starts: Iterable[int], *, has_stamps: bo
         f"SELECT shard, min(epoch), max(epoch) + 1, count(*), count(*) FILTER ({stamps}) "
         "FROM read_parquet($files) GROUP BY shard ORDER BY shard"
     )
-    with duckdb.connect() as database:
+    with quiet_database() as database:
         for start, files in partitions(path, version).items():
             if start not in wanted:
                 continue

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import pyarrow.compute as pc
+
 from assets.ingest.judge import judge
 from assets.ingest.log import Log, TouchedHours, touched_hours
 from assets.ingest.rebuild import (
     committed_number,
-    drop_copies,
-    letters_of,
     plan_store,
     read_log,
     scratch,
@@ -24,6 +24,7 @@ from assets.ingest.sift import Segment, sift
 from assets.ingest.transform import accepted_deltas
 from resources import lake_files
 from resources.coordinator.manifest import Entry
+from resources.coordinator.model import Verdict
 from resources.failpoints import reach
 from resources.lake import Lake
 from resources.lineage import find_break
@@ -145,12 +146,12 @@ def _carry_out(lake: Lake, log: Log, plan: Plan, noticed: dict[str, str]) -> Dra
         hours = sorted(touched.event & present.keys())
         known_files = [file for hour in hours for file in present[hour].files]
         aside = sift(segments, known_files=known_files, target=directory / "aside.parquet")
-        judged = judge(aside, known_files=known_files, directory=directory)
+        judged = judge(lake.spark, aside, known_files=known_files)
         if committed_number(lake, DEAD_LETTERS) < plan.number:
-            lake.append_once(DEAD_LETTERS, letters_of(lake, judged), number=plan.number)
+            lake.append_once(DEAD_LETTERS, judged.letters, number=plan.number)
         reach("dead_letters.committed")
         deltas = accepted_deltas(read_log(lake, [segment.path for segment in segments]))
-        lake.append_once(DELTAS, drop_copies(lake, deltas, judged), number=plan.number)
+        lake.append_once(DELTAS, judged.drop_copies(deltas), number=plan.number)
         reach("deltas.committed")
     return DrainResult(
         plan=plan,
@@ -159,8 +160,20 @@ def _carry_out(lake: Lake, log: Log, plan: Plan, noticed: dict[str, str]) -> Dra
         accepted=sum(entry.verdicts.accepted for entry in entries),
         duplicate=sum(entry.verdicts.duplicate for entry in entries),
         refused=sum(entry.verdicts.refused for entry in entries),
-        copies=judged.number_of_copies,
+        copies=_copies_of(lake, plan) if judged.suspects else 0,
         versions={spec.name: lake.version(spec.name) or 0 for spec in (DELTAS, DEAD_LETTERS)},
         noticed=noticed,
         is_last=not log.beyond(plan.upto),
     )
+
+
+def _copies_of(lake: Lake, plan: Plan) -> int:
+    """How many deltas of the plan the dead letters hold that the log had accepted."""
+    table = lake_files.open_table(lake.path(DEAD_LETTERS.name))
+    if table is None:
+        return 0
+    of_plan = pc.scalar(False)
+    for shard, (first, end) in plan.ranges.items():
+        of_plan |= (pc.field("shard") == shard) & (pc.field("epoch") >= first) & (pc.field("epoch") < end)
+    is_copy = pc.field("verdict") == Verdict.ACCEPTED.value
+    return int(table.to_pyarrow_dataset().count_rows(filter=of_plan & is_copy))

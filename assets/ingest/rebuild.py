@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from pyspark.sql import functions as F
 
-from assets.ingest.judge import Judged, judge
+from assets.ingest.judge import judge
 from assets.ingest.log import Log, touched_hours
-from assets.ingest.schema import DEAD_LETTERS, DELTAS, LETTERS_DDL, LOG_DDL, PLACE_DDL
+from assets.ingest.schema import DEAD_LETTERS, DELTAS, LOG_DDL
 from assets.ingest.sift import Segment, sift
-from assets.ingest.transform import accepted_deltas, received_letters, without_copies
+from assets.ingest.transform import accepted_deltas
 from resources import lake_files
 from resources.coordinator.manifest import Entry
 from resources.lake import Commit, Lake, LakeError, Range, TableSpec, partition_predicate
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Hours = Range | Sequence[int] | None
-
-# So many places of copies are sent to every task (tens of megabytes); more are joined by a shuffle.
-BROADCAST_ROWS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -88,21 +84,6 @@ def read_log(lake: Lake, paths: Sequence[Path]) -> "DataFrame":
     return lake.spark.read.schema(LOG_DDL).parquet(*(str(path) for path in paths))
 
 
-def drop_copies(lake: Lake, deltas: "DataFrame", judged: Judged) -> "DataFrame":
-    """Accepted deltas without those that were judged to be copies."""
-    if judged.copies is None:
-        return deltas
-    copies = lake.spark.read.schema(PLACE_DDL).parquet(str(judged.copies))
-    return without_copies(deltas, F.broadcast(copies) if judged.number_of_copies <= BROADCAST_ROWS else copies)
-
-
-def letters_of(lake: Lake, judged: Judged) -> "DataFrame":
-    """Rows of `dead_letters`."""
-    if judged.letters is None:
-        return received_letters(lake.spark.createDataFrame([], LETTERS_DDL))
-    return received_letters(lake.spark.read.schema(LETTERS_DDL).parquet(str(judged.letters)))
-
-
 @contextmanager
 def scratch(lake: Lake) -> Iterator[Path]:
     """A directory for rows set aside, gone afterwards; inside the home, where all workers of a cluster can read it."""
@@ -117,14 +98,13 @@ def _replace(lake: Lake, spec: TableSpec, hours: Hours, number: int, *, is_openi
     entries = _needed(spec, committed, hours)
     segments = [Segment(entry, path) for entry, path in zip(entries, log.verify(entries), strict=True)]
     with scratch(lake) as directory:
-        judged = judge(
-            sift(segments, known_files=(), target=directory / "aside.parquet"), known_files=(), directory=directory
-        )
+        aside = sift(segments, known_files=(), target=directory / "aside.parquet")
+        judged = judge(lake.spark, aside, known_files=())
         if spec is DELTAS:
             log_rows = read_log(lake, [segment.path for segment in segments])
-            rows = drop_copies(lake, accepted_deltas(log_rows), judged)
+            rows = judged.drop_copies(accepted_deltas(log_rows))
         else:
-            rows = letters_of(lake, judged)
+            rows = judged.letters
         return lake.replace(spec, _only(rows, spec, hours), hours=hours, plan_number=number if is_opening else None)
 
 

@@ -4,11 +4,11 @@ Belongs here: the two tables as they are declared. Nested columns are taken from
 declared once. The set of Delta features is kept to what delta-rs, DuckDB and Polars read.
 """
 
+from collections.abc import Sequence
+
 from resources.coordinator.schema import LOG_SCHEMA
 from resources.table_spec import TIMESTAMP, Column, TableSpec, sql_type
 from resources.timegrid import HOUR_US
-
-LOG_DDL = ", ".join(f"`{field.name}` {sql_type(field.type)}" for field in LOG_SCHEMA)
 
 # Two deltas with the same four are the same delta (Q3).
 IDENTITY = ("namespace", "key", "event_ts", "delta_id")
@@ -89,5 +89,11 @@ DEAD_LETTERS = TableSpec(
     properties={**PROPERTIES, STATISTICS: "epoch,received_ts,reason"},
 )
 
-LETTERS_DDL = ", ".join(f"`{column.name}` {column.sql}" for column in DEAD_LETTERS.columns[:-1])
-PLACE_DDL = ", ".join(f"`{name}` {sql_type(LOG_SCHEMA.field(name).type)}" for name in PLACE)
+
+def _log_ddl(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}` {sql_type(LOG_SCHEMA.field(name).type)}" for name in names)
+
+
+LOG_DDL = _log_ddl(LOG_SCHEMA.names)
+# What of a row in the table tells whether another one is its copy.
+KNOWN_DDL = _log_ddl([*IDENTITY, *PLACE, "identity_hash", "content_hash"])

@@ -17,11 +17,10 @@ import pyarrow.parquet as pq
 
 from resources.coordinator.manifest import Entry
 from resources.coordinator.model import Verdict
-from resources.coordinator.schema import LOG_SCHEMA
+from resources.coordinator.schema import LOG_SCHEMA, PAYLOADS
 
 # So many hashes are held at once: 160 MB, and as much again while they are sorted.
 HASHES_AT_ONCE = 20_000_000
-PAYLOADS = ("vector", "sample", "signal")
 # Columns of few values, which are compared and copied as numbers.
 DICTIONARIES = ["verdict", "reason", "detail", "namespace", "kind", "producer", "origin", "source", "priority", "key"]
 ENVELOPE = [name for name in LOG_SCHEMA.names if name not in PAYLOADS]

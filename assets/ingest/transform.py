@@ -1,14 +1,16 @@
 """From rows of the log to rows of `deltas` and `dead_letters`: pure functions of DataFrames.
 
-Belongs here: which row becomes what. Does not belong here: which of the accepted rows are copies (`sift.py` and
-`judge.py`), reading and writing. Drain and rebuild call the same functions, so they cannot disagree.
+Belongs here: which row becomes what, and which of several deltas under one identity came first (Q3). Does not belong
+here: which few rows are compared at all (`sift.py`), reading and writing. Drain and rebuild call the same functions,
+so they cannot disagree.
 """
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from assets.ingest.schema import DEAD_LETTERS, DELTAS, PLACE
+from assets.ingest.schema import DEAD_LETTERS, DELTAS, IDENTITY, PLACE
 from resources.coordinator.model import Verdict
+from resources.coordinator.schema import LOG_SCHEMA, PAYLOADS, RAW_LIMIT
 
 
 def hour_of(time: str) -> Column:
@@ -27,6 +29,43 @@ def without_copies(deltas: DataFrame, copies: DataFrame) -> DataFrame:
     return deltas.join(copies.select(*PLACE), on=list(PLACE), how="left_anti").select(*DELTAS.names)
 
 
-def received_letters(letters: DataFrame) -> DataFrame:
-    """Dead letters, each in the hour of its receipt."""
-    return letters.withColumn("received_hour", hour_of("received_ts")).select(*DEAD_LETTERS.names)
+def later_copies(suspects: DataFrame, known: DataFrame) -> DataFrame:
+    """Accepted rows of the log whose identity was there before, with the reason why they are set aside.
+
+    Whoever came first, by (epoch, ordinal), is the delta, and all others are copies of it. What the table holds came
+    before: `known` rows are ranked with the others and never reported. Whole identities are compared, never hashes.
+    """
+    before = known.select(*IDENTITY, *PLACE, "content_hash", F.lit(True).alias("is_known"))
+    judged = suspects.withColumn("is_known", F.lit(False)).unionByName(before, allowMissingColumns=True)
+    arrivals = Window.partitionBy(*IDENTITY).orderBy("epoch", "ordinal", "shard")
+    arrivals = arrivals.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    ranked = judged.withColumns(
+        {
+            "place": F.row_number().over(arrivals),
+            "first": F.first(F.struct("epoch", "ordinal", "content_hash")).over(arrivals),
+        }
+    )
+    copies = ranked.where(~F.col("is_known") & (F.col("place") > 1))
+    return copies.withColumns(_reason_to_set_aside()).select(*LOG_SCHEMA.names)
+
+
+def dead_letters(refused: DataFrame, copies: DataFrame) -> DataFrame:
+    """What was refused with what was sent, and the copies, each in the hour of its receipt."""
+    return refused.unionByName(copies).withColumn("received_hour", hour_of("received_ts")).select(*DEAD_LETTERS.names)
+
+
+def _reason_to_set_aside() -> dict[str, Column]:
+    """Reason, words and payload of a copy; the payload is shown as JSON, and cut where what was sent would be."""
+    is_same = F.col("content_hash").eqNullSafe(F.col("first.content_hash"))
+    payload = F.coalesce(*(F.to_json(name) for name in PAYLOADS)).cast("binary")
+    return {
+        "reason": F.when(is_same, "duplicate").otherwise("id_reuse"),
+        "detail": F.format_string(
+            "%s epoch %d, ordinal %d",
+            F.when(is_same, "a copy of the delta at").otherwise("another delta under the identity of the one at"),
+            F.col("first.epoch"),
+            F.col("first.ordinal"),
+        ),
+        "raw": F.substring(payload, 1, RAW_LIMIT),
+        "raw_bytes": F.octet_length(payload).cast("bigint"),
+    }

@@ -33,6 +33,8 @@ SIGNAL = pa.struct(
     ]
 )
 
+PAYLOADS = ("vector", "sample", "signal")
+
 # What a producer sends (envelope and payload), in the order of the log. Malformed deltas have gaps: all nullable.
 SENT_FIELDS: list[tuple[str, pa.DataType]] = [
     ("namespace", pa.string()),
