@@ -58,12 +58,9 @@ def assert_same_tables(killed: Home, straight: Home, tables: tuple[str, ...]) ->
         assert lake_files.checksum(killed.lake / table) == lake_files.checksum(straight.lake / table), table
 
 
-def test_a_drain_killed_before_during_and_after_its_commits_ends_with_the_same_rows(
-    tmp_path: Path, spark: "SparkSession"
-) -> None:
+def test_a_drain_killed_between_its_two_commits_ends_with_the_same_rows(tmp_path: Path, spark: "SparkSession") -> None:
     killed, straight = filled_home(tmp_path / "killed"), filled_home(tmp_path / "straight")
-    for step in ("plan.written", "dead_letters.committed", "deltas.committed"):
-        assert run(killed, "drain", step)[0] == -signals.SIGKILL, f"{step} must be reached"
+    assert run(killed, "drain", "dead_letters.committed")[0] == -signals.SIGKILL
     for home in (killed, straight):
         drain_all(Lake(home, lambda: spark))
     assert_same_tables(killed, straight, ("deltas", "dead_letters"))

@@ -114,7 +114,7 @@ def test_the_same_day_again_changes_nothing_and_says_so(
     "table",
     [
         "weekly_counts",
-        "deltas",
+        pytest.param("deltas", marks=pytest.mark.slow),
         pytest.param("dead_letters", marks=pytest.mark.slow),
         pytest.param("minute_counts", marks=pytest.mark.slow),
         pytest.param("hourly_counts", marks=pytest.mark.slow),
