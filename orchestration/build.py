@@ -1,7 +1,7 @@
 """Putting it together: assets, a suite for each table, jobs and resources, as one `Definitions`.
 
-Belongs here: the lists. A new table is added to `TABLE_ASSETS` and gets its checks, its metadata and its place in the
-jobs by that. Loading this starts no JVM and imports no Great Expectations.
+Belongs here: the lists. A new table is added to `TABLE_ASSETS` and gets its checks, its metadata and its automation
+by that. Loading this starts no JVM and imports no Great Expectations.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,11 @@ import dagster as dg
 from assets.ingest.asset import dead_letters, deltas, drain
 from assets.rollups.asset import hourly_counts, minute_counts, weekly_counts
 from expectations.checks import check_drained, suite_check
+from orchestration.automation import automated, follow_inputs_sensor
 from orchestration.jobs import EXECUTOR, JOBS
+from orchestration.maintenance import maintenance_job
+from orchestration.schedules import hourly_floor, nightly_maintenance, with_freshness
+from orchestration.sensors import follow_manifest
 from resources.home import Home
 from resources.spark import SparkResource
 from resources.tidemark import TidemarkResource
@@ -24,9 +28,11 @@ TABLE_ASSETS = (deltas, dead_letters, minute_counts, hourly_counts, weekly_count
 def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Definitions:
     """All definitions; a test gives resources of its own."""
     return dg.Definitions(
-        assets=[drain, *TABLE_ASSETS],
+        assets=[with_freshness(drain), *(automated(asset) for asset in TABLE_ASSETS)],
         asset_checks=[suite_check(asset) for asset in TABLE_ASSETS],
-        jobs=JOBS,
+        jobs=[*JOBS, maintenance_job],
+        sensors=[follow_manifest, follow_inputs_sensor],
+        schedules=[hourly_floor, nightly_maintenance],
         executor=EXECUTOR,
         resources={**default_resources(), **(resource_overrides or {})},
     )

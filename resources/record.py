@@ -44,6 +44,14 @@ class Record(Struct, frozen=True, kw_only=True):
     rows_refused: int = 0
     bytes: int = 0
     duration_ms: int = 0
+    recorded_us: int | None = None  # when; what the watermark's lag is measured from
+
+    @property
+    def watermark_lag_s(self) -> float | None:
+        """How far event time was behind the clock when this was recorded."""
+        if self.recorded_us is None or self.watermark_us is None:
+            return None
+        return (self.recorded_us - self.watermark_us) / 1e6
 
     def to_metadata(self) -> dict[str, Any]:
         """As metadata of a materialization: the record, and the few numbers that the orchestrator's pages plot."""
@@ -53,8 +61,21 @@ class Record(Struct, frozen=True, kw_only=True):
         return {
             RECORD_KEY: MetadataValue.json(msgspec.to_builtins(self, str_keys=True)),
             rows: self.rows_out,
+            **{name: number for name, number in self._plotted().items() if number is not None},
+        }
+
+    def _plotted(self) -> dict[str, int | float | None]:
+        """What the orchestrator draws over time, a curve each; epochs are the lowest over the shards."""
+        return {
+            "durable_epoch": min(self.durable.values(), default=None),
+            "flushed_epoch": min(self.flushed.values(), default=None),
+            "applied_epoch": min(self.applied.values(), default=None),
+            "watermark_lag_s": self.watermark_lag_s,
+            "rows_in": self.rows_in,
+            "rows_late": self.rows_late,
+            "rows_refused": self.rows_refused,
             "bytes": self.bytes,
-            "duration_ms": self.duration_ms,
+            "seconds": self.duration_ms / 1000,
             "table_version": self.table_version,
         }
 
@@ -87,11 +108,17 @@ class Record(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def latest_by_partition(
-        cls, instance: "DagsterInstance", asset: str, partitions: Iterable[str] | None = None
+        cls,
+        instance: "DagsterInstance",
+        asset: str,
+        partitions: Iterable[str] | None = None,
+        *,
+        seen: "dict[int, Record | None] | None" = None,
     ) -> "dict[str, Record]":
         """The last record of every partition (or of the given ones) that has one.
 
-        What was materialized without a record, or with one that cannot be read, counts as missing.
+        What was materialized without a record, or with one that cannot be read, counts as missing. Events never change,
+        so who asks again and again keeps `seen`, by the number of the event, and pays only for what is new.
         """
         from dagster import AssetKey, AssetRecordsFilter, DagsterEventType
 
@@ -99,17 +126,15 @@ class Record(Struct, frozen=True, kw_only=True):
         ids = instance.event_log_storage.get_latest_storage_id_by_partition(
             key, DagsterEventType.ASSET_MATERIALIZATION, None if partitions is None else set(partitions)
         )
-        found: dict[str, Record] = {}
-        wanted = sorted(ids.values())
-        for start in range(0, len(wanted), 500):
-            chunk = wanted[start : start + 500]
+        seen = {} if seen is None else seen
+        unseen = sorted(set(ids.values()) - seen.keys())
+        for start in range(0, len(unseen), 500):
+            chunk = unseen[start : start + 500]
             events = instance.fetch_materializations(
                 AssetRecordsFilter(key, storage_ids=chunk), limit=len(chunk)
             ).records
-            for event in events:
-                if event.partition_key is not None and (record := _record_or_none(event)):
-                    found[event.partition_key] = record
-        return found
+            seen.update({event.storage_id: _record_or_none(event) for event in events})
+        return {partition: record for partition, number in ids.items() if (record := seen.get(number))}
 
 
 def _record_of(event: "EventLogRecord") -> Record:

@@ -66,7 +66,7 @@ def drain(
     duration_ms = _since(started)
     reported: dict[str, list[str]] = {}
     for spec, starts in ((DELTAS, touched.event), (DEAD_LETTERS, touched.receipt)):
-        records = hour_records(lake, spec, starts, plan, duration_ms=duration_ms)
+        records = hour_records(lake, spec, starts, plan, duration_ms=duration_ms, now_us=tidemark.now_us())
         for record in records:
             context.log_event(
                 dg.AssetMaterialization(
@@ -76,7 +76,7 @@ def drain(
         reported[spec.name] = [record.partition for record in records if record.partition]
     reach("record.logged")
     drain_observer(context, reported)
-    record = drain_record(lake, plan, duration_ms=duration_ms)
+    record = drain_record(lake, plan, duration_ms=duration_ms, now_us=tidemark.now_us())
     return dg.MaterializeResult(
         metadata={**record.to_metadata(), "hours": len(touched.event), "plan": plan.number if plan else 0}
     )
@@ -93,7 +93,7 @@ def drain(
 )
 def deltas(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
     """Hours of `deltas` again, from the segments of committed plans."""
-    return _rebuild(context, tidemark.lake, DELTAS)
+    return _rebuild(context, tidemark, DELTAS)
 
 
 @dg.asset(
@@ -107,7 +107,7 @@ def deltas(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.
 )
 def dead_letters(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
     """Hours of `dead_letters` again, from the segments of committed plans."""
-    return _rebuild(context, tidemark.lake, DEAD_LETTERS)
+    return _rebuild(context, tidemark, DEAD_LETTERS)
 
 
 def unreported_hours(instance: dg.DagsterInstance, lake: Lake, plan: Plan | None) -> TouchedHours:
@@ -139,13 +139,15 @@ def _of_another_lineage(instance: dg.DagsterInstance, lake: Lake, spec: TableSpe
     )
 
 
-def _rebuild(context: dg.AssetExecutionContext, lake: Lake, spec: TableSpec) -> dg.MaterializeResult[None]:
-    started = time.monotonic()
+def _rebuild(
+    context: dg.AssetExecutionContext, tidemark: TidemarkResource, spec: TableSpec
+) -> dg.MaterializeResult[None]:
+    started, lake = time.monotonic(), tidemark.lake
     window = window_of(context)
     rebuilt = rebuild(lake, spec, window)
     plan = plan_store(lake).committed(rebuilt.number)
     starts = starts_in(window, HOUR_US)
-    for record in hour_records(lake, spec, starts, plan, duration_ms=_since(started)):
+    for record in hour_records(lake, spec, starts, plan, duration_ms=_since(started), now_us=tidemark.now_us()):
         context.add_asset_metadata(record.to_metadata(), partition_key=record.partition)
     return dg.MaterializeResult()
 

@@ -38,7 +38,7 @@ def levels(lake: Lake, plan: Plan | None) -> Levels:
 
 
 def hour_records(
-    lake: Lake, spec: TableSpec, starts: Iterable[int], plan: Plan | None, *, duration_ms: int
+    lake: Lake, spec: TableSpec, starts: Iterable[int], plan: Plan | None, *, duration_ms: int, now_us: int
 ) -> list[Record]:
     """One record for each hour of `deltas` or `dead_letters`, as of the table's latest version.
 
@@ -74,12 +74,13 @@ def hour_records(
                 rows_refused=counts.accepted - summary.rows if spec is DELTAS else counts.refused,
                 bytes=files[start].bytes if start in files else 0,
                 duration_ms=duration_ms,
+                recorded_us=now_us,
             )
         )
     return records
 
 
-def drain_record(lake: Lake, plan: Plan | None, *, duration_ms: int) -> Record:
+def drain_record(lake: Lake, plan: Plan | None, *, duration_ms: int, now_us: int) -> Record:
     """The record of the drain: everything up to `epochs` has been reported to the orchestrator."""
     log, known = Log(lake.home), lake.lineage(DELTAS.name)
     upto = plan.upto if plan else {}
@@ -102,6 +103,7 @@ def drain_record(lake: Lake, plan: Plan | None, *, duration_ms: int) -> Record:
         rows_refused=sum(entry.verdicts.refused for entry in entries),
         bytes=sum(partition.bytes for partition in files),
         duration_ms=duration_ms,
+        recorded_us=now_us,
     )
 
 

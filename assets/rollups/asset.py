@@ -17,7 +17,7 @@ from assets.rollups.records import rollup_records
 from assets.rollups.schema import HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
 from assets.rollups.transform import count_hours, count_minutes, count_weeks
 from resources.failpoints import reach
-from resources.lake import Lake, LakeError, TableSpec, partition_predicate
+from resources.lake import LakeError, TableSpec, partition_predicate
 from resources.tidemark import TidemarkResource
 
 GROUP = "rollups"
@@ -35,7 +35,7 @@ GROUP = "rollups"
 )
 def minute_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
     """Signals per entity and minute, from the deltas of the same hours."""
-    return _roll_up(context, tidemark.lake, DELTAS, MINUTE_COUNTS, count_minutes)
+    return _roll_up(context, tidemark, DELTAS, MINUTE_COUNTS, count_minutes)
 
 
 @dg.asset(
@@ -50,7 +50,7 @@ def minute_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource)
 )
 def hourly_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
     """Sums of minutes, for the same hours."""
-    return _roll_up(context, tidemark.lake, MINUTE_COUNTS, HOURLY_COUNTS, count_hours)
+    return _roll_up(context, tidemark, MINUTE_COUNTS, HOURLY_COUNTS, count_hours)
 
 
 @dg.asset(
@@ -65,18 +65,18 @@ def hourly_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource)
 )
 def weekly_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
     """Sums of hours, for the weeks that hold them."""
-    return _roll_up(context, tidemark.lake, HOURLY_COUNTS, WEEKLY_COUNTS, count_weeks)
+    return _roll_up(context, tidemark, HOURLY_COUNTS, WEEKLY_COUNTS, count_weeks)
 
 
 def _roll_up(
     context: dg.AssetExecutionContext,
-    lake: Lake,
+    tidemark: TidemarkResource,
     source: TableSpec,
     target: TableSpec,
     transform: Callable[[DataFrame], DataFrame],
 ) -> dg.MaterializeResult[None]:
     """Read the range at one version of the input, sum it up, replace the range, one record per partition."""
-    started = time.monotonic()
+    started, lake = time.monotonic(), tidemark.lake
     window = window_of(context)
     version = lake.version(source.name)
     if version is None:
@@ -92,7 +92,9 @@ def _roll_up(
     reach("rollup.committed")
     duration_ms = round((time.monotonic() - started) * 1000)
     starts = starts_in(window, target.partition_us)
-    for record in rollup_records(context.instance, lake, source, version, target, starts, duration_ms=duration_ms):
+    for record in rollup_records(
+        context.instance, lake, source, version, target, starts, duration_ms=duration_ms, now_us=tidemark.now_us()
+    ):
         context.add_asset_metadata(record.to_metadata(), partition_key=record.partition)
     reach("record.logged")
     return dg.MaterializeResult()

@@ -30,6 +30,7 @@ def rollup_records(
     starts: Sequence[int],
     *,
     duration_ms: int,
+    now_us: int,
 ) -> list[Record]:
     """One record for each partition of `target`, computed from `source` at one version."""
     known, path = lake.lineage(target.name), lake.path(target.name)
@@ -66,6 +67,7 @@ def rollup_records(
                 rows_late=sum(record.rows_late for record in found),
                 bytes=held[start].bytes if start in held else 0,
                 duration_ms=duration_ms,
+                recorded_us=now_us,
             )
         )
     return records

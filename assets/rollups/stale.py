@@ -22,18 +22,20 @@ if TYPE_CHECKING:
 CHAIN = ((DELTAS, MINUTE_COUNTS), (MINUTE_COUNTS, HOURLY_COUNTS), (HOURLY_COUNTS, WEEKLY_COUNTS))
 
 
-def stale_partitions(instance: "DagsterInstance", home: Home) -> dict[str, dict[str, str]]:
+def stale_partitions(
+    instance: "DagsterInstance", home: Home, *, seen: dict[int, Record | None] | None = None
+) -> dict[str, dict[str, str]]:
     """Asset → partition → why it is stale; assets in the order in which they are to be refreshed.
 
     A partition is fresh when its record was made under the table's present lineage, from an input of the input's
     present lineage, at a version that is not older than the last change of the input's partition.
     """
     stale: dict[str, dict[str, str]] = {}
-    inputs = Record.latest_by_partition(instance, DELTAS.name)
+    inputs = Record.latest_by_partition(instance, DELTAS.name, seen=seen)
     hours = {partition_key(DELTAS, start) for start in lake_files.partitions(home.lake / DELTAS.name)}
     present = inputs.keys() | hours
     for source, target in CHAIN:
-        records = Record.latest_by_partition(instance, target.name)
+        records = Record.latest_by_partition(instance, target.name, seen=seen)
         found: dict[str, str] = {}
         lineages = {spec.name: _present(home, spec) for spec in (source, target)}
         for key in sorted(present):

@@ -1,0 +1,293 @@
+"""When things run (O3), with the orchestrator's own test tools: no Spark, no daemon, no sleeping."""
+
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster import DagsterEvent
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+
+from expectations.checks import CHECK_NAME
+from orchestration.build import build_defs
+from orchestration.instance import open_instance
+from orchestration.schedules import hourly_floor
+from orchestration.sensors import HEAD_TAG, MAX_ATTEMPTS, DrainGaveUpError, follow_manifest
+from resources.home import HOME_VARIABLE, Home
+from resources.record import Record
+from tests.support.batch import send
+from tests.support.live import signal
+
+NOW = datetime(2026, 3, 25, 10, 30, tzinfo=UTC)  # a Wednesday
+RUNNING, EARLIER, OLD = "2026-03-25-10:00", "2026-03-25-09:00", "2026-03-04-03:00"
+THIS_WEEK, OLD_WEEK = "2026-03-23", "2026-03-02"
+INPUT = {"minute_counts": "deltas", "hourly_counts": "minute_counts", "weekly_counts": "hourly_counts"}
+
+
+class Platform:
+    """Definitions and an instance, whose events are told by hand; `tick` is the sensor's look at them."""
+
+    def __init__(self, instance: dg.DagsterInstance) -> None:
+        self.instance, self.now = instance, NOW
+        self.cursor: Any = None
+        self.versions: dict[str, int] = {}
+        self.defs = build_defs()
+
+    def tick(self) -> dict[str, list[str]]:
+        """Asset → partitions that are requested."""
+        self.now += timedelta(seconds=10)
+        result = dg.evaluate_automation_conditions(
+            self.defs, self.instance, cursor=self.cursor, evaluation_time=self.now
+        )
+        self.cursor = result.cursor
+        found = {asset: result.get_requested_partitions(dg.AssetKey(asset)) for asset in INPUT}
+        return {asset: sorted(str(key) for key in keys) for asset, keys in found.items() if keys}
+
+    def commit(self, asset: str) -> int:
+        """A new version of a table."""
+        self.versions[asset] = self.versions.get(asset, 0) + 1
+        return self.versions[asset]
+
+    def materialize(
+        self, asset: str, partition: str, *, made_from: int | None = None, passed: bool | None = True
+    ) -> None:
+        """A materialization, made from a version of the input (the latest unless said otherwise), and its verdict."""
+        source = INPUT.get(asset)
+        record = Record(
+            asset=asset,
+            partition=partition,
+            lineage=1,
+            table_version=self.commit(asset),
+            table_id=asset,
+            input_versions={source: self.versions.get(source, 0) if made_from is None else made_from} if source else {},
+            input_lineages={source: 1} if source else {},
+        )
+        key = dg.AssetKey(asset)
+        self.instance.report_runless_asset_event(
+            dg.AssetMaterialization(key, partition=partition, metadata=record.to_metadata())
+        )
+        if passed is not None:
+            self.judge(asset, partition, passed=passed)
+
+    def judge(self, asset: str, partition: str, *, passed: bool) -> None:
+        """The verdict on the partition's last materialization."""
+        chosen = dg.AssetRecordsFilter(dg.AssetKey(asset), asset_partitions=[partition])
+        last = self.instance.fetch_materializations(chosen, limit=1).records[0]
+        target = AssetCheckEvaluationTargetMaterializationData(
+            storage_id=last.storage_id, run_id=last.run_id, timestamp=last.timestamp
+        )
+        evaluation = dg.AssetCheckEvaluation(
+            dg.AssetKey(asset),
+            CHECK_NAME,
+            passed,
+            metadata={},
+            blocking=True,
+            partition=partition,
+            target_materialization_data=target,
+        )
+        # A check may say only one thing of a partition in a run, so each verdict is of a run of its own.
+        event = DagsterEvent(
+            event_type_value=dg.DagsterEventType.ASSET_CHECK_EVALUATION.value,
+            job_name="told_by_hand",
+            event_specific_data=evaluation,
+        )
+        self.instance.report_dagster_event(event, run_id=str(uuid.uuid4()))
+
+    def follow(self, requested: dict[str, list[str]]) -> None:
+        """What the runs of a request would leave behind."""
+        for asset, keys in requested.items():
+            for key in keys:
+                self.materialize(asset, key)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    found = Home(tmp_path / "home").create()
+    monkeypatch.setenv(HOME_VARIABLE, str(found.root))
+    return found
+
+
+@pytest.fixture
+def platform(home: Home) -> Iterator[Platform]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Platform(instance)
+
+
+def hours_of(*hours: str) -> dict[str, list[str]]:
+    """What one run computes together; weeks follow when it is done."""
+    return {"minute_counts": sorted(hours), "hourly_counts": sorted(hours)}
+
+
+def test_nothing_that_happened_requests_nothing(platform: Platform) -> None:
+    assert platform.tick() == {}
+
+
+def test_touched_hours_and_their_weeks_are_requested_and_no_others(platform: Platform) -> None:
+    """Also the running hour, and one that a delta three weeks late has touched."""
+    for hour in (RUNNING, OLD):
+        platform.materialize("deltas", hour)
+    requested = platform.tick()
+    assert requested == hours_of(RUNNING, OLD)
+    platform.follow(requested)
+    assert platform.tick() == {"weekly_counts": [OLD_WEEK, THIS_WEEK]}
+
+
+def test_what_was_done_is_not_requested_again(platform: Platform) -> None:
+    platform.materialize("deltas", RUNNING)
+    platform.follow(platform.tick())
+    platform.follow(platform.tick())
+    assert platform.tick() == {}
+    platform.materialize("deltas", OLD)
+    assert platform.tick() == hours_of(OLD)
+
+
+def test_an_update_that_arrives_while_a_run_is_under_way_is_not_lost(platform: Platform) -> None:
+    platform.materialize("deltas", RUNNING)
+    platform.tick()
+    read = platform.versions["deltas"]
+    platform.materialize("deltas", RUNNING)  # after the run has read its input, before it says so
+    platform.materialize("minute_counts", RUNNING, made_from=read)
+    platform.materialize("hourly_counts", RUNNING)
+    assert platform.tick() == hours_of(RUNNING)
+
+
+def test_a_tick_that_was_lost_in_a_crash_is_made_up_for(platform: Platform) -> None:
+    platform.materialize("deltas", RUNNING)
+    platform.tick()
+    platform.cursor = None
+    assert platform.tick() == hours_of(RUNNING)
+
+
+def test_a_later_asset_alone_is_brought_up_to_date(platform: Platform) -> None:
+    """A backfill of minutes, by hand, is followed by their hours and weeks."""
+    for asset, key in (("deltas", OLD), ("minute_counts", OLD), ("hourly_counts", OLD), ("weekly_counts", OLD_WEEK)):
+        platform.materialize(asset, key)
+    platform.materialize("minute_counts", OLD)
+    requested = platform.tick()
+    assert requested == {"hourly_counts": [OLD]}
+    platform.follow(requested)
+    assert platform.tick() == {"weekly_counts": [OLD_WEEK]}
+
+
+def test_an_hour_found_wrong_holds_back_what_hangs_on_it_and_nothing_else(platform: Platform) -> None:
+    """O4, across runs: minutes and hours of the bad hour, and its week, wait; the good ones go on."""
+    platform.materialize("deltas", OLD)
+    platform.materialize("deltas", RUNNING, passed=False)
+    requested = platform.tick()
+    assert requested == hours_of(OLD)
+    platform.follow(requested)
+    assert platform.tick() == {"weekly_counts": [OLD_WEEK]}
+    platform.judge("deltas", RUNNING, passed=True)
+    assert platform.tick() == hours_of(RUNNING) | {"weekly_counts": [OLD_WEEK]}
+
+
+def test_an_hour_of_the_week_found_wrong_holds_back_the_week(platform: Platform) -> None:
+    for hour in (RUNNING, EARLIER):
+        platform.materialize("deltas", hour)
+        platform.materialize("minute_counts", hour)
+    platform.materialize("hourly_counts", EARLIER)
+    platform.materialize("hourly_counts", RUNNING, passed=False)
+    assert platform.tick() == {}
+    platform.judge("hourly_counts", RUNNING, passed=True)
+    assert platform.tick() == {"weekly_counts": [THIS_WEEK]}
+
+
+def test_an_hour_without_a_verdict_is_waited_for(platform: Platform) -> None:
+    """Between the report of an hour and its check there may be a tick."""
+    platform.materialize("deltas", RUNNING)
+    platform.follow(platform.tick())
+    platform.follow(platform.tick())
+    platform.materialize("deltas", RUNNING, passed=None)
+    assert platform.tick() == {}
+    platform.judge("deltas", RUNNING, passed=True)
+    assert platform.tick() == hours_of(RUNNING)
+
+
+# The drain's sensor.
+
+
+def ask(instance: dg.DagsterInstance) -> dg.RunRequest | dg.SkipReason:
+    answer = follow_manifest(dg.build_sensor_context(instance))
+    assert isinstance(answer, dg.RunRequest | dg.SkipReason)
+    return answer
+
+
+def told_of_run(instance: dg.DagsterInstance, request: dg.RunRequest, status: dg.DagsterRunStatus) -> None:
+    instance.add_run(dg.DagsterRun(job_name="drain_job", status=status, tags=dict(request.tags)))
+
+
+def report_drain(instance: dg.DagsterInstance, epochs: dict[int, tuple[int, int]]) -> None:
+    record = Record(asset="drain", partition=None, lineage=1, table_version=1, table_id="", epochs=epochs)
+    instance.report_runless_asset_event(dg.AssetMaterialization("drain", metadata=record.to_metadata()))
+
+
+def test_segments_are_drained_once_they_are_sealed(home: Home) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert isinstance(ask(instance), dg.SkipReason)
+        send(home, [signal("a")], [signal("b")])
+        first = ask(instance)
+        assert isinstance(first, dg.RunRequest)
+        assert first.tags[HEAD_TAG] == "0:3"
+        assert ask(instance) == first, "two ticks ask for the same run, which the orchestrator starts once"
+        report_drain(instance, {0: (1, 3)})
+        assert isinstance(ask(instance), dg.SkipReason)
+
+
+def test_only_one_drain_is_under_way(home: Home) -> None:
+    send(home, [signal("a")])
+    with dg.DagsterInstance.ephemeral() as instance:
+        request = ask(instance)
+        assert isinstance(request, dg.RunRequest)
+        told_of_run(instance, request, dg.DagsterRunStatus.STARTED)
+        assert isinstance(ask(instance), dg.SkipReason)
+
+
+def test_a_failed_drain_is_tried_again_until_somebody_has_to_look(home: Home) -> None:
+    """A run key that did not change would block the retry."""
+    send(home, [signal("a")])
+    keys = set()
+    with dg.DagsterInstance.ephemeral() as instance:
+        for _ in range(MAX_ATTEMPTS):
+            request = ask(instance)
+            assert isinstance(request, dg.RunRequest)
+            keys.add(request.run_key)
+            told_of_run(instance, request, dg.DagsterRunStatus.FAILURE)
+        assert len(keys) == MAX_ATTEMPTS
+        with pytest.raises(DrainGaveUpError, match="drain_job by hand"):
+            ask(instance)
+        send(home, [signal("b")])
+        assert isinstance(ask(instance), dg.RunRequest), "new segments are tried again"
+
+
+# The clock.
+
+
+def test_the_floor_drains_every_hour_unless_a_drain_is_under_way(home: Home) -> None:
+    with open_instance(home) as instance, dg.build_schedule_context(instance) as context:
+        assert isinstance(hourly_floor(context), dg.RunRequest)
+        instance.add_run(dg.DagsterRun(job_name="drain_job", status=dg.DagsterRunStatus.STARTED))
+        assert isinstance(hourly_floor(context), dg.SkipReason)
+
+
+def test_everything_that_runs_by_itself_is_on_from_the_first_day() -> None:
+    defs = build_defs()
+    repository = defs.get_repository_def()
+    assert {each.name: each.default_status.value for each in repository.sensor_defs} == {
+        "follow_manifest": "RUNNING",
+        "follow_inputs": "RUNNING",
+    }
+    assert {each.name: (each.cron_schedule, each.default_status.value) for each in repository.schedule_defs} == {
+        "hourly_floor": ("5 * * * *", "RUNNING"),
+        "nightly_maintenance": ("30 3 * * *", "RUNNING"),
+    }
+
+
+def test_every_derived_table_follows_its_inputs_by_being_declared() -> None:
+    graph = build_defs().resolve_asset_graph()
+    for key in graph.get_all_asset_keys():
+        node = graph.get(key)
+        assert bool(node.automation_condition) == bool(node.parent_keys), key
+    assert graph.get(dg.AssetKey("drain")).freshness_policy is not None
