@@ -73,5 +73,7 @@ follow_inputs_sensor = dg.AutomationConditionSensorDefinition(
     default_status=dg.DefaultSensorStatus.RUNNING,
     minimum_interval_seconds=TICK_SECONDS,
     use_user_code_server=True,
+    # Runs at once; a backfill would first wait for the daemon's next look at backfills, half a minute later.
+    emit_backfills=False,
     description="Computes the partitions whose inputs changed, and only those.",
 )

@@ -38,8 +38,8 @@ def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Defini
     )
 
 
-def default_resources(home: Home | None = None, *, is_fast_start: bool = False) -> dict[str, Any]:
+def default_resources(home: Home | None = None) -> dict[str, Any]:
     """Resources for a home; without one, for the home that the environment names when a run starts."""
     root = str(home.root) if home else ""
-    spark = SparkResource(home=root, is_fast_start=is_fast_start)
+    spark = SparkResource(home=root)
     return {"spark": spark, "tidemark": TidemarkResource(spark=spark, root=root), "drain_observer": check_drained}

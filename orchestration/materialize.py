@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestration.instance import open_instance
-from resources.coordinator.status import read_status
 from resources.errors import TidemarkError
 from resources.home import HOME_VARIABLE, Home
 from resources.timegrid import HOUR_US, WEEK_US, floor_to, hour_key, hour_start, week_key, week_start
@@ -30,9 +29,6 @@ INPUTS = {"minute_counts": "deltas", "hourly_counts": "minute_counts", "weekly_c
 
 RANGE_START = "dagster/asset_partition_range_start"
 RANGE_END = "dagster/asset_partition_range_end"
-
-# Below this a JVM that starts fast wins over one that runs fast.
-SMALL_LOG_ROWS = 1_000_000
 
 # The orchestrator would log every event to the terminal; whoever calls this shows progress in its own way.
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -259,13 +255,7 @@ def _asset_job(home: Home) -> "JobDefinition":
     os.environ[HOME_VARIABLE] = str(home.root)
     from orchestration.build import build_defs, default_resources
 
-    resources = default_resources(home, is_fast_start=is_small(home))
-    return build_defs(resources).resolve_implicit_global_asset_job_def()
-
-
-def is_small(home: Home) -> bool:
-    """Whether there is so little in the log that a JVM's start costs more than its work."""
-    return sum(shard.rows for shard in read_status(home)) < SMALL_LOG_ROWS
+    return build_defs(default_resources(home)).resolve_implicit_global_asset_job_def()
 
 
 def _has_segments_to_drain(home: Home) -> bool:

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any
 from dagster_pyspark import PySparkResource
 from pydantic import Field
 
+from resources.coordinator.status import read_status
 from resources.home import Home
 from resources.session import start_session
 
 if TYPE_CHECKING:
     from dagster import InitResourceContext
     from pyspark.sql import SparkSession
+
+
+# Below this a JVM that starts fast wins over one that runs fast.
+SMALL_LOG_ROWS = 1_000_000
 
 
 class SparkResource(PySparkResource):
@@ -24,7 +29,9 @@ class SparkResource(PySparkResource):
         default_factory=dict, description="Settings for this process only; they win over the home's."
     )
     home: str = Field(default="", description="Directory of the platform; empty means TIDEMARK_HOME or the default.")
-    is_fast_start: bool = Field(default=False, description="Start faster and run slower: for tests and short runs.")
+    is_fast_start: bool | None = Field(
+        default=None, description="Start faster and run slower; by default, where there is little to do."
+    )
 
     def setup_for_execution(self, context: "InitResourceContext") -> None:
         """Start nothing: a run that finds nothing to do never pays for a JVM."""
@@ -34,6 +41,12 @@ class SparkResource(PySparkResource):
         """The session, started on first use."""
         if self._spark_session is None:
             home = Home.locate(self.home or None)
-            self._spark_session = start_session(home, is_fast_start=self.is_fast_start, overrides=self.spark_config)
+            is_fast = is_small(home) if self.is_fast_start is None else self.is_fast_start
+            self._spark_session = start_session(home, is_fast_start=is_fast, overrides=self.spark_config)
         session: SparkSession = self._spark_session
         return session
+
+
+def is_small(home: Home) -> bool:
+    """Whether there is so little in the log that a JVM's start costs more than its work."""
+    return sum(shard.rows for shard in read_status(home)) < SMALL_LOG_ROWS
