@@ -19,12 +19,15 @@ import msgspec
 from dagster import AssetCheckEvaluation
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
+from assets.tables import TABLES
 from expectations.evidence import Recorded, gather
 from expectations.runner import SuiteResult, Verdict, run_suite
 from expectations.suite import Suite, read_suite
 from resources.lake import Lake
+from resources.lineage import Edit
 from resources.record import Record, RecordError
 from resources.tidemark import TidemarkResource
+from resources.timegrid import WEEK_US, hour_key, week_key
 
 # One check per table, not one per expectation: a range of a month would be ten thousand events, and the page of a
 # partition shows them all together anyway.
@@ -64,15 +67,17 @@ def suite_check(asset: dg.AssetsDefinition) -> dg.AssetChecksDefinition:
 
 
 def check_drained(context: dg.AssetExecutionContext, reported: Mapping[str, Sequence[str]]) -> None:
-    """Judge the hours that a drain has just reported, and those that a crash left without a verdict.
+    """Judge the hours that a drain has just reported, and whatever else has no verdict as it lies there now.
 
-    A bad hour does not fail the drain: its rows are committed, its verdict stops what is downstream, and the hours
-    beside it go on.
+    That is what a crash left without one, and every partition in which somebody else has changed rows. A bad hour does
+    not fail the drain: its rows are committed, its verdict stops what is downstream, and the hours beside it go on.
     """
     lake: Lake = context.resources.tidemark.lake
-    for table, keys in reported.items():
-        wanted = sorted({*keys, *unjudged(context.instance, table)})
-        for evaluation in evaluate(context.instance, lake, read_suite(table), wanted):
+    for table in TABLES:
+        wanted = set(edited(lake, table))
+        if table in reported:
+            wanted |= {*reported[table], *unjudged(context.instance, table)}
+        for evaluation in evaluate(context.instance, lake, read_suite(table), sorted(wanted)):
             context.log_event(evaluation)
             if not evaluation.passed:
                 context.log.error("%s %s: %s", table, evaluation.partition, evaluation.description)
@@ -83,9 +88,10 @@ def evaluate(
 ) -> Iterator[AssetCheckEvaluation]:
     """Each partition's own verdict, as the orchestrator stores it."""
     targets: list[Target] = []
+    edits = edited(lake, suite.table)
     for partition in partitions:
         try:
-            targets.append(_target(instance, suite.table, partition))
+            targets.append(_target(instance, suite.table, partition, edits.get(partition)))
         except RecordError as error:
             yield _refusal(suite, partition, error)
     by_moment = sorted(targets, key=lambda target: target.recorded.moment)
@@ -101,6 +107,12 @@ def evaluate(
         seconds = time.monotonic() - started
         for target, verdict in zip(together, result.verdicts, strict=True):
             yield _evaluation(result, verdict, target, seconds)
+
+
+def edited(lake: Lake, table: str) -> dict[str, Edit]:
+    """Partitions, by key, in which somebody else has changed rows."""
+    key_of = week_key if TABLES[table].partition_us == WEEK_US else hour_key
+    return {key_of(start): edit for start, edit in lake.edits(table).items()}
 
 
 def unjudged(instance: dg.DagsterInstance, table: str) -> set[str]:
@@ -122,8 +134,8 @@ def describe(suite: Suite) -> str:
     return f"{suite.about}\n\n{sentences}"
 
 
-def _target(instance: dg.DagsterInstance, table: str, partition: str) -> Target:
-    """The partition's last materialization, with its record and the one before."""
+def _target(instance: dg.DagsterInstance, table: str, partition: str, edit: Edit | None) -> Target:
+    """The partition's last materialization, with its record, the one before, and what somebody else did since."""
     chosen = dg.AssetRecordsFilter(dg.AssetKey(table), asset_partitions=[partition])
     events = instance.fetch_materializations(chosen, limit=2).records
     if not events or events[0].asset_materialization is None:
@@ -140,6 +152,7 @@ def _target(instance: dg.DagsterInstance, table: str, partition: str) -> Target:
             partition,
             Record.from_metadata(events[0].asset_materialization.metadata),
             _readable(before) if before else None,
+            edit,
         ),
     )
 
@@ -158,7 +171,7 @@ def _evaluation(result: SuiteResult, verdict: Verdict, target: Target, seconds: 
         "expectations": len(verdict.outcomes),
         "failed": len(failed),
         "wrong_rows": sum(wrong.wrong for wrong in failed.values()),
-        "table_version": target.recorded.record.table_version,
+        "table_version": target.recorded.edit.version if target.recorded.edit else target.recorded.record.table_version,
         "seconds": round(seconds, 3),
         "judged_together": len(result.partitions),
     }

@@ -17,6 +17,7 @@ from assets.tables import TABLES
 from expectations.suite import Extent, Suite
 from resources.coordinator.manifest import Entry, HourCounts
 from resources.lake import Lake, Range, partition_predicate
+from resources.lineage import Edit
 from resources.record import Record
 from resources.timegrid import HOUR_US, WEEK_US, hour_key, hour_start, week_start
 
@@ -39,11 +40,12 @@ class Recorded:
     partition: str
     record: Record
     previous: Record | None = None
+    edit: Edit | None = None
 
     @property
     def moment(self) -> tuple[Any, ...]:
         """The versions that the record speaks of; partitions of one moment are judged together."""
-        return (self.record.table_version, *sorted(self.record.input_versions.items()))
+        return (self.edit is not None, self.record.table_version, *sorted(self.record.input_versions.items()))
 
 
 @dataclass(frozen=True)
@@ -60,23 +62,37 @@ def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
     start_of, length_us = GRAINS[suite.grain]
     starts = [start_of(each.partition) for each in recorded]
     ranges = contiguous(starts, length_us)
-    batch = _within(lake.read(suite.table, record.table_version), suite.partition, ranges)
+    batch = _within(lake.read(suite.table, _version(lake, suite.table, recorded[0])), suite.partition, ranges)
     if sum(each.record.rows_out for each in recorded) <= PERSISTED_ROWS:
         batch.persist()
     found = _contents(batch, suite.partition)
     frames = {
         "records": _records(suite, recorded, starts, found),
         "shards": _shards(suite, recorded, starts, found),
+        "edits": _edits(suite, recorded, starts),
     }
     if suite.table in (DELTAS.name, DEAD_LETTERS.name):
         log = Log(lake.home)
         frames |= {"arrivals": _arrivals(suite, recorded, starts, log), **_segments(log)}
     views = {name: lake.spark.createDataFrame(frame) for name, frame in frames.items()}
     for table, extent in suite.reads.items():
-        rows = lake.read(table, record.input_versions.get(table))
+        rows = lake.read(table, _kept(lake, table, record.input_versions.get(table)))
         is_same = extent is Extent.SAME_PARTITIONS
         views[table] = _within(rows, TABLES[table].partition_by, ranges) if is_same else rows
     return Evidence(batch, views)
+
+
+def _version(lake: Lake, table: str, recorded: Recorded) -> int | None:
+    """The version to judge: the recorded one, or what lies there now where somebody else has changed rows since."""
+    return None if recorded.edit else _kept(lake, table, recorded.record.table_version)
+
+
+def _kept(lake: Lake, table: str, version: int | None) -> int | None:
+    """The version, if its files are sure to be there still; none means the latest, which has the same rows.
+
+    What changed a partition since would have recorded it anew; maintenance changes files and no rows.
+    """
+    return version if version is not None and lake.is_retained(table, version) else None
 
 
 def contiguous(starts: Iterable[int], length_us: int) -> list[Range]:
@@ -146,6 +162,17 @@ def _shards(
             suite.partition: pa.array(columns[0], TIMESTAMP),
             "shard": pa.array(columns[1], pa.int32()),
             **{name: _integers(column) for name, column in zip(names, columns[2:], strict=True)},
+        }
+    )
+
+
+def _edits(suite: Suite, recorded: Sequence[Recorded], starts: Sequence[int]) -> pa.Table:
+    found = [(start, each.edit) for each, start in zip(recorded, starts, strict=True) if each.edit]
+    return pa.table(
+        {
+            suite.partition: pa.array([start for start, _ in found], TIMESTAMP),
+            "version": _integers(edit.version for _, edit in found),
+            "operation": pa.array([edit.operation for _, edit in found], pa.string()),
         }
     )
 

@@ -42,7 +42,7 @@ class IsStale(dg.AutomationCondition[dg.AssetKey]):
         view, partitions = context.asset_graph_view, context.partitions_def
         if partitions is None:
             return dg.AutomationResult(context, context.get_empty_subset())
-        seen = _seen[view.instance.run_storage.get_run_storage_id()]
+        seen = _seen[view.instance.run_storage.get_run_storage_id()]  # type: ignore[attr-defined]
         stale = stale_partitions(view.instance, Home.locate(), seen=seen)
         keys = {key for key in stale.get(context.key.to_user_string(), {}) if partitions.has_partition_key(key)}
         subset = view.get_subset_from_partition_keys(context.key, partitions, keys)

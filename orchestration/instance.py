@@ -1,6 +1,7 @@
 """The orchestrator's instance of a home: its settings file and its storage, both inside the home.
 
-Belongs here: making and opening it. Does not belong here: running anything on it (`materialize.py`, `ui.py`).
+Belongs here: making it, opening it, and whether there is one. Does not belong here: running anything on it
+(`materialize.py`, `ui.py`), and looking at it without changing it (`run_storage.py`).
 """
 
 from collections.abc import Iterator
@@ -8,21 +9,44 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import yaml
+
+from resources.errors import ConfigurationError
 from resources.home import Home
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
 TEMPLATE = Path(__file__).with_name("dagster.yaml")
+SETTINGS_FILE = "dagster.yaml"
+# Where Dagster keeps runs and events when its settings say nothing else.
+RUNS_FILE = Path("history") / "runs.db"
+EVENTS_FILE = Path("history") / "runs" / "index.db"
+STORAGE_SETTINGS = ("storage", "run_storage", "event_log_storage")
 
 
 def ensure_instance(home: Home) -> Path:
     """The instance's directory, with its settings file; one that is there is left as it is."""
     home.dagster.mkdir(parents=True, exist_ok=True)
-    target = home.dagster / "dagster.yaml"
+    target = home.dagster / SETTINGS_FILE
     if not target.exists():
         target.write_text(TEMPLATE.read_text())
     return home.dagster
+
+
+def has_storage(home: Home) -> bool:
+    """Whether there is anything to read; asking makes nothing, and does not import Dagster."""
+    if all((home.dagster / file).exists() for file in (RUNS_FILE, EVENTS_FILE)):
+        return True
+    try:
+        settings = yaml.safe_load((home.dagster / SETTINGS_FILE).read_text())
+    except FileNotFoundError:
+        return False
+    except yaml.YAMLError as error:
+        raise ConfigurationError(
+            f"{home.dagster / SETTINGS_FILE} is no YAML ({error}). Correct it, or delete it to get the defaults back."
+        ) from error
+    return isinstance(settings, dict) and any(settings.get(name) for name in STORAGE_SETTINGS)
 
 
 @contextmanager

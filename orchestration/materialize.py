@@ -1,25 +1,24 @@
-"""Running assets from the command line and the demo: in this process, on the home's own instance, in one JVM.
+"""What the command line and the demo ask for: a drain, hours of some assets, everything that is stale, checks again.
 
-Belongs here: which runs are needed for what was asked, starting them one after the other, and typed results. The runs
-are the same that the UI starts, and are seen there. Does not belong here: what a run does (`assets`).
+Belongs here: which runs are needed for what was asked, and which partitions are held back. Does not belong here: how a
+run is started (`runs.py`), what it does (`assets`).
 """
 
-import importlib
-import os
-import time
+import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from orchestration.instance import open_instance
+from orchestration.runs import Outcome, Progress, Step, ranges_of, run
 from resources.errors import TidemarkError
-from resources.home import HOME_VARIABLE, Home
-from resources.timegrid import HOUR_US, WEEK_US, floor_to, hour_key, hour_start, week_key, week_start
+from resources.home import Home
+from resources.lake import Lake
+from resources.timegrid import HOUR_US, floor_to, hour_key, hour_start, week_key
 
 if TYPE_CHECKING:
-    from dagster import DagsterEvent, DagsterInstance, JobDefinition
+    from dagster import DagsterInstance
+    from pyspark.sql import SparkSession
 
 DRAIN = "drain"
 HOURLY_ASSETS = ("deltas", "dead_letters", "minute_counts", "hourly_counts")
@@ -27,116 +26,57 @@ WEEKLY_ASSETS = ("weekly_counts",)
 # What a week of `weekly_counts` is the sum of, and what an hour of each rollup is.
 INPUTS = {"minute_counts": "deltas", "hourly_counts": "minute_counts", "weekly_counts": "hourly_counts"}
 
-RANGE_START = "dagster/asset_partition_range_start"
-RANGE_END = "dagster/asset_partition_range_end"
+# A week of hours in a run: a month is a handful of runs, and what a crash undoes is minutes of work.
+PARTITIONS_PER_RUN = 168
+BACKFILL_TAG, PART_TAG = "tidemark/backfill", "tidemark/part"
 
-# The orchestrator would log every event to the terminal; whoever calls this shows progress in its own way.
-QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+# A run of a request: its assets and its partitions.
+Part = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class UnknownAssetError(TidemarkError):
     """Something is to be materialized that is not an asset with partitions."""
 
 
-@dataclass(frozen=True)
-class Step:
-    """A step of a run that has just begun, for whoever shows progress."""
-
-    asset: str
-    is_check: bool
-    partitions: tuple[str, ...]
-
-
-Progress = Callable[[Step], None]
-
-
-@dataclass(frozen=True)
-class CheckOutcome:
-    """The verdict of a table's suite on one partition."""
-
-    asset: str
-    partition: str | None
-    passed: bool
-    is_blocking: bool  # whether it stops what is downstream
-    message: str
-
-
-@dataclass(frozen=True)
-class RunOutcome:
-    """One run. `partitions` are those that it has materialized; `error` says why it failed, if it did."""
-
-    run_id: str
-    assets: tuple[str, ...]
-    partitions: dict[str, tuple[str, ...]]
-    checks: tuple[CheckOutcome, ...]
-    seconds: float
-    error: str | None = None
-
-    @property
-    def succeeded(self) -> bool:
-        """Whether everything in it was done; a failed check that blocks fails the run."""
-        return self.error is None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """All runs that a request took, and what was left alone because its input was found wrong."""
-
-    runs: tuple[RunOutcome, ...] = ()
-    held_back: dict[str, tuple[str, ...]] | None = None  # asset → partitions
-
-    @property
-    def succeeded(self) -> bool:
-        """Whether every run succeeded, every check passed and nothing was held back."""
-        return all(run.succeeded for run in self.runs) and not self.failed_checks and not self.held_back
-
-    @property
-    def checks(self) -> tuple[CheckOutcome, ...]:
-        """Every verdict, in the order of the runs."""
-        return tuple(check for run in self.runs for check in run.checks)
-
-    @property
-    def failed_checks(self) -> tuple[CheckOutcome, ...]:
-        """The verdicts that stop what is downstream."""
-        return tuple(check for check in self.checks if not check.passed and check.is_blocking)
-
-    @property
-    def partitions(self) -> dict[str, tuple[str, ...]]:
-        """Asset → partitions that were materialized."""
-        found: dict[str, dict[str, None]] = defaultdict(dict)
-        for run in self.runs:
-            for asset, keys in run.partitions.items():
-                found[asset].update(dict.fromkeys(keys))
-        return {asset: tuple(sorted(keys)) for asset, keys in found.items()}
-
-    def __add__(self, other: "Outcome") -> "Outcome":
-        return Outcome(self.runs + other.runs, {**(self.held_back or {}), **(other.held_back or {})} or None)
-
-
 def drain(home: Home, *, progress: Progress | None = None) -> Outcome:
     """Drain all sealed segments and judge the hours that they touched."""
     with open_instance(home) as instance:
-        return Outcome((_run(home, instance, [DRAIN], (), progress),))
+        return Outcome((run(home, instance, [DRAIN], (), progress),))
 
 
 def materialize_hours(
-    home: Home, assets: Sequence[str], hours: Iterable[str], *, progress: Progress | None = None
+    home: Home,
+    assets: Sequence[str],
+    hours: Iterable[str],
+    *,
+    progress: Progress | None = None,
+    is_resumed: bool = False,
 ) -> Outcome:
     """Materialize hours of assets, and the weeks that hold them where an asset is weekly.
 
-    One run for each unbroken range of hours with all hourly assets in it, then one for each unbroken range of weeks.
+    Unbroken ranges of hours, at most a week of them in a run with all hourly assets in it; then the weeks. What hangs
+    on a partition that was found wrong is held back. With `is_resumed`, parts that an interrupted request for the same
+    has finished are not done again.
     """
-    unknown = sorted(set(assets) - {*HOURLY_ASSETS, *WEEKLY_ASSETS})
-    if unknown:
-        known = ", ".join((*HOURLY_ASSETS, *WEEKLY_ASSETS))
-        raise UnknownAssetError(f"There is no partitioned asset {unknown[0]!r}. The assets are {known}.")
+    _refuse_unknown(assets)
     keys = sorted(set(hours))
-    hourly = [asset for asset in HOURLY_ASSETS if asset in assets]
-    weekly = [asset for asset in WEEKLY_ASSETS if asset in assets]
+    hourly = tuple(asset for asset in HOURLY_ASSETS if asset in assets)
+    weekly = tuple(asset for asset in WEEKLY_ASSETS if asset in assets)
+    weeks = sorted({week_key(hour_start(key)) for key in keys})
     with open_instance(home) as instance:
-        return _run_ranges(home, instance, hourly, keys, progress) + _run_ranges(
-            home, instance, weekly, sorted({week_key(hour_start(key)) for key in keys}), progress
-        )
+        request = _Request(home, instance, [(hourly, keys), (weekly, weeks)], progress)
+        finished = request.finished_parts() if is_resumed else set()
+        held_back: dict[str, set[str]] = defaultdict(set)
+        outcome = Outcome(resumed=len(finished))
+        for number, (names, part) in enumerate(request.parts, start=1):
+            if number in finished:
+                continue
+            wrong = _wrong_inputs(home, instance, names, part, held_back)
+            held_back[names[0]] |= wrong
+            good = ranges_of(key for key in part if key not in wrong)
+            for each in good:
+                outcome += request.run(number, names, each, is_end=each is good[-1])
+        return outcome + _held(held_back)
 
 
 def materialize_everything_stale(home: Home, *, progress: Progress | None = None) -> Outcome:
@@ -145,36 +85,35 @@ def materialize_everything_stale(home: Home, *, progress: Progress | None = None
 
     with open_instance(home) as instance:
         stale = stale_partitions(instance, home)
-        wanted: dict[tuple[str, ...], list[str]] = defaultdict(list)
         held_back: dict[str, set[str]] = defaultdict(set)
-        wrong = {table: _found_wrong(instance, table) for table in ("deltas", "minute_counts")}
+        wanted: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for hour in sorted({*stale.get("minute_counts", {}), *stale.get("hourly_counts", {})}):
-            assets = tuple(asset for asset in ("minute_counts", "hourly_counts") if hour in stale.get(asset, {}))
-            if hour in wrong[INPUTS[assets[0]]]:
-                held_back[assets[0]].add(hour)
-            else:
-                wanted[assets].append(hour)
+            wanted[tuple(name for name in ("minute_counts", "hourly_counts") if hour in stale.get(name, {}))].append(
+                hour
+            )
         outcome = Outcome()
-        for assets, hours in wanted.items():
-            outcome += _run_ranges(home, instance, assets, hours, progress)
-        weeks = stale_partitions(instance, home).get("weekly_counts", {})
-        wrong_weeks = {
-            week_key(hour_start(hour)) for hour in _found_wrong(instance, "hourly_counts").union(*held_back.values())
-        }
-        held_back["weekly_counts"] = wrong_weeks & weeks.keys()
-        outcome += _run_ranges(home, instance, WEEKLY_ASSETS, sorted(weeks.keys() - wrong_weeks), progress)
-        return outcome + Outcome(held_back={asset: tuple(sorted(keys)) for asset, keys in held_back.items() if keys})
+        for names, hours in wanted.items():
+            outcome += _run_good(home, instance, names, hours, held_back, progress)
+        weeks = sorted(stale_partitions(instance, home).get("weekly_counts", {}))
+        return outcome + _run_good(home, instance, WEEKLY_ASSETS, weeks, held_back, progress) + _held(held_back)
 
 
-def ranges_of(keys: Iterable[str]) -> list[tuple[str, ...]]:
-    """Keys of hours, or of weeks, as unbroken ranges."""
-    ranges: list[list[str]] = []
-    for key in sorted(set(keys)):
-        if ranges and _start(key) - _start(ranges[-1][-1]) == _length(key):
-            ranges[-1].append(key)
-        else:
-            ranges.append([key])
-    return [tuple(each) for each in ranges]
+def check_hours(
+    home: Home, tables: Sequence[str], hours: Iterable[str], *, progress: Progress | None = None
+) -> Outcome:
+    """Run the suites of tables again on hours (and weeks) that were materialized; nothing is written but verdicts."""
+    from resources.record import Record
+
+    _refuse_unknown(tables)
+    keys = sorted(set(hours))
+    outcome = Outcome()
+    with open_instance(home) as instance:
+        for table in tables:
+            wanted = sorted({week_key(hour_start(key)) for key in keys}) if table in WEEKLY_ASSETS else keys
+            known = Record.latest_by_partition(instance, table, wanted)
+            for part in ranges_of(known):
+                outcome += Outcome((run(home, instance, [table], part, progress, is_check=True),))
+    return outcome
 
 
 def hours_between(first: str, last: str) -> list[str]:
@@ -182,24 +121,97 @@ def hours_between(first: str, last: str) -> list[str]:
     return [hour_key(start) for start in range(floor_to(hour_start(first), HOUR_US), hour_start(last) + 1, HOUR_US)]
 
 
-def _is_week(key: str) -> bool:
-    return len(key) == len("2026-03-02")
+class _Request:
+    """A request as numbered parts, each a run; the runs' tags say which were finished."""
+
+    def __init__(
+        self,
+        home: Home,
+        instance: "DagsterInstance",
+        wanted: Sequence[tuple[tuple[str, ...], Sequence[str]]],
+        progress: Progress | None,
+    ) -> None:
+        self._home, self._instance, self._progress = home, instance, progress
+        self.parts = list(_parts(wanted))
+        self._id = hashlib.sha256(repr(self.parts).encode()).hexdigest()[:16]
+
+    def finished_parts(self) -> set[int]:
+        """Numbers of the parts that the last request for the same had finished, unless it finished all of them."""
+        from dagster import DagsterRunStatus, RunsFilter
+
+        found: set[int] = set()
+        runs = RunsFilter(tags={BACKFILL_TAG: self._id}, statuses=[DagsterRunStatus.SUCCESS])
+        for each in self._instance.get_runs(runs):
+            number = int(each.tags[PART_TAG])
+            if number == len(self.parts):
+                break
+            found.add(number)
+        return found
+
+    def run(self, number: int, names: tuple[str, ...], keys: tuple[str, ...], *, is_end: bool) -> Outcome:
+        """One part, or a range of it; the last of them says that the part is finished."""
+        tags = {BACKFILL_TAG: self._id, PART_TAG: str(number)} if is_end else {}
+        return Outcome((run(self._home, self._instance, names, keys, self._tell(number), tags=tags),))
+
+    def _tell(self, number: int) -> Progress | None:
+        told = self._progress
+        if told is None:
+            return None
+        return lambda step: told(Step(step.asset, step.is_check, step.partitions, number, len(self.parts)))
 
 
-def _start(key: str) -> int:
-    return week_start(key) if _is_week(key) else hour_start(key)
+def _parts(wanted: Sequence[tuple[tuple[str, ...], Sequence[str]]]) -> Iterator[Part]:
+    for names, keys in wanted:
+        for each in ranges_of(keys) if names else ():
+            for start in range(0, len(each), PARTITIONS_PER_RUN):
+                yield names, each[start : start + PARTITIONS_PER_RUN]
 
 
-def _length(key: str) -> int:
-    return WEEK_US if _is_week(key) else HOUR_US
+def _refuse_unknown(assets: Sequence[str]) -> None:
+    unknown = sorted(set(assets) - {*HOURLY_ASSETS, *WEEKLY_ASSETS})
+    if unknown:
+        known = ", ".join((*HOURLY_ASSETS, *WEEKLY_ASSETS))
+        raise UnknownAssetError(f"There is no partitioned asset {unknown[0]!r}. The assets are {known}.")
 
 
-def _found_wrong(instance: "DagsterInstance", table: str) -> set[str]:
-    """Partitions of a table that must not be built upon: found wrong, or not judged in their present form."""
+def _run_good(
+    home: Home,
+    instance: "DagsterInstance",
+    names: tuple[str, ...],
+    keys: Sequence[str],
+    held_back: dict[str, set[str]],
+    progress: Progress | None,
+) -> Outcome:
+    """Run what does not hang on a wrong partition, and note what does."""
+    wrong = _wrong_inputs(home, instance, names, keys, held_back)
+    held_back[names[0]] |= wrong
+    good = ranges_of(key for key in keys if key not in wrong)
+    return Outcome(tuple(run(home, instance, names, part, progress) for part in good))
+
+
+def _wrong_inputs(
+    home: Home,
+    instance: "DagsterInstance",
+    names: tuple[str, ...],
+    keys: Sequence[str],
+    held_back: dict[str, set[str]],
+) -> set[str]:
+    """Which of the partitions hang on one that was found wrong, or that was itself held back."""
+    rollups = [name for name in names if name in INPUTS]
+    if not rollups or INPUTS[rollups[0]] in names:
+        return set()  # a rebuild repairs; what follows in the same run is stopped by its checks
+    wrong = _found_wrong(home, instance, INPUTS[rollups[0]])
+    if names == WEEKLY_ASSETS:
+        return {week_key(hour_start(hour)) for hour in wrong.union(*held_back.values())} & set(keys)
+    return wrong & set(keys)
+
+
+def _found_wrong(home: Home, instance: "DagsterInstance", table: str) -> set[str]:
+    """Partitions of a table that must not be built upon: found wrong, edited, or not judged in their present form."""
     from dagster import AssetCheckKey, AssetKey
     from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-    from expectations.checks import CHECK_NAME, unjudged
+    from expectations.checks import CHECK_NAME, edited, unjudged
 
     infos = instance.event_log_storage.get_asset_check_partition_info([AssetCheckKey(AssetKey(table), CHECK_NAME)])
     failed = {
@@ -207,121 +219,12 @@ def _found_wrong(instance: "DagsterInstance", table: str) -> set[str]:
         for info in infos
         if info.partition_key and info.latest_execution_status == AssetCheckExecutionRecordStatus.FAILED
     }
-    return failed | unjudged(instance, table)
+    return failed | unjudged(instance, table) | edited(Lake(home, _no_session), table).keys()
 
 
-def _run_ranges(
-    home: Home, instance: "DagsterInstance", assets: Sequence[str], keys: Sequence[str], progress: Progress | None
-) -> Outcome:
-    if not assets:
-        return Outcome()
-    return Outcome(tuple(_run(home, instance, assets, part, progress) for part in ranges_of(keys)))
+def _no_session() -> "SparkSession":
+    raise AssertionError("a question about files starts no JVM")
 
 
-def _run(
-    home: Home, instance: "DagsterInstance", assets: Sequence[str], keys: tuple[str, ...], progress: Progress | None
-) -> RunOutcome:
-    """One run in this process; what fails in it is told, not raised."""
-    from dagster import AssetKey
-    from dagster._core.utils import make_new_run_id
-
-    run_id = make_new_run_id()
-    started = time.monotonic()
-    job = _asset_job(home)
-    if keys or _has_segments_to_drain(home):
-        _prepare_checks()
-    with _listening(instance, run_id, keys, progress):
-        result = job.execute_in_process(
-            instance=instance,
-            run_id=run_id,
-            asset_selection=[AssetKey(asset) for asset in assets],
-            run_config=QUIET,
-            tags={RANGE_START: keys[0], RANGE_END: keys[-1]} if keys else {},
-            raise_on_error=False,
-        )
-    events = list(result.all_events)
-    return RunOutcome(
-        run_id=run_id,
-        assets=tuple(assets),
-        partitions=_materialized(events),
-        checks=tuple(_checks(events)),
-        seconds=time.monotonic() - started,
-        error=None if result.success else _reason(events),
-    )
-
-
-def _asset_job(home: Home) -> "JobDefinition":
-    """The job that holds every asset, for this home. Partitions begin where the home's settings say."""
-    os.environ[HOME_VARIABLE] = str(home.root)
-    from orchestration.build import build_defs, default_resources
-
-    return build_defs(default_resources(home)).resolve_implicit_global_asset_job_def()
-
-
-def _has_segments_to_drain(home: Home) -> bool:
-    """Whether the log holds more than the lake; answered without a JVM."""
-    from assets.ingest.log import Log
-    from resources.plans import durable_epochs
-
-    return bool(Log(home).beyond({shard: epoch + 1 for shard, epoch in durable_epochs(home).items()}))
-
-
-def _prepare_checks() -> None:
-    from expectations.runner import import_in_background
-
-    # Both sides import it: it must be whole before the other thread begins.
-    importlib.import_module("pandas")
-    import_in_background()
-
-
-def _materialized(events: Sequence["DagsterEvent"]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, dict[str, None]] = defaultdict(dict)
-    for event in events:
-        if event.is_step_materialization and event.asset_key:
-            found[event.asset_key.to_user_string()].update({event.partition: None} if event.partition else {})
-    return {asset: tuple(keys) for asset, keys in found.items()}
-
-
-def _checks(events: Sequence["DagsterEvent"]) -> Iterator[CheckOutcome]:
-    for event in events:
-        if event.event_type_value == "ASSET_CHECK_EVALUATION":
-            evaluation = event.asset_check_evaluation_data
-            yield CheckOutcome(
-                asset=evaluation.asset_key.to_user_string(),
-                partition=evaluation.partition,
-                passed=evaluation.passed,
-                is_blocking=bool(evaluation.blocking),
-                message=evaluation.description or "",
-            )
-
-
-def _reason(events: Sequence["DagsterEvent"]) -> str:
-    """Why a run failed, in the words of the innermost error, which is the one that knows."""
-    for event in events:
-        if event.is_step_failure:
-            error = event.step_failure_data.error
-            while error and error.cause:
-                error = error.cause
-            if error:
-                return f"{event.step_key}: {error.message.strip()}"
-    return "the run failed; its page in the UI shows what happened"
-
-
-@contextmanager
-def _listening(
-    instance: "DagsterInstance", run_id: str, keys: tuple[str, ...], progress: Progress | None
-) -> Iterator[None]:
-    """Tell of every step that begins."""
-    if progress is None:
-        yield
-        return
-    from dagster import DagsterEventType, EventLogEntry
-
-    def hear(entry: EventLogEntry) -> None:
-        event = entry.dagster_event
-        if event and event.event_type == DagsterEventType.STEP_START and event.step_key:
-            is_check = event.step_key.endswith("_suite")
-            progress(Step(event.step_key.removesuffix("_suite"), is_check, keys))
-
-    instance.add_event_listener(run_id, hear)
-    yield
+def _held(held_back: dict[str, set[str]]) -> Outcome:
+    return Outcome(held_back={asset: tuple(sorted(keys)) for asset, keys in held_back.items() if keys} or None)

@@ -6,6 +6,7 @@ Every write carries a number under which the table remembers it, holds the table
 from a write says nothing about its outcome, so the marker is read, and it decides.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,9 +18,9 @@ from filelock import FileLock, Timeout
 from resources import lake_files
 from resources.errors import TidemarkError
 from resources.home import Home
-from resources.lineage import Lineage, LineageFile, app_id, find_break
+from resources.lineage import Edit, Lineage, LineageFile, app_id, edits_of, find_break
 from resources.table_spec import Column, TableSpec, create_table
-from resources.timegrid import from_us
+from resources.timegrid import HOUR_US, from_us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,8 +63,11 @@ def sql_timestamp(time_us: int) -> str:
 class Lake:
     """The tables of one home. `spark` is called when a session is first needed, and not before."""
 
-    def __init__(self, home: Home, spark: Callable[[], "SparkSession"]) -> None:
+    def __init__(
+        self, home: Home, spark: Callable[[], "SparkSession"], *, clock: Callable[[], int] | None = None
+    ) -> None:
         self.home = home
+        self._clock = clock or (lambda: time.time_ns() // 1_000)
         self._spark = spark
         self._locks: dict[str, FileLock] = {}
 
@@ -113,13 +117,28 @@ class Lake:
         state = lake_files.table_state(self.path(table))
         return state.version if state else None
 
+    def is_retained(self, table: str, version: int) -> bool:
+        """Whether the files of a version are sure to be there: maintenance deletes what was replaced long ago."""
+        committed_us = lake_files.commit_time_us(self.path(table), version)
+        retention_us = DEFAULT_RETENTION_HOURS * HOUR_US
+        return committed_us is not None and self._clock() - committed_us < retention_us
+
+    def edits(self, table: str) -> dict[int, Edit]:
+        """Partitions, by start, in which somebody else has changed rows; writing one anew settles it."""
+        known, path = self.lineage(table), self.path(table)
+        if find_break(path, known):
+            return {}
+        return {edit.partition_us: edit for edit in edits_of(path, table, known)}
+
     def settle(self, spec: TableSpec) -> Lineage:
         """Make the table exist and its lineage true: a table that was tampered with continues under a new one."""
         with self.lock(spec.name):
             known = self.lineage(spec.name)
             if broken := find_break(self.path(spec.name), known):
                 self.forget_cached_tables()
-                known = self.lineage_file(spec.name).write(Lineage(lineage=known.lineage + 1, number=known.number))
+                known = self.lineage_file(spec.name).write(
+                    Lineage(lineage=known.lineage + 1, number=known.number, edits=known.edits)
+                )
                 del broken
             return self.ensure(spec) if known.version < 0 else known
 
@@ -165,7 +184,10 @@ class Lake:
                 writer = writer.option("replaceWhere", partition_predicate(spec.partition_by, hours))
             writer.option("txnAppId", app).option("txnVersion", number).save(str(path))
 
-        return self._commit(spec, app, number, write, plan_number=plan_number)
+        def is_rewritten(start: int) -> bool:
+            return hours is None or (hours.holds(start) if isinstance(hours, Range) else start in hours)
+
+        return self._commit(spec, app, number, write, plan_number=plan_number, rewritten=is_rewritten)
 
     def merge(
         self, spec: TableSpec, source: Callable[["SparkSession"], "DataFrame"], *, keys: Sequence[str], number: int
@@ -196,6 +218,7 @@ class Lake:
         with self.lock(spec.name):
             self.settle(spec)
             before = self.version(spec.name)
+            self.lineage_file(spec.name).record_edits(self.path(spec.name))
             target = f"delta.`{self.path(spec.name)}`"
             last_start = sql_timestamp(closed_before_us - spec.partition_us)
             self.spark.sql(f"OPTIMIZE {target} WHERE {spec.partition_by} <= {last_start}").collect()
@@ -209,7 +232,14 @@ class Lake:
             jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
     def _commit(
-        self, spec: TableSpec, app: str, number: int, write: Callable[[str], None], *, plan_number: int | None = None
+        self,
+        spec: TableSpec,
+        app: str,
+        number: int,
+        write: Callable[[str], None],
+        *,
+        plan_number: int | None = None,
+        rewritten: Callable[[int], bool] | None = None,
     ) -> Commit:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -220,6 +250,7 @@ class Lake:
                 raise WriteFailedError(
                     f"There is no table {spec.name} to write to. Run the same command again: it will be created."
                 )
+            self.lineage_file(spec.name).record_edits(self.path(spec.name))
             try:
                 write(app)
             except (Py4JError, PySparkException, OSError) as error:
@@ -228,12 +259,14 @@ class Lake:
                     raise WriteFailedError(
                         f"Writing the table {spec.name} failed, and nothing of it was committed: {_first_line(error)}"
                     ) from error
-            return self._finish(spec, before, plan_number)
+            return self._finish(spec, before, plan_number, rewritten)
 
-    def _finish(self, spec: TableSpec, before: int, plan_number: int | None) -> Commit:
+    def _finish(
+        self, spec: TableSpec, before: int, plan_number: int | None, rewritten: Callable[[int], bool] | None = None
+    ) -> Commit:
         path = self.path(spec.name)
         lake_files.sync_commits(path, before)
-        known = self.lineage_file(spec.name).record_commit(path, number=plan_number)
+        known = self.lineage_file(spec.name).record_commit(path, number=plan_number, rewritten=rewritten)
         return Commit(spec.name, known.table_id, known.lineage, known.version)
 
 

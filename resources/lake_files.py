@@ -131,6 +131,44 @@ def operation_of(path: Path, version: int) -> tuple[str, dict[str, str]] | None:
     return "", {}
 
 
+@dataclass(frozen=True)
+class ForeignCommit:
+    """A commit that changed rows and was not ours."""
+
+    version: int
+    operation: str
+    partitions: tuple[int, ...]  # starts, in microseconds
+
+
+def foreign_commits(path: Path, after_version: int, our_apps: str) -> list[ForeignCommit]:
+    """Commits after a version that changed rows without a marker of ours (an app id that begins with `our_apps`)."""
+    state = table_state(path)
+    found: list[ForeignCommit] = []
+    for version in range(after_version + 1, (state.version if state else -1) + 1):
+        if not commit_file(path, version).exists():
+            continue
+        actions = list(actions_of(path, version))
+        if any(str(action.get("txn", {}).get("appId", "")).startswith(our_apps) for action in actions):
+            continue
+        changes = [change for action in actions for name in ("add", "remove") if (change := action.get(name))]
+        values = [change.get("partitionValues") or {} for change in changes if change.get("dataChange", True)]
+        starts = {partition_start(value) for each in values for value in each.values() if value}
+        if starts:
+            operation = operation_of(path, version)
+            found.append(ForeignCommit(version, operation[0] if operation else "", tuple(sorted(starts))))
+    return found
+
+
+def commit_time_us(path: Path, version: int) -> int | None:
+    """When a version was committed, or none when the log no longer has it."""
+    if not commit_file(path, version).exists():
+        return None
+    for action in actions_of(path, version):
+        if "commitInfo" in action:
+            return int(action["commitInfo"]["timestamp"]) * 1_000
+    return None
+
+
 def sync_commits(path: Path, after_version: int) -> int:
     """Put all commits after a version on the disk, data first (Delta on a local disk does not); gives the last one."""
     state = table_state(path)

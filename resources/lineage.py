@@ -5,6 +5,7 @@ A lineage is part of a table's transaction ids, because a restored table keeps t
 has lost. Does not belong here: how a table is filled again; that differs from table to table.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from resources import lake_files
 from resources.coordinator.disk import Disk, RealDisk
 from resources.errors import DamageError
 
-# What only a person does to our tables, and what takes rows away without our markers knowing.
-FOREIGN_OPERATIONS = ("RESTORE", "DELETE", "UPDATE", "TRUNCATE", "CREATE OR REPLACE TABLE", "REPLACE TABLE", "CLONE")
+# What takes whole commits of ours away without our markers knowing; a change of some rows is an edit.
+FOREIGN_OPERATIONS = ("RESTORE", "CREATE OR REPLACE TABLE", "REPLACE TABLE", "CLONE")
 
 
 class Opening(Struct, frozen=True):
@@ -24,6 +25,14 @@ class Opening(Struct, frozen=True):
 
     number: int  # plan number that it carries; everything up to it is in the table afterwards
     hours: list[int] | None = None  # the partitions to rebuild, in microseconds; none means the whole table
+
+
+class Edit(Struct, frozen=True):
+    """Somebody else has changed rows of a partition; it is found wrong until it is written anew."""
+
+    partition_us: int
+    version: int
+    operation: str
 
 
 class Lineage(Struct, frozen=True):
@@ -35,6 +44,7 @@ class Lineage(Struct, frozen=True):
     commit: str = ""  # checksum of that version's commit, to tell a fork of the table
     number: int = 0  # last plan known to be committed
     opening: Opening | None = None
+    edits: tuple[Edit, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,8 +83,16 @@ class LineageFile:
         self._disk.replace(self._path, msgspec.json.encode(lineage))
         return lineage
 
-    def record_commit(self, table: Path, *, number: int | None = None) -> Lineage:
-        """Remember the table's latest version as ours."""
+    def record_edits(self, table: Path) -> Lineage:
+        """Remember what others have changed since our last commit, before a commit of ours hides it."""
+        known = self.read()
+        found = edits_of(table, self.table, known)
+        return known if found == known.edits else self.write(msgspec.structs.replace(known, edits=found))
+
+    def record_commit(
+        self, table: Path, *, number: int | None = None, rewritten: Callable[[int], bool] | None = None
+    ) -> Lineage:
+        """Remember the table's latest version as ours; partitions that were `rewritten` are no longer edited."""
         known, state = self.read(), lake_files.table_state(table)
         if state is None:
             raise DamageError(f"The table at {table} vanished while it was being written. Run the same command again.")
@@ -85,8 +103,19 @@ class LineageFile:
                 version=state.version,
                 commit=lake_files.commit_sha256(table, state.version) or "",
                 number=known.number if number is None else number,
+                edits=tuple(edit for edit in known.edits if not (rewritten and rewritten(edit.partition_us))),
             )
         )
+
+
+def edits_of(table: Path, name: str, known: Lineage) -> tuple[Edit, ...]:
+    """Partitions in which somebody else has changed rows and that were not written anew since; the last edit each."""
+    if known.version < 0:
+        return known.edits
+    found = {edit.partition_us: edit for edit in known.edits}
+    for commit in lake_files.foreign_commits(table, known.version, f"{name}/"):
+        found |= {start: Edit(start, commit.version, commit.operation) for start in commit.partitions}
+    return tuple(found[start] for start in sorted(found))
 
 
 def find_break(table: Path, known: Lineage) -> Break | None:

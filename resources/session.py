@@ -60,6 +60,8 @@ def session_settings(home: Home, *, is_fast_start: bool = False) -> dict[str, st
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         # Half a segment a task: what a task sorts by hour then fits its memory beside the others'.
         "spark.sql.files.maxPartitionBytes": "32m",
+        # Segments of a quiet day are small: many of them are one task, and not a file each in every hour they touch.
+        "spark.sql.files.openCostInBytes": "256k",
         # What is shuffled are aggregates of hours, not raw deltas.
         "spark.sql.shuffle.partitions": "4",
         **{f"spark.hadoop.parquet.enable.dictionary#{column}": "false" for column in UNIQUE_COLUMNS},

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from assets.ingest.schema import KNOWN_DDL, LOG_DDL
+from assets.ingest.schema import DEAD_LETTERS, KNOWN_DDL, LOG_DDL
 from assets.ingest.sift import Aside
 from assets.ingest.transform import dead_letters, later_copies, without_copies
 from resources.coordinator.model import Verdict
@@ -32,8 +32,8 @@ class Judged:
 
     @property
     def letters(self) -> "DataFrame":
-        """Rows of `dead_letters`."""
-        return dead_letters(self.refused, self.copies)
+        """Rows of `dead_letters`; they are few, so that a file an hour is enough."""
+        return dead_letters(self.refused, self.copies).repartition(DEAD_LETTERS.partition_by)
 
     def drop_copies(self, deltas: "DataFrame") -> "DataFrame":
         """Accepted deltas without those that were judged to be copies."""

@@ -157,6 +157,7 @@ def _begin_lineage(lake: Lake, spec: TableSpec, known: Lineage, broken: Break) -
             commit=(lake_files.commit_sha256(path, state.version) or "") if state else "",
             number=number,
             opening=Opening(number, _lost_hours(lake, spec, known, broken, number)),
+            edits=known.edits,
         )
     )
 

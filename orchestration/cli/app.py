@@ -37,6 +37,7 @@ COMMANDS = (
     Entry("Run", "drain", "work:drain", "Bring sealed segments into the tables; refresh what is stale."),
     Entry("Run", "rebuild", "work:rebuild", "Write hours of deltas and dead_letters again, from segments."),
     Entry("Run", "backfill", "work:backfill", "Compute hours of chosen assets again."),
+    Entry("Run", "check", "work:check", "Run the checks again on what lies in the tables now."),
     Entry("Ask", "status", "status:status", "How far each shard and each table is.", is_light=True),
     Entry(
         "Ask",
@@ -48,6 +49,7 @@ COMMANDS = (
     Entry(
         "Ask", "checksum", "checksum:checksum", "Rows and checksum of each table, whatever its files.", is_light=True
     ),
+    Entry("Ask", "report", "report:report", "One HTML page with plots of this home, to look at offline."),
     Entry(
         "Operate",
         "verify",

@@ -1,81 +1,91 @@
-"""`status`: how far each shard and each table is.
+"""`status`: how far each shard and each table is, once or again and again.
 
-Belongs here: a look from outside, also while another process writes. It opens nothing for writing and starts no JVM.
+Belongs here: the options, and when one looks. It opens nothing for writing and starts no JVM, so it may be asked at
+any time, also while another process writes. What is read is in `orchestration/snapshot.py`, how it looks in
+`status_view.py`.
 """
 
-from typing import Any
+import time
+from collections.abc import Callable
 
-from msgspec import to_builtins
-from rich.table import Table
+import click
+from rich.console import RenderableType
+from rich.live import Live
 
 from orchestration.cli.app import as_json, command
-from orchestration.cli.output import answer_json, at, console, in_bytes, table
-from orchestration.lake_status import TableStatus, read_tables
-from resources.coordinator.status import ShardStatus, read_status
+from orchestration.cli.output import answer_json, console
+from orchestration.cli.status_view import status_view
+from orchestration.snapshot import snapshot_as_json, take_snapshot
+from resources.errors import TidemarkError
 from resources.home import Home
-from resources.plans import durable_epochs
 
 
 @command
+@click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.1),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --watch: the pause between two looks.",
+)
 @as_json
-def status(home: Home, as_json: bool) -> None:
-    """How far each shard is (applied, flushed, sealed and durable epochs, watermarks), and what each table holds."""
-    shards, tables, durable = read_status(home), read_tables(home), durable_epochs(home)
-    if as_json:
-        answer_json(
-            {
-                "home": str(home.root),
-                "shards": [_as_json(shard, durable) for shard in shards],
-                "tables": to_builtins(tables),
-            }
-        )
+def status(home: Home, watch: bool, every: float, as_json: bool) -> None:
+    """How far each shard is, what waits for the lake, what each table holds, the last runs and the failing checks.
+
+    With --watch the page is drawn again in place; into a file or a pipe it is printed again, with --json as one line.
+    """
+    if watch:
+        watch_home(home, every_s=every, as_json=as_json)
+    elif as_json:
+        answer_json(snapshot_as_json(take_snapshot(home, now_us=_now_us())))
+    else:
+        console().print(status_view(take_snapshot(home, now_us=_now_us())))
+
+
+def watch_home(
+    home: Home,
+    *,
+    every_s: float,
+    as_json: bool,
+    now_us: Callable[[], int] | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> None:
+    """Show snapshot after snapshot. Ctrl-C is how this ends well."""
+    now_us = now_us or _now_us
+    try:
+        if as_json:
+            while True:
+                answer_json(_look_for_json(home, now_us()))
+                pause(every_s)
+        out = console()
+        if not out.is_terminal:
+            while True:
+                out.print(_look(home, now_us()))
+                pause(every_s)
+        with Live(_look(home, now_us()), console=out, auto_refresh=False) as page:
+            while True:
+                pause(every_s)
+                page.update(_look(home, now_us()), refresh=True)
+    except KeyboardInterrupt:
         return
-    out = console()
-    out.print(f"Home {home.root}")
-    out.print(shard_table(shards, durable))
-    out.print(watermark_table(stream_watermarks(shards)))
-    out.print(lake_table(tables))
 
 
-def stream_watermarks(shards: list[ShardStatus]) -> dict[str, int]:
-    """A stream's watermark is the minimum over the shards that have seen it (T2)."""
-    found: dict[str, int] = {}
-    for shard in shards:
-        for stream, watermark in shard.watermarks.items():
-            found[stream] = min(watermark, found.get(stream, watermark))
-    return dict(sorted(found.items()))
+def _look(home: Home, now_us: int) -> RenderableType:
+    """One page. A watcher outlives what is wrong at one moment: a writer may be in the middle of something."""
+    try:
+        return status_view(take_snapshot(home, now_us=now_us))
+    except (TidemarkError, OSError) as error:
+        return f"Home {home.root}\nUNKNOWN: {error}"
 
 
-def shard_table(shards: list[ShardStatus], durable: dict[int, int]) -> Table:
-    """Epochs by level."""
-    columns = ("shard", "applied", "flushed", "sealed", "durable", "segments", "deltas", "log")
-    rows = table("Shards, by last epoch", *columns, numbers=columns[1:])
-    for shard in shards:
-        epochs = (shard.applied_epoch, shard.flushed_epoch, shard.sealed_epoch, durable.get(shard.shard, 0))
-        numbers = [f"{number:,}" for number in (*epochs, shard.segments, shard.rows)]
-        rows.add_row(str(shard.shard), *numbers, in_bytes(shard.log_bytes))
-    return rows
+def _look_for_json(home: Home, now_us: int) -> dict[str, object]:
+    try:
+        return snapshot_as_json(take_snapshot(home, now_us=now_us))
+    except (TidemarkError, OSError) as error:
+        return {"home": str(home.root), "error": str(error)}
 
 
-def watermark_table(watermarks: dict[str, int]) -> Table:
-    """Event time, by stream."""
-    rows = table("Watermarks", "stream", "no older event is expected, UTC")
-    for stream, watermark in watermarks.items():
-        rows.add_row(stream, at(watermark))
-    return rows
-
-
-def lake_table(tables: dict[str, TableStatus]) -> Table:
-    """Tables with rows, bytes and versions."""
-    rows = table("Tables", "table", "rows", "bytes", "files", "version", numbers=("rows", "bytes", "files", "version"))
-    for name, found in tables.items():
-        rows.add_row(name, f"{found.rows:,}", in_bytes(found.bytes), f"{found.files:,}", str(found.version))
-    return rows
-
-
-def _as_json(shard: ShardStatus, durable: dict[int, int]) -> dict[str, Any]:
-    return {
-        **shard._asdict(),
-        "last_segment": to_builtins(shard.last_segment),
-        "durable_epoch": durable.get(shard.shard, 0),
-    }
+def _now_us() -> int:
+    return time.time_ns() // 1_000

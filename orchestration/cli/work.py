@@ -17,8 +17,7 @@ from orchestration.cli.output import answer_json, console, progress, table
 from orchestration.materialize import (
     HOURLY_ASSETS,
     WEEKLY_ASSETS,
-    Outcome,
-    Step,
+    check_hours,
     hours_between,
     materialize_everything_stale,
     materialize_hours,
@@ -26,6 +25,7 @@ from orchestration.materialize import (
 from orchestration.materialize import (
     drain as drain_segments,
 )
+from orchestration.runs import Outcome, Step
 from resources.home import Home
 from resources.lake_files import partitions
 from resources.timegrid import HOUR_US, from_us, hour_key, to_us
@@ -91,31 +91,56 @@ def rebuild(home: Home, first: int | None, end: int | None, as_json: bool) -> No
 @from_option
 @to_option
 @click.argument("assets", nargs=-1, type=click.Choice([*HOURLY_ASSETS, *WEEKLY_ASSETS]), metavar="[ASSET]...")
+@click.option("--again", is_flag=True, help="Start over, also if the same backfill was interrupted before.")
 @as_json
-def backfill(home: Home, first: int | None, end: int | None, assets: tuple[str, ...], as_json: bool) -> None:
-    """Compute hours of chosen assets again, each range in one Spark job; weeks that hold them where an asset is weekly.
+def backfill(
+    home: Home, first: int | None, end: int | None, assets: tuple[str, ...], again: bool, as_json: bool
+) -> None:
+    """Compute hours of chosen assets again, up to a week of them in one Spark job; then the weeks that hold them.
 
-    Without names: minute_counts, hourly_counts and weekly_counts.
+    Without names: minute_counts, hourly_counts and weekly_counts. One that was interrupted goes on where it stopped.
     """
     hours = _hours(home, first, end)
     with watched("backfilling") as watch:
-        outcome = materialize_hours(home, assets or ROLLUPS, hours, progress=watch)
+        outcome = materialize_hours(home, assets or ROLLUPS, hours, progress=watch, is_resumed=not again)
+    _tell(outcome, as_json)
+
+
+@command
+@from_option
+@to_option
+@click.argument("tables", nargs=-1, type=click.Choice([*HOURLY_ASSETS, *WEEKLY_ASSETS]), metavar="[TABLE]...")
+@as_json
+def check(home: Home, first: int | None, end: int | None, tables: tuple[str, ...], as_json: bool) -> None:
+    """Run the suites again on what lies in the tables now; writes verdicts and nothing else.
+
+    A partition that somebody has changed by hand is found wrong here, with its rows, until it is written anew.
+    """
+    hours = _hours(home, first, end)
+    with watched("checking") as watch:
+        outcome = check_hours(home, tables or (*HOURLY_ASSETS, *WEEKLY_ASSETS), hours, progress=watch)
     _tell(outcome, as_json)
 
 
 @contextmanager
 def watched(what: str) -> Iterator[Callable[[Step], None]]:
-    """A progress bar that names the step that is running."""
+    """A progress bar that names the step that is running, and counts the runs of a request that takes several."""
     with progress() as bar:
         task = bar.add_task(what, total=None, note="starting")
-        yield lambda step: bar.update(task, note=describe(step))
+
+        def show(step: Step) -> None:
+            is_long = step.parts > 1
+            bar.update(task, total=step.parts if is_long else None, completed=step.part - 1, note=describe(step))
+
+        yield show
         bar.update(task, total=1, completed=1, note="done")
 
 
 def describe(step: Step) -> str:
     """The step in words, with the number of partitions that it is about."""
     size = f" ({len(step.partitions)})" if step.partitions else ""
-    return f"{'checking' if step.is_check else 'computing'} {step.asset}{size}"
+    part = f", part {step.part} of {step.parts}" if step.parts > 1 else ""
+    return f"{'checking' if step.is_check else 'computing'} {step.asset}{size}{part}"
 
 
 def _hours(home: Home, first: int | None, end: int | None) -> list[str]:
@@ -147,6 +172,7 @@ def outcome_as_json(outcome: Outcome) -> dict[str, Any]:
                 if not check.passed
             ],
         },
+        "resumed_parts": outcome.resumed,
         "held_back": {asset: list(keys) for asset, keys in (outcome.held_back or {}).items()},
         "runs": [
             {"run_id": run.run_id, "assets": list(run.assets), "seconds": round(run.seconds, 3), "error": run.error}
@@ -177,13 +203,15 @@ def _tell(outcome: Outcome, as_json: bool) -> None:
 
 
 def _show(outcome: Outcome) -> None:
+    if outcome.resumed:
+        click.echo(f"{outcome.resumed} part(s) were finished before it was interrupted; --again starts over.")
     done = {asset: keys for asset, keys in outcome.partitions.items() if keys}
     if done:
         rows = table("Written", "table", "partitions", "from", "to", numbers=("partitions",))
         for asset, keys in done.items():
             rows.add_row(asset, f"{len(keys):,}", keys[0], keys[-1])
         console().print(rows)
-    else:
+    elif not outcome.checks:
         click.echo("Nothing was new and nothing was stale.")
     passed = sum(check.passed for check in outcome.checks)
     click.echo(

@@ -17,8 +17,9 @@ from rich.table import Table
 from orchestration.account import Account, take_account
 from orchestration.cli.account import account_as_json, account_table
 from orchestration.cli.output import table
-from orchestration.cli.status import lake_table, stream_watermarks, watermark_table
+from orchestration.cli.status_view import lake_table, watermark_table
 from orchestration.lake_status import TableStatus, read_tables
+from orchestration.snapshot import stream_watermarks
 from resources.coordinator.status import read_status
 from resources.home import Home
 from resources.lake_files import open_table

@@ -15,7 +15,8 @@ from orchestration.cli.output import say
 from orchestration.demo.feed import SETTINGS_TEXT, Fed, feed
 from orchestration.demo.generator import Write, generate
 from orchestration.demo.report import Check, Report, put_together
-from orchestration.materialize import Outcome, Step, drain, materialize_everything_stale
+from orchestration.materialize import drain, materialize_everything_stale
+from orchestration.runs import Outcome, Step
 from resources.coordinator.status import read_status
 from resources.home import Home
 from resources.timegrid import from_us

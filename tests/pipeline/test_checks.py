@@ -13,14 +13,14 @@ from assets.rollups.transform import count_minutes
 from expectations.checks import CHECK_NAME
 from orchestration.instance import open_instance
 from orchestration.materialize import (
-    CheckOutcome,
-    Outcome,
-    Step,
     UnknownAssetError,
+    check_hours,
     drain,
     materialize_everything_stale,
     materialize_hours,
 )
+from orchestration.runs import CheckOutcome, Outcome, Step
+from resources import lake_files
 from resources.home import Home
 from resources.lake import Commit, Lake, TableSpec
 from tests.support.batch import FORGETFUL, send
@@ -166,3 +166,43 @@ def test_a_delta_that_the_drain_loses_is_missed_by_the_account(home: Home, monke
     assert not drained.succeeded
     held = materialize_everything_stale(home).held_back
     assert held == {"minute_counts": (NOON,), "weekly_counts": (WEEK,)}
+
+
+def edit_noon(home: Home, table: str, assignments: dict[str, str], column: str) -> None:
+    """Change some rows of one partition, as anybody with delta-rs could."""
+    found = lake_files.open_table(home.lake / table)
+    assert found is not None
+    found.update(updates=assignments, predicate=f"{column} = '2026-03-02 12:00:00'")
+
+
+def test_a_partition_changed_by_hand_fails_alone_and_holds_back_only_what_hangs_on_it(home: Home) -> None:
+    edit_noon(home, "deltas", {"kind": "'nonsense'"}, "event_hour")
+    checked = check_hours(home, ["deltas"], HOURS)
+    assert passed(checked, "deltas") == {TEN: True, ELEVEN: True, NOON: False}
+    message = verdicts(checked, "deltas")[NOON].message
+    assert "20 rows contradict 'Every delta is a vector delta, a sample or a signal.' (kind_is_known)" in message
+    assert "(nobody_else_wrote_here)" in message
+    assert '"delta_id":"d' in message
+
+    followed = materialize_hours(home, ["minute_counts", "hourly_counts", "weekly_counts"], HOURS)
+    assert followed.held_back == {"minute_counts": (NOON,), "weekly_counts": (WEEK,)}
+    assert followed.partitions == {"minute_counts": (TEN, ELEVEN), "hourly_counts": (TEN, ELEVEN)}
+    assert not followed.succeeded
+
+    repaired = materialize_hours(home, ["deltas"], [NOON])
+    assert passed(repaired, "deltas") == {NOON: True}
+    assert materialize_everything_stale(home).succeeded
+
+
+def test_a_drain_finds_what_was_changed_by_hand_also_behind_its_own_commit(home: Home) -> None:
+    edit_noon(home, "hourly_counts", {"count": "count + 1"}, "bucket_hour")
+    send(home, [signal("late", at=hour_of(0) + 99)], clock=HandClock(hour_of(6)))
+    drained = drain(home)
+    assert passed(drained, "hourly_counts") == {NOON: False}
+    assert passed(drained, "deltas") == {TEN: True}
+    followed = materialize_everything_stale(home)
+    assert followed.held_back == {"weekly_counts": (WEEK,)}
+    assert passed(followed, "hourly_counts") == {TEN: True}
+    assert passed(drain(home), "hourly_counts") == {NOON: False}, "until somebody writes it anew"
+    materialize_hours(home, ["hourly_counts"], [NOON])
+    assert materialize_everything_stale(home).succeeded

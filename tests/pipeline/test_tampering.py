@@ -60,10 +60,6 @@ def restore(home: Home, table: str, spark: "SparkSession") -> None:
     spark.sql(f"RESTORE TABLE delta.`{home.lake / table}` TO VERSION AS OF 1").collect()
 
 
-def delete_rows(home: Home, table: str, spark: "SparkSession") -> None:
-    spark.sql(f"DELETE FROM delta.`{home.lake / table}`").collect()
-
-
 @pytest.mark.parametrize(
     ("table", "tamper", "word"),
     [
@@ -71,7 +67,6 @@ def delete_rows(home: Home, table: str, spark: "SparkSession") -> None:
         ("deltas", put_older_copy_back, "older copy"),
         ("deltas", restore, "RESTORE"),
         ("dead_letters", delete, "deleted"),
-        ("dead_letters", delete_rows, "DELETE"),
     ],
 )
 def test_a_table_that_lost_rows_is_rebuilt_under_a_new_lineage(

@@ -1,6 +1,7 @@
 """Which runs a request takes: one for each unbroken range."""
 
-from orchestration.materialize import hours_between, ranges_of
+from orchestration.materialize import hours_between
+from orchestration.runs import ranges_of
 
 
 def test_hours_without_a_gap_are_one_range() -> None:

@@ -1,0 +1,140 @@
+"""How `status` looks to people: tables, ages in words, and what is wrong at the end, where the eye rests.
+
+Belongs here: what is put on the screen, from a snapshot that was taken before. Nothing is read here.
+"""
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from orchestration.cli.output import at, in_bytes, table
+from orchestration.lake_status import TableStatus
+from orchestration.run_status import BackfillStatus, CheckStatus, RunStatus
+from orchestration.snapshot import Snapshot, seconds_between, stream_watermarks
+from resources.coordinator.status import ShardStatus
+
+# A screen holds this many; the JSON has all.
+FAILED_SHOWN = 10
+
+
+def status_view(snapshot: Snapshot) -> RenderableType:
+    """The whole page."""
+    return Group(*_parts(snapshot))
+
+
+def _parts(snapshot: Snapshot) -> Iterator[RenderableType]:
+    yield f"Home {snapshot.home}, {at(snapshot.now_us)} UTC"
+    yield shard_table(snapshot.shards, snapshot.durable)
+    yield f"{_waiting(snapshot)}\n"
+    yield watermark_table(stream_watermarks(snapshot.shards), now_us=snapshot.now_us)
+    yield lake_table(snapshot.tables)
+    orchestrator = snapshot.orchestrator
+    if orchestrator.checks:
+        yield check_table(orchestrator.checks)
+    if orchestrator.runs:
+        yield run_table(orchestrator.runs)
+    if orchestrator.backfills:
+        yield backfill_table(orchestrator.backfills)
+    yield from _wrong(snapshot)
+
+
+def shard_table(shards: list[ShardStatus], durable: dict[int, int]) -> Table:
+    """Epochs by level."""
+    columns = ("shard", "applied", "flushed", "sealed", "durable", "segments", "deltas", "log")
+    rows = table("Shards, by last epoch", *columns, numbers=columns[1:])
+    for shard in shards:
+        epochs = (shard.applied_epoch, shard.flushed_epoch, shard.sealed_epoch, durable.get(shard.shard, 0))
+        numbers = [f"{number:,}" for number in (*epochs, shard.segments, shard.rows)]
+        rows.add_row(str(shard.shard), *numbers, in_bytes(shard.log_bytes))
+    return rows
+
+
+def watermark_table(watermarks: dict[str, int], *, now_us: int | None = None) -> Table:
+    """Event time, by stream; with a clock also how far behind it."""
+    lag = () if now_us is None else ("lag",)
+    rows = table("Watermarks", "stream", "no older event is expected, UTC", *lag, numbers=lag)
+    for stream, watermark in watermarks.items():
+        behind = () if now_us is None else (duration(seconds_between(watermark, now_us)),)
+        rows.add_row(stream, at(watermark), *behind)
+    return rows
+
+
+def lake_table(tables: dict[str, TableStatus]) -> Table:
+    """Tables with rows, bytes and versions."""
+    rows = table("Tables", "table", "rows", "bytes", "files", "version", numbers=("rows", "bytes", "files", "version"))
+    for name, found in tables.items():
+        rows.add_row(name, f"{found.rows:,}", in_bytes(found.bytes), f"{found.files:,}", str(found.version))
+    return rows
+
+
+def check_table(checks: dict[str, CheckStatus]) -> Table:
+    """How many partitions of each table were found right."""
+    numbers = ("passed", "failed", "not judged yet")
+    rows = table("Checks, by partitions", "table", *numbers, numbers=numbers)
+    for name, found in checks.items():
+        rows.add_row(name, f"{found.passed:,}", f"{len(found.failed):,}", f"{found.unjudged:,}")
+    return rows
+
+
+def run_table(runs: list[RunStatus]) -> Table:
+    """The last runs, open ones first."""
+    rows = table("Last runs", "started, UTC", "what", "partitions", "status", "took", numbers=("took",))
+    for run in runs:
+        took = "" if run.seconds is None else duration(run.seconds)
+        rows.add_row(at(run.at_us), run.what, _partitions(run), run.status, took)
+    return rows
+
+
+def backfill_table(backfills: list[BackfillStatus]) -> Table:
+    """Backfills that are not finished."""
+    rows = table("Open backfills", "asked for, UTC", "what", "status", "id")
+    for backfill in backfills:
+        rows.add_row(at(backfill.at_us), backfill.what, backfill.status, backfill.backfill_id)
+    return rows
+
+
+def duration(seconds: float) -> str:
+    """A length of time as people say it, in its two largest units."""
+    sign, rest = ("-" if seconds < 0 else ""), abs(seconds)
+    if rest < 60:
+        return f"{sign}{rest:.1f} s"
+    minutes, hours, days = int(rest // 60), int(rest // 3_600), int(rest // 86_400)
+    if hours == 0:
+        return f"{sign}{minutes} min {int(rest % 60)} s"
+    return f"{sign}{hours} h {minutes % 60} min" if days == 0 else f"{sign}{days} d {hours % 24} h"
+
+
+def _waiting(snapshot: Snapshot) -> str:
+    pending, unsealed = snapshot.pending, sum(shard.log_bytes for shard in snapshot.shards)
+    log = f"Not sealed yet: {in_bytes(unsealed)} of log."
+    if pending.oldest_us is None:
+        return f"Every sealed segment is in the lake. {log}"
+    oldest = duration(seconds_between(pending.oldest_us, snapshot.now_us))
+    return (
+        f"Sealed and not in the lake yet: {_count(pending.segments, 'segment')}, {_count(pending.rows, 'delta')}, "
+        f"{in_bytes(pending.bytes)}, the oldest for {oldest}. {log}"
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _partitions(run: RunStatus) -> str:
+    if run.from_partition is None or run.from_partition == run.to_partition:
+        return run.from_partition or ""
+    return f"{run.from_partition} to {run.to_partition}"
+
+
+def _wrong(snapshot: Snapshot) -> Iterator[str]:
+    if snapshot.orchestrator_error:
+        yield f"UNKNOWN: {snapshot.orchestrator_error}"
+    for run in snapshot.orchestrator.runs:
+        if run.error:
+            yield f"FAILED: {run.what} {_partitions(run)}".rstrip() + f", {at(run.at_us)}: {run.error}"
+    for name, found in snapshot.orchestrator.checks.items():
+        for failed in found.failed[:FAILED_SHOWN]:
+            yield f"FOUND WRONG: {name} {failed.partition}: {failed.message}"
+        if len(found.failed) > FAILED_SHOWN:
+            yield f"FOUND WRONG: {name}: {_count(len(found.failed) - FAILED_SHOWN, 'more partition')}; --json names all"

@@ -1,0 +1,256 @@
+"""Runs of the orchestrator in this process, on the home's own instance, in one JVM; and what came out of them.
+
+Belongs here: starting a run over a range of partitions, and typed results. The runs are the same that the UI starts,
+and are seen there. Does not belong here: which runs are needed (`materialize.py`), what a run does (`assets`).
+"""
+
+import importlib
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from resources.home import HOME_VARIABLE, Home
+from resources.timegrid import HOUR_US, WEEK_US, hour_start, week_start
+
+if TYPE_CHECKING:
+    from dagster import AssetCheckKey, DagsterEvent, DagsterInstance, JobDefinition
+
+RANGE_START = "dagster/asset_partition_range_start"
+RANGE_END = "dagster/asset_partition_range_end"
+
+# The orchestrator would log every event to the terminal; whoever calls this shows progress in its own way.
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a run that has just begun, for whoever shows progress."""
+
+    asset: str
+    is_check: bool
+    partitions: tuple[str, ...]
+    part: int = 1  # of a request that takes several runs
+    parts: int = 1
+
+
+Progress = Callable[[Step], None]
+
+
+@dataclass(frozen=True)
+class CheckOutcome:
+    """The verdict of a table's suite on one partition."""
+
+    asset: str
+    partition: str | None
+    passed: bool
+    is_blocking: bool  # whether it stops what is downstream
+    message: str
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """One run. `partitions` are those that it has materialized; `error` says why it failed, if it did."""
+
+    run_id: str
+    assets: tuple[str, ...]
+    partitions: dict[str, tuple[str, ...]]
+    checks: tuple[CheckOutcome, ...]
+    seconds: float
+    error: str | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether everything in it was done; a failed check that blocks fails the run."""
+        return self.error is None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All runs that a request took, and what was left alone because its input was found wrong."""
+
+    runs: tuple[RunOutcome, ...] = ()
+    held_back: dict[str, tuple[str, ...]] | None = None  # asset → partitions
+    resumed: int = 0  # parts that an earlier, interrupted request had finished
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether every run succeeded, every check passed and nothing was held back."""
+        return all(run.succeeded for run in self.runs) and not self.failed_checks and not self.held_back
+
+    @property
+    def checks(self) -> tuple[CheckOutcome, ...]:
+        """Every verdict, in the order of the runs."""
+        return tuple(check for run in self.runs for check in run.checks)
+
+    @property
+    def failed_checks(self) -> tuple[CheckOutcome, ...]:
+        """The verdicts that stop what is downstream."""
+        return tuple(check for check in self.checks if not check.passed and check.is_blocking)
+
+    @property
+    def partitions(self) -> dict[str, tuple[str, ...]]:
+        """Asset → partitions that were materialized."""
+        found: dict[str, dict[str, None]] = defaultdict(dict)
+        for run in self.runs:
+            for asset, keys in run.partitions.items():
+                found[asset].update(dict.fromkeys(keys))
+        return {asset: tuple(sorted(keys)) for asset, keys in found.items()}
+
+    def __add__(self, other: "Outcome") -> "Outcome":
+        held_back = {**(self.held_back or {}), **(other.held_back or {})} or None
+        return Outcome(self.runs + other.runs, held_back, self.resumed + other.resumed)
+
+
+def ranges_of(keys: Iterable[str]) -> list[tuple[str, ...]]:
+    """Keys of hours, or of weeks, as unbroken ranges."""
+    ranges: list[list[str]] = []
+    for key in sorted(set(keys)):
+        if ranges and _start(key) - _start(ranges[-1][-1]) == _length(key):
+            ranges[-1].append(key)
+        else:
+            ranges.append([key])
+    return [tuple(each) for each in ranges]
+
+
+def _is_week(key: str) -> bool:
+    return len(key) == len("2026-03-02")
+
+
+def _start(key: str) -> int:
+    return week_start(key) if _is_week(key) else hour_start(key)
+
+
+def _length(key: str) -> int:
+    return WEEK_US if _is_week(key) else HOUR_US
+
+
+def run(
+    home: Home,
+    instance: "DagsterInstance",
+    assets: Sequence[str],
+    keys: tuple[str, ...],
+    progress: Progress | None,
+    *,
+    tags: Mapping[str, str] | None = None,
+    is_check: bool = False,
+) -> RunOutcome:
+    """One run in this process, of assets with their checks or of checks alone; what fails is told, not raised."""
+    from dagster import AssetKey
+    from dagster._core.utils import make_new_run_id
+
+    run_id = make_new_run_id()
+    started = time.monotonic()
+    job = _asset_job(home)
+    job = (
+        job.get_subset(asset_selection=set(), asset_check_selection={_check(asset) for asset in assets})
+        if is_check
+        else job.get_subset(asset_selection={AssetKey(asset) for asset in assets})
+    )
+    if keys or _has_segments_to_drain(home):
+        _prepare_checks()
+    with _listening(instance, run_id, keys, progress):
+        result = job.execute_in_process(
+            instance=instance,
+            run_id=run_id,
+            run_config=QUIET,
+            tags={**(tags or {}), **({RANGE_START: keys[0], RANGE_END: keys[-1]} if keys else {})},
+            raise_on_error=False,
+        )
+    events = list(result.all_events)
+    return RunOutcome(
+        run_id=run_id,
+        assets=tuple(assets),
+        partitions=_materialized(events),
+        checks=tuple(_checks(events)),
+        seconds=time.monotonic() - started,
+        error=None if result.success else _reason(events),
+    )
+
+
+def _check(asset: str) -> "AssetCheckKey":
+    from dagster import AssetCheckKey, AssetKey
+
+    from expectations.checks import CHECK_NAME
+
+    return AssetCheckKey(AssetKey(asset), CHECK_NAME)
+
+
+def _asset_job(home: Home) -> "JobDefinition":
+    """The job that holds every asset, for this home. Partitions begin where the home's settings say."""
+    os.environ[HOME_VARIABLE] = str(home.root)
+    from orchestration.build import build_defs, default_resources
+
+    return build_defs(default_resources(home)).resolve_implicit_global_asset_job_def()
+
+
+def _has_segments_to_drain(home: Home) -> bool:
+    """Whether the log holds more than the lake; answered without a JVM."""
+    from assets.ingest.log import Log
+    from resources.plans import durable_epochs
+
+    return bool(Log(home).beyond({shard: epoch + 1 for shard, epoch in durable_epochs(home).items()}))
+
+
+def _prepare_checks() -> None:
+    from expectations.runner import import_in_background
+
+    # Both sides import it: it must be whole before the other thread begins.
+    importlib.import_module("pandas")
+    import_in_background()
+
+
+def _materialized(events: Sequence["DagsterEvent"]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for event in events:
+        if event.is_step_materialization and event.asset_key:
+            found[event.asset_key.to_user_string()].update({event.partition: None} if event.partition else {})
+    return {asset: tuple(keys) for asset, keys in found.items()}
+
+
+def _checks(events: Sequence["DagsterEvent"]) -> Iterator[CheckOutcome]:
+    for event in events:
+        if event.event_type_value == "ASSET_CHECK_EVALUATION":
+            evaluation = event.asset_check_evaluation_data
+            yield CheckOutcome(
+                asset=evaluation.asset_key.to_user_string(),
+                partition=evaluation.partition,
+                passed=evaluation.passed,
+                is_blocking=bool(evaluation.blocking),
+                message=evaluation.description or "",
+            )
+
+
+def _reason(events: Sequence["DagsterEvent"]) -> str:
+    """Why a run failed, in the words of the innermost error, which is the one that knows."""
+    for event in events:
+        if event.is_step_failure:
+            error = event.step_failure_data.error
+            while error and error.cause:
+                error = error.cause
+            if error:
+                return f"{event.step_key}: {error.message.strip()}"
+    return "the run failed; its page in the UI shows what happened"
+
+
+@contextmanager
+def _listening(
+    instance: "DagsterInstance", run_id: str, keys: tuple[str, ...], progress: Progress | None
+) -> Iterator[None]:
+    """Tell of every step that begins."""
+    if progress is None:
+        yield
+        return
+    from dagster import DagsterEventType, EventLogEntry
+
+    def hear(entry: EventLogEntry) -> None:
+        event = entry.dagster_event
+        if event and event.event_type == DagsterEventType.STEP_START and event.step_key:
+            is_check = event.step_key.endswith("_suite")
+            progress(Step(event.step_key.removesuffix("_suite"), is_check, keys))
+
+    instance.add_event_listener(run_id, hear)
+    yield

@@ -1,0 +1,134 @@
+"""A home as it is at one moment: the log, what waits for the lake, the tables, and what the orchestrator says of them.
+
+Belongs here: taking the snapshot and its form as JSON. It opens nothing for writing and starts no JVM. Does not belong
+here: how each part is read (`resources/coordinator/status.py`, `lake_status.py`, `run_status.py`), and how it is shown
+(`cli/status_view.py`).
+"""
+
+from typing import Any
+
+from msgspec import Struct, to_builtins
+
+from orchestration.lake_status import TableStatus, read_tables
+from orchestration.run_status import OrchestratorStatus, RunsUnreadableError, read_run_status
+from resources.coordinator.manifest import Manifest
+from resources.coordinator.status import ShardStatus, read_status
+from resources.errors import ConfigurationError
+from resources.home import Home
+from resources.plans import durable_epochs
+from resources.timegrid import SECOND_US, from_us
+
+
+class Pending(Struct, frozen=True):
+    """Sealed segments that are not in the lake yet."""
+
+    segments: int = 0
+    rows: int = 0
+    bytes: int = 0
+    oldest_us: int | None = None  # when the oldest of them was sealed
+
+
+class Snapshot(Struct, frozen=True):
+    """Everything that `status` says."""
+
+    home: str
+    now_us: int
+    shards: list[ShardStatus]
+    durable: dict[int, int]  # shard → last epoch that is in the lake
+    pending: Pending
+    tables: dict[str, TableStatus]
+    orchestrator: OrchestratorStatus
+    orchestrator_error: str | None = None  # why nothing is known of runs and checks, if it cannot be known
+
+
+def take_snapshot(home: Home, *, now_us: int) -> Snapshot:
+    """Look at everything once. What the orchestrator's storage hides does not hide the rest."""
+    # The lake first: a segment that is drained while we look counts as pending once more, and no epoch is shown as
+    # durable that is not shown as sealed.
+    durable = durable_epochs(home)
+    shards = read_status(home)
+    orchestrator, error = OrchestratorStatus(), None
+    try:
+        orchestrator = read_run_status(home, now_us=now_us)
+    except (RunsUnreadableError, ConfigurationError) as unreadable:
+        error = str(unreadable)
+    return Snapshot(
+        home=str(home.root),
+        now_us=now_us,
+        shards=shards,
+        durable=durable,
+        pending=read_pending(home, shards, durable),
+        tables=read_tables(home),
+        orchestrator=orchestrator,
+        orchestrator_error=error,
+    )
+
+
+def read_pending(home: Home, shards: list[ShardStatus], durable: dict[int, int]) -> Pending:
+    """What the next drain would bring in. Only the manifest of a shard that has something is read again."""
+    waiting = [
+        entry
+        for shard in shards
+        if shard.sealed_epoch > durable.get(shard.shard, 0)
+        for entry in Manifest(home.segments(shard.shard)).entries
+        if entry.to_epoch - 1 > durable.get(shard.shard, 0)
+    ]
+    return Pending(
+        segments=len(waiting),
+        rows=sum(entry.rows for entry in waiting),
+        bytes=sum(entry.bytes for entry in waiting),
+        oldest_us=min((entry.sealed_us for entry in waiting), default=None),
+    )
+
+
+def stream_watermarks(shards: list[ShardStatus]) -> dict[str, int]:
+    """A stream's watermark is the minimum over the shards that have seen it (T2)."""
+    found: dict[str, int] = {}
+    for shard in shards:
+        for stream, watermark in shard.watermarks.items():
+            found[stream] = min(watermark, found.get(stream, watermark))
+    return dict(sorted(found.items()))
+
+
+def seconds_between(earlier_us: int, later_us: int) -> float:
+    """An age or a lag, to the millisecond; below zero when the clock that wrote was ahead of the one that reads."""
+    return round((later_us - earlier_us) / SECOND_US, 3)
+
+
+def snapshot_as_json(snapshot: Snapshot) -> dict[str, Any]:
+    """For scripts and monitors."""
+    pending, orchestrator, now_us = snapshot.pending, snapshot.orchestrator, snapshot.now_us
+    return {
+        "home": snapshot.home,
+        "at": from_us(now_us).isoformat(),
+        "shards": [_shard_as_json(shard, snapshot.durable) for shard in snapshot.shards],
+        "watermarks": {
+            stream: {"watermark": from_us(watermark).isoformat(), "lag_s": seconds_between(watermark, now_us)}
+            for stream, watermark in stream_watermarks(snapshot.shards).items()
+        },
+        "pending": {
+            "segments": pending.segments,
+            "rows": pending.rows,
+            "bytes": pending.bytes,
+            "oldest_s": None if pending.oldest_us is None else seconds_between(pending.oldest_us, now_us),
+        },
+        "tables": to_builtins(snapshot.tables),
+        "runs": [_timed_as_json(run) for run in orchestrator.runs],
+        "backfills": [_timed_as_json(backfill) for backfill in orchestrator.backfills],
+        "checks": to_builtins(orchestrator.checks),
+        "orchestrator_error": snapshot.orchestrator_error,
+    }
+
+
+def _shard_as_json(shard: ShardStatus, durable: dict[int, int]) -> dict[str, Any]:
+    return {
+        **shard._asdict(),
+        "last_segment": to_builtins(shard.last_segment),
+        "durable_epoch": durable.get(shard.shard, 0),
+    }
+
+
+def _timed_as_json(answer: Struct) -> dict[str, Any]:
+    """A run or a backfill; its moment as text, like every other one here."""
+    fields: dict[str, Any] = to_builtins(answer)
+    return {"at": from_us(fields.pop("at_us")).isoformat(), **fields}

@@ -1,0 +1,87 @@
+"""Small builders for tests of what the orchestrator remembers: materializations and verdicts, without a run."""
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from dagster._core.events import DagsterEvent
+from dagster._core.utils import make_new_run_id
+
+from expectations.checks import CHECK_NAME
+from orchestration.instance import EVENTS_FILE
+from resources.home import Home
+
+
+def materialize(instance: dg.DagsterInstance, table: str, partitions: Iterable[str]) -> None:
+    for partition in partitions:
+        instance.report_runless_asset_event(dg.AssetMaterialization(dg.AssetKey(table), partition=partition))
+
+
+def judge(
+    instance: dg.DagsterInstance, table: str, partitions: Iterable[str], *, passed: bool = True, message: str = ""
+) -> None:
+    """A verdict on the last materialization of each partition."""
+    key = dg.AssetKey(table)
+    ids = instance.event_log_storage.get_latest_storage_id_by_partition(key, dg.DagsterEventType.ASSET_MATERIALIZATION)
+    for partition in partitions:
+        target = AssetCheckEvaluationTargetMaterializationData(storage_id=ids[partition], run_id="", timestamp=0.0)
+        _evaluate(instance, table, partition, passed, message, target)
+
+
+def refuse(instance: dg.DagsterInstance, table: str, partition: str, message: str) -> None:
+    """A verdict on a partition of which nothing is recorded: it names no materialization."""
+    _evaluate(instance, table, partition, False, message, None)
+
+
+def _evaluate(
+    instance: dg.DagsterInstance,
+    table: str,
+    partition: str,
+    passed: bool,
+    message: str,
+    target: AssetCheckEvaluationTargetMaterializationData | None,
+) -> None:
+    """Under a run's id of its own: without one, the storage takes a single verdict on a partition, for ever."""
+    evaluation = dg.AssetCheckEvaluation(
+        asset_key=dg.AssetKey(table),
+        check_name=CHECK_NAME,
+        passed=passed,
+        description=message,
+        partition=partition,
+        target_materialization_data=target,
+    )
+    kind = dg.DagsterEventType.ASSET_CHECK_EVALUATION.value
+    instance.report_dagster_event(
+        DagsterEvent(event_type_value=kind, event_specific_data=evaluation, job_name="tests"),
+        run_id=make_new_run_id(),
+    )
+
+
+def copy_to(home: Home, table: str, partition: str, others: Iterable[str]) -> None:
+    """What is stored of one partition, once more for each of the others: a year by its events would take minutes."""
+    with closing(sqlite3.connect(home.dagster / EVENTS_FILE)) as index, index:
+        [verdict] = _rows(index, "asset_check_executions", asset_key=f'["{table}"]', partition=partition)
+        [materialized] = _rows(index, "event_logs", id=verdict["materialization_event_storage_id"])
+        [judged] = _rows(index, "event_logs", id=verdict["evaluation_event_storage_id"])
+        for other in others:
+            ids = {
+                "materialization_event_storage_id": _copy(index, "event_logs", materialized, partition=other),
+                "evaluation_event_storage_id": _copy(index, "event_logs", judged),
+            }
+            _copy(index, "asset_check_executions", verdict, partition=other, **ids)
+
+
+def _rows(index: sqlite3.Connection, name: str, **chosen: object) -> list[dict[str, Any]]:
+    condition = " AND ".join(f"{column} = :{column}" for column in chosen)
+    found = index.execute(f"SELECT * FROM {name} WHERE {condition}", chosen)
+    columns = [column[0] for column in found.description]
+    return [dict(zip(columns, row, strict=True)) for row in found]
+
+
+def _copy(index: sqlite3.Connection, name: str, row: dict[str, Any], **changes: object) -> int | None:
+    changed = {**row, **changes, "id": None}
+    places = ", ".join(f":{column}" for column in changed)
+    return index.execute(f"INSERT INTO {name} ({', '.join(changed)}) VALUES ({places})", changed).lastrowid
