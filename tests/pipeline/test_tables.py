@@ -159,3 +159,26 @@ def test_maintenance_changes_files_and_no_rows(lake: Lake, spark: "SparkSession"
     assert lake_files.checksum(lake.path("deltas")) == before
     assert lake.lineage("deltas").version == commit.version
     assert drain(lake).noticed == {}
+    assert lake.edits("deltas") == {}
+
+
+def test_rows_changed_by_others_are_remembered_until_their_partition_is_written_anew(
+    tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """Also when a commit of ours came after the change."""
+    lake = Lake(Home(tmp_path / "home").create(FORGETFUL), lambda: spark)
+    hours = [TEN_O_CLOCK, TEN_O_CLOCK + HOUR_US]
+    lake.settle(HOURLY_COUNTS)
+    for start in hours:
+        lake.replace(HOURLY_COUNTS, counts(spark, ("a", 1, 1), start_us=start), hours=[start])
+    table = lake_files.open_table(lake.path(HOURLY_COUNTS.name))
+    assert table is not None
+    table.update(updates={"count": "count + 1"}, predicate="bucket_hour = '2026-03-02 11:00:00'")
+    edited = lake.edits(HOURLY_COUNTS.name)
+    assert [(start, edit.operation) for start, edit in edited.items()] == [(hours[1], "UPDATE")]
+    lake.replace(HOURLY_COUNTS, counts(spark, ("a", 1, 1), start_us=hours[0]), hours=[hours[0]])
+    assert lake.edits(HOURLY_COUNTS.name) == edited
+    lake.replace(
+        HOURLY_COUNTS, counts(spark, ("a", 1, 1), start_us=hours[1]), hours=Range(hours[1], hours[1] + HOUR_US)
+    )
+    assert lake.edits(HOURLY_COUNTS.name) == {}
