@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from resources.home import Home
 from resources.lake import TableSpec
 from resources.record import Record
 
@@ -15,7 +16,7 @@ KINDS = {"spark", "deltalake"}
 
 
 def table_metadata(spec: TableSpec) -> dict[str, Any]:
-    """Name and columns of the table, as the orchestrator's pages show them."""
+    """Name, columns and place of the table, as the orchestrator's pages show them."""
     columns = [
         dg.TableColumn(
             column.name,
@@ -25,7 +26,11 @@ def table_metadata(spec: TableSpec) -> dict[str, Any]:
         )
         for column in spec.columns
     ]
-    return {"dagster/table_name": spec.name, "dagster/column_schema": dg.TableSchema(columns)}
+    return {
+        "dagster/table_name": spec.name,
+        "dagster/column_schema": dg.TableSchema(columns),
+        "dagster/uri": (Home.locate().lake / spec.name).as_uri(),
+    }
 
 
 def data_version_tags(record: Record) -> dict[str, str]:

@@ -93,3 +93,9 @@ def test_workspace_yaml_and_tool_dg_name_the_same_code_location() -> None:
     assert location["module_name"] == project["code_location_target_module"]
     assert location["location_name"] == project["code_location_name"]
     assert location["module_name"].startswith(f"{project['root_module']}.")
+
+
+def test_the_orchestrators_own_check_of_the_project_passes() -> None:
+    program = Path(sys.executable).with_name("dg")
+    done = subprocess.run([program, "check", "defs"], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
