@@ -19,7 +19,6 @@ def test_the_instance_lies_in_the_home(tmp_path: Path) -> None:
         assert not instance.telemetry_enabled
         assert not instance.nux_enabled
         assert instance.run_monitoring_enabled
-        assert instance.get_concurrency_config().pool_config.default_pool_limit == 1
     assert not any(str(tmp_path) in line for line in (home.dagster / "dagster.yaml").read_text().splitlines())
 
 

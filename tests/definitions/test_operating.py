@@ -67,7 +67,6 @@ def test_both_settings_agree_on_writers_monitoring_and_retention(directory: Path
     shutil.copy(TEMPLATE, tmp_path / "one-machine.yaml")
     one, _ = dagster_instance_config(str(tmp_path), "one-machine.yaml")
     other = settings_of(directory)
-    assert other["concurrency"]["pools"] == one["concurrency"]["pools"]
     assert other["retention"] == one["retention"]
     assert other["telemetry"] == one["telemetry"]
     monitoring = {name: other["run_monitoring"][name] for name in one["run_monitoring"]}
