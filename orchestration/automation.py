@@ -5,11 +5,21 @@ Belongs here: the condition, and the sensor that evaluates it. Does not belong h
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import dagster as dg
+from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView
+from dagster._core.definitions.sensor_definition import SensorExecutionData
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from dagster._core.storage.tags import PARTITION_NAME_TAG
+from dagster._record import copy
 
 from assets.rollups.stale import stale_partitions
+from expectations.checks import CHECK_NAME
+from orchestration.materialize import PARTITIONS_PER_RUN
+from orchestration.runs import RANGE_END, RANGE_START, ranges_of
 from resources.home import Home
 from resources.record import Record
 
@@ -22,6 +32,8 @@ TICK_SECONDS = 10
 # Records by the number of their event, for each storage of events, for as long as this process lives; see
 # `Record.latest_by_partition`.
 _seen: defaultdict[str, dict[int, Record | None]] = defaultdict(dict)
+# What was found stale, for each look of the sensor: all conditions of a look are about the same moment.
+_stale: WeakKeyDictionary[AssetGraphView, dict[str, dict[str, str]]] = WeakKeyDictionary()
 
 
 class IsStale(dg.AutomationCondition[dg.AssetKey]):
@@ -42,10 +54,41 @@ class IsStale(dg.AutomationCondition[dg.AssetKey]):
         view, partitions = context.asset_graph_view, context.partitions_def
         if partitions is None:
             return dg.AutomationResult(context, context.get_empty_subset())
-        seen = _seen[view.instance.run_storage.get_run_storage_id()]  # type: ignore[attr-defined]
-        stale = stale_partitions(view.instance, Home.locate(), seen=seen)
-        keys = {key for key in stale.get(context.key.to_user_string(), {}) if partitions.has_partition_key(key)}
+        if view not in _stale:
+            seen = _seen[view.instance.run_storage.get_run_storage_id()]  # type: ignore[attr-defined]
+            _stale[view] = stale_partitions(view.instance, Home.locate(), seen=seen)
+        stale = _stale[view].get(context.key.to_user_string(), {})
+        keys = {key for key in stale if partitions.has_partition_key(key)}
         subset = view.get_subset_from_partition_keys(context.key, partitions, keys)
+        return dg.AutomationResult(context, context.candidate_subset.compute_intersection(subset))
+
+
+class IsFoundWrong(dg.AutomationCondition[dg.AssetKey]):
+    """True for the partitions that must not be built upon: their present rows were found wrong, or not judged yet.
+
+    Dagster's own conditions on checks say the same, but go through every verdict that there is at every look: with a
+    year of hours, seconds of every ten. Here nothing is read as long as nobody asks about any partition.
+    """
+
+    @property
+    def name(self) -> str:
+        """As it is shown beside an evaluation."""
+        return "is_found_wrong"
+
+    def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
+        """Those of the partitions in question that were materialized and have no good verdict on it."""
+        view, partitions = context.asset_graph_view, context.partitions_def
+        if partitions is None or context.candidate_subset.is_empty:
+            return dg.AutomationResult(context, context.get_empty_subset())
+        storage, check = view.instance.event_log_storage, dg.AssetCheckKey(context.key, CHECK_NAME)
+        good = {
+            info.partition_key
+            for info in storage.get_asset_check_partition_info([check])
+            if info.is_current and info.latest_execution_status == AssetCheckExecutionRecordStatus.SUCCEEDED
+        }
+        made = storage.get_latest_storage_id_by_partition(context.key, dg.DagsterEventType.ASSET_MATERIALIZATION)
+        wrong = {key for key in made.keys() - good if partitions.has_partition_key(key)}
+        subset = view.get_subset_from_partition_keys(context.key, partitions, wrong)
         return dg.AutomationResult(context, context.candidate_subset.compute_intersection(subset))
 
 
@@ -53,9 +96,7 @@ def follow_inputs() -> dg.AutomationCondition[Any]:
     """Exactly the partitions that are behind their inputs, unless one is under way or an input is wrong (O4)."""
     is_idle = (~AC.any_deps_in_progress() & ~AC.in_progress()).with_label("nothing is under way")
     may_be_tried = (~AC.execution_failed() | AC.cron_tick_passed(RETRY_CRON)).with_label("the last run did not fail")
-    found_wrong = AC.any_deps_match(
-        ~AC.missing() & ~AC.all_checks_match(AC.check_passed(), blocking_only=True)
-    ).with_label("an input was found wrong, or is not judged yet")
+    found_wrong = AC.any_deps_match(IsFoundWrong()).with_label("an input was found wrong, or is not judged yet")
     must_wait = AC.any_deps_match(IsStale() & ~AC.will_be_requested()).with_label("an input is stale and waits itself")
     return IsStale() & is_idle & may_be_tried & ~found_wrong & ~must_wait
 
@@ -67,13 +108,51 @@ def automated(asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
     )
 
 
-follow_inputs_sensor = dg.AutomationConditionSensorDefinition(
+class RangeSensor(dg.AutomationConditionSensorDefinition):
+    """Dagster's sensor of automation conditions, whose requests for neighbouring partitions are one run (O2).
+
+    Dagster makes a run of each partition, a JVM each; or a backfill, which first waits for the daemon's next look at
+    backfills, half a minute later.
+    """
+
+    def evaluate_tick(self, context: dg.SensorEvaluationContext) -> SensorExecutionData:
+        """What is requested, in ranges."""
+        data = super().evaluate_tick(context)
+        return copy(data, run_requests=in_ranges(data.run_requests)) if data.run_requests else data
+
+
+def in_ranges(requests: Sequence[dg.RunRequest]) -> list[dg.RunRequest]:
+    """The same partitions of the same assets: unbroken ranges in one request, at most a week of hours in each."""
+    alike: defaultdict[tuple[frozenset[Any], ...], dict[str, dg.RunRequest]] = defaultdict(dict)
+    found = [request for request in requests if request.partition_key is None]
+    for request in requests:
+        if request.partition_key is not None:
+            what = (frozenset(request.asset_selection or ()), frozenset(request.asset_check_keys or ()))
+            alike[what][request.partition_key] = request
+    for by_key in alike.values():
+        for keys in ranges_of(by_key):
+            starts = range(0, len(keys), PARTITIONS_PER_RUN)
+            parts = [keys[start : start + PARTITIONS_PER_RUN] for start in starts]
+            found.extend(_together([by_key[key] for key in part]) for part in parts)
+    return found
+
+
+def _together(requests: Sequence[dg.RunRequest]) -> dg.RunRequest:
+    first, last = requests[0], requests[-1]
+    if first is last:
+        return first
+    tags = {name: value for name, value in first.tags.items() if name != PARTITION_NAME_TAG}
+    return first.with_replaced_attrs(
+        partition_key=None, tags={**tags, RANGE_START: str(first.partition_key), RANGE_END: str(last.partition_key)}
+    )
+
+
+follow_inputs_sensor = RangeSensor(
     "follow_inputs",
     target=dg.AssetSelection.all(),
     default_status=dg.DefaultSensorStatus.RUNNING,
     minimum_interval_seconds=TICK_SECONDS,
     use_user_code_server=True,
-    # Runs at once; a backfill would first wait for the daemon's next look at backfills, half a minute later.
     emit_backfills=False,
     description="Computes the partitions whose inputs changed, and only those.",
 )

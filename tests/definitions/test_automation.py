@@ -12,8 +12,11 @@ from dagster import DagsterEvent
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from expectations.checks import CHECK_NAME
+from orchestration.automation import in_ranges
 from orchestration.build import build_defs
 from orchestration.instance import open_instance
+from orchestration.materialize import hours_between
+from orchestration.runs import RANGE_END, RANGE_START
 from orchestration.schedules import hourly_floor
 from orchestration.sensors import HEAD_TAG, MAX_ATTEMPTS, DrainGaveUpError, follow_manifest
 from resources.home import HOME_VARIABLE, Home
@@ -204,6 +207,44 @@ def test_an_hour_without_a_verdict_is_waited_for(platform: Platform) -> None:
     assert platform.tick() == {}
     platform.judge("deltas", RUNNING, passed=True)
     assert platform.tick() == hours_of(RUNNING)
+
+
+def request(hour: str, *assets: str) -> dg.RunRequest:
+    """As Dagster's sensor makes it."""
+    keys = [dg.AssetKey(asset) for asset in assets]
+    return dg.RunRequest(asset_selection=keys, partition_key=hour, tags={"dagster/partition": hour, "from": "a sensor"})
+
+
+def test_neighbouring_hours_of_the_same_assets_are_one_run() -> None:
+    """A run is a JVM: a backfill of a day is not followed by twenty-four of them."""
+    both = ("minute_counts", "hourly_counts")
+    day = [request(hour, *both) for hour in hours_between("2026-03-02-00:00", "2026-03-02-23:00")]
+    found = in_ranges([*reversed(day), request(OLD, *both), request(RUNNING, "hourly_counts")])
+    assert [(each.partition_key, each.tags) for each in found] == [
+        (None, {"from": "a sensor", RANGE_START: "2026-03-02-00:00", RANGE_END: "2026-03-02-23:00"}),
+        (OLD, {"dagster/partition": OLD, "from": "a sensor"}),
+        (RUNNING, {"dagster/partition": RUNNING, "from": "a sensor"}),
+    ]
+    assert set(found[0].asset_selection or ()) == {dg.AssetKey(asset) for asset in both}
+
+
+def test_a_month_that_became_stale_is_a_handful_of_runs() -> None:
+    month = [request(hour, "hourly_counts") for hour in hours_between("2026-03-01-00:00", "2026-03-30-23:00")]
+    found = in_ranges(month)
+    assert len(found) == 5
+    assert (found[-1].tags[RANGE_START], found[-1].tags[RANGE_END]) == ("2026-03-29-00:00", "2026-03-30-23:00")
+
+
+def test_the_sensor_asks_for_ranges(platform: Platform) -> None:
+    for hour in (OLD, EARLIER, RUNNING):
+        platform.materialize("deltas", hour)
+    repository = platform.defs.get_repository_def()
+    context = dg.build_sensor_context(platform.instance, repository_def=repository)
+    data = repository.get_sensor_def("follow_inputs").evaluate_tick(context)
+    asked = [
+        (each.tags.get(RANGE_START, each.partition_key), each.tags.get(RANGE_END)) for each in data.run_requests or ()
+    ]
+    assert sorted(asked, key=str) == [(OLD, None), (EARLIER, RUNNING)]
 
 
 # The drain's sensor.

@@ -69,6 +69,7 @@ def test_both_settings_agree_on_writers_monitoring_and_retention(directory: Path
     other = settings_of(directory)
     assert other["retention"] == one["retention"]
     assert other["telemetry"] == one["telemetry"]
+    assert other["run_launcher"] == one["run_launcher"]
     monitoring = {name: other["run_monitoring"][name] for name in one["run_monitoring"]}
     assert monitoring == one["run_monitoring"]
 

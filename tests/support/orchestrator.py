@@ -67,9 +67,12 @@ def copy_to(home: Home, table: str, partition: str, others: Iterable[str]) -> No
         [materialized] = _rows(index, "event_logs", id=verdict["materialization_event_storage_id"])
         [judged] = _rows(index, "event_logs", id=verdict["evaluation_event_storage_id"])
         for other in others:
+            bodies = [event["event"].replace(partition, other) for event in (materialized, judged)]
             ids = {
-                "materialization_event_storage_id": _copy(index, "event_logs", materialized, partition=other),
-                "evaluation_event_storage_id": _copy(index, "event_logs", judged),
+                "materialization_event_storage_id": _copy(
+                    index, "event_logs", materialized, partition=other, event=bodies[0]
+                ),
+                "evaluation_event_storage_id": _copy(index, "event_logs", judged, event=bodies[1]),
             }
             _copy(index, "asset_check_executions", verdict, partition=other, **ids)
 
