@@ -27,9 +27,31 @@ TEMPLATE = """\
 # clock_skew_ms = 300_000                       # events further ahead of the clock are refused as from_the_future
 # disorder_ms = 5_000                           # how far out of order a producer may send
 # idle_timeout_ms = 30_000                      # a producer silent for longer holds no watermark back
+# watermark_events = 100                        # a producer's watermark moves after this many events of its own
+# watermark_ms = 1_000                          # and after this much time, when silence is noticed too
 # segment_bytes = 67_108_864                    # a log file of this size is sealed into a segment
 # segment_age_ms = 60_000                       # and so is one of this age
+# quiet_segment_age_ms = 600_000                # or of this age, if there is little in it
+# quiet_segment_bytes = 65_536                  # which is less than this
 # recent_identities = 1_000_000                 # how many delta identities a shard remembers exactly
+
+# [bounds]                                      # what may be in a shard's memory, and what is left on its disk
+# deltas = 100_000                              # deltas that wait for the disk; then producers wait
+# bytes = 52_428_800                            # and bytes
+# high_water = 0.8                              # from here on batches close early
+# emergency = 0.95                              # and from here on nothing is taken
+# disk_keep_free_bytes = 268_435_456            # nothing is taken while less is free on the disk of the log
+
+# [batch]                                       # what subscribers and sinks get at a time
+# min_ms = 10                                   # the time limit follows the rate of writes, and is never shorter
+# max_ms = 5_000                                # nor longer than this
+# target_writes = 100                           # how many writes a batch gathers at any rate in between
+# bytes = 16_777_216                            # a batch of this size is closed at once
+# count = 100_000                               # and so is one with this many deltas
+# rate_change = 4.0                             # and one during which the rate of writes rose or fell by this factor
+# queue_batches = 64                            # what may wait for one subscriber; then it is told what it missed
+# queue_bytes = 16_777_216                      # the same in bytes
+# held_bytes = 25_165_824                       # what may wait for all subscribers together
 
 # [namespaces.shop]
 # dimension = 384                               # length of this namespace's vectors; without it none is enforced
@@ -44,6 +66,44 @@ class Namespace(Struct, frozen=True, forbid_unknown_fields=True):
     """What is declared about one namespace."""
 
     dimension: Annotated[int, Meta(ge=1, le=65_536)] | None = None
+
+
+class BatchSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """When flushed deltas are closed into a batch, and how much of it may wait for subscribers (C5, C9, C12)."""
+
+    # Shorter, and a delivery costs more than what it delivers.
+    min_ms: Annotated[int, Meta(ge=1, le=60_000)] = 10
+    # Longer, and "live" is no word for it: the first delta of a quiet stream waits this long.
+    max_ms: Annotated[int, Meta(ge=1, le=3_600_000)] = 5_000
+    # A hundred writes share the fixed cost of a delivery; one second's wait at 100 writes a second, 10 ms at 10,000.
+    target_writes: Annotated[int, Meta(ge=1, le=1_000_000)] = 100
+    # As much as one group commit takes at most, so that a batch is never more than twice this.
+    bytes: Annotated[int, Meta(ge=4_096, le=1024**3)] = 16 * 1024 * 1024
+    # As many as the ingest queue holds; small deltas reach it about when they reach 16 MB.
+    count: Annotated[int, Meta(ge=1)] = 100_000
+    # Less happens by chance in traffic that comes in bursts; more is met by the other triggers first.
+    rate_change: Annotated[float, Meta(gt=1.0, le=1_000.0)] = 4.0
+    # More than half a second of the fastest batches: a pause of a garbage collector, not a subscriber that is gone.
+    queue_batches: Annotated[int, Meta(ge=1)] = 64
+    # One batch of the largest kind, beside the one in the subscriber's hands.
+    queue_bytes: Annotated[int, Meta(ge=4_096)] = 16 * 1024 * 1024
+    # Less than half of a shard's memory: whatever subscribers do, the rest is left to writes (C9).
+    held_bytes: Annotated[int, Meta(ge=4_096)] = 24 * 1024 * 1024
+
+
+class BoundSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a shard may hold before producers have to wait (C8)."""
+
+    # A tenth of a second of the fastest traffic: enough for the disk to catch its breath, little to lose in a crash.
+    deltas: Annotated[int, Meta(ge=1)] = 100_000
+    # Three groups of the largest kind: one being flushed, one gathering, one in line.
+    bytes: Annotated[int, Meta(ge=4_096)] = 50 * 1024 * 1024
+    # Early enough that what waits for a batch is gone before anybody is turned away.
+    high_water: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.8
+    # The rest is for what is under way already.
+    emergency: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.95
+    # A log file, its segment and as much again: whatever was taken can be sealed and drained.
+    disk_keep_free_bytes: Annotated[int, Meta(ge=0)] = 256 * 1024 * 1024
 
 
 class SparkSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,12 +130,21 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     disorder_ms: Annotated[int, Meta(ge=0)] = 5_000
     # Long enough for a pause for breath, short enough that a stopped producer does not stop the others.
     idle_timeout_ms: Annotated[int, Meta(ge=1)] = 30_000
+    # Few enough that a busy stream's watermark follows it closely, many enough that single writes cost nothing.
+    watermark_events: Annotated[int, Meta(ge=1, le=1_000_000)] = 100
+    # A fifth of the disorder, so that waiting for the next step makes windows hardly later; one message a step at most.
+    watermark_ms: Annotated[int, Meta(ge=1, le=3_600_000)] = 1_000
     # Large enough for Parquet to be efficient, small enough to recover from in a second.
     segment_bytes: Annotated[int, Meta(ge=4_096)] = 64 * 1024 * 1024
     # The lake is at most a minute behind a busy shard.
     segment_age_ms: Annotated[int, Meta(ge=1)] = 60_000
+    # A trickle would make a small segment and a drain of every minute; ten are soon enough for it.
+    quiet_segment_age_ms: Annotated[int, Meta(ge=1)] = 600_000
+    quiet_segment_bytes: Annotated[int, Meta(ge=0)] = 64 * 1024
     # About a second of the fastest traffic, hours of the usual; what lies beyond it is decided by the drain.
     recent_identities: Annotated[int, Meta(ge=0)] = 1_000_000
+    batch: BatchSettings = BatchSettings()
+    bounds: BoundSettings = BoundSettings()
     namespaces: dict[str, Namespace] = {}
     spark: SparkSettings = SparkSettings()
 
@@ -96,6 +165,11 @@ def read_settings(path: Path) -> Settings:
         ) from error
     if settings.earliest_event_ts.tzinfo is None:
         raise ConfigurationError(f"{path}: earliest_event_ts has no time zone. Write it as 2024-12-30T00:00:00Z.")
+    if settings.batch.min_ms > settings.batch.max_ms:
+        raise ConfigurationError(
+            f"{path}: [batch] min_ms is {settings.batch.min_ms}, above max_ms, which is {settings.batch.max_ms}. "
+            "Lower the one or raise the other."
+        )
     for name in settings.namespaces:
         if not re.match(NAME_PATTERN, name):
             raise ConfigurationError(

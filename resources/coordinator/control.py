@@ -1,12 +1,16 @@
 """Control messages: what the log has to remember besides writes.
 
-Belongs here: the messages and their bytes. Each is a fact that recovery needs and that no delta carries.
+Belongs here: the messages and their bytes. Each is a fact that recovery or a reader of the log needs and that no
+delta carries.
 """
 
-from typing import cast
+from collections.abc import Sequence
+from enum import StrEnum
 
 import msgspec
 from msgspec import Struct
+
+from resources.coordinator.batching import BatchRecord
 
 
 class Lost(Struct, frozen=True, tag="lost"):
@@ -23,16 +27,48 @@ class ProducerOpened(Struct, frozen=True, tag="producer_opened"):
     instance: int
 
 
-Control = Lost | ProducerOpened
+class WriteRefused(Struct, frozen=True, tag="write_refused"):
+    """A write was refused for good before it got an epoch; its number is used up, and the next one is expected (Q2)."""
 
-_decoder = msgspec.json.Decoder(Control)
-
-
-def encode_control(message: Control) -> bytes:
-    """The message as a frame's payload."""
-    return msgspec.json.encode(message)
+    producer: str
+    sequence: int
+    why: str
 
 
-def decode_control(payload: memoryview) -> Control:
-    """The message in a frame's payload."""
-    return cast(Control, _decoder.decode(payload))
+class Cause(StrEnum):
+    """Why a watermark stands in a message of its own."""
+
+    TIME = "time"  # a step came: what was sent since the last one counts, or the clock has caught up with it
+    IDLE = "idle"  # whoever held it back has fallen silent
+    COUNT = "count"  # the last write completed a count, and no later one has been stamped with it
+    ADOPTED = "adopted"  # from the shards that are active in the stream
+
+
+class WatermarkAdvanced(Struct, frozen=True, tag="watermark_advanced"):
+    """A stream's watermark has come this far without a stamp on a write that says so (T2)."""
+
+    namespace: str
+    kind: str
+    watermark_us: int
+    cause: Cause
+
+
+class BatchClosed(Struct, frozen=True, tag="batch_closed"):
+    """What was delivered together, and why then (C5)."""
+
+    record: BatchRecord
+
+
+Control = Lost | ProducerOpened | WriteRefused | WatermarkAdvanced | BatchClosed
+
+_decoder = msgspec.json.Decoder(list[Control])
+
+
+def encode_controls(messages: Sequence[Control]) -> bytes:
+    """Messages as they stand in a frame."""
+    return msgspec.json.encode(messages)
+
+
+def decode_controls(data: memoryview) -> list[Control]:
+    """Messages from a frame."""
+    return _decoder.decode(data)

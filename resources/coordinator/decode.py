@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
 import numpy as np
@@ -26,6 +26,7 @@ from resources.coordinator.schema import RAW_LIMIT, SAMPLE, SENT_FIELDS, SIGNAL,
 from resources.timegrid import to_us
 
 Sent = Delta | Mapping[str, Any] | bytes | str
+Deltas: TypeAlias = Sequence[Sent] | pa.RecordBatch  # what one write holds, in one shard
 
 # One delta: a vector of 65,536 dimensions in JSON is below this.
 DELTA_LIMIT = 4 * 1024 * 1024

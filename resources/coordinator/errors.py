@@ -52,10 +52,10 @@ class EpochLostError(CoordinatorError):
 
 
 class OutcomeUnknownError(CoordinatorError):
-    """The disk refused; whether the write is there will be known after a restart."""
+    """The disk refused; whether the write is there will be known after a restart. `write` is what was handed over."""
 
-    def __init__(self, epoch: int, cause: BaseException) -> None:
-        self.epoch, self.cause = epoch, cause
+    def __init__(self, epoch: int, cause: BaseException, write: object = None) -> None:
+        self.epoch, self.cause, self.write = epoch, cause, write
         super().__init__(
             f"The disk failed while epoch {epoch} was being flushed ({cause}). Whether it is there is unknown until "
             "the shard has been started again: then send it again under the same sequence number."
@@ -63,11 +63,29 @@ class OutcomeUnknownError(CoordinatorError):
 
 
 class ShardStoppedError(CoordinatorError):
-    """The shard takes no more writes."""
+    """The shard takes no more writes; `write` is the one that it gives back, of which nothing was written."""
 
-    def __init__(self, shard: int, why: str) -> None:
-        self.shard = shard
+    def __init__(self, shard: int, why: str, write: object = None) -> None:
+        self.shard, self.write = shard, write
         super().__init__(f"Shard {shard} takes no writes: {why}")
+
+
+class BackpressureError(CoordinatorError):
+    """There is no room now. `write` is given back untouched, and its number stays free: send it again later."""
+
+    def __init__(self, why: str, retry_after_s: float, write: object = None) -> None:
+        self.retry_after_s, self.write = retry_after_s, write
+        super().__init__(f"{why} Nothing was taken. Send the same write again in {retry_after_s:g} s.")
+
+
+class DiskSpaceError(BackpressureError):
+    """The disk is nearly full; what was taken is being drained, and writes are taken again once there is room."""
+
+    def __init__(self, free: int, wanted: int, retry_after_s: float, write: object = None) -> None:
+        self.free, self.wanted = free, wanted
+        super().__init__(
+            f"Only {free:,} bytes are free on the disk of the log, and {wanted:,} are kept free.", retry_after_s, write
+        )
 
 
 class ShardBusyError(CoordinatorError):
@@ -92,11 +110,22 @@ class WriteFormatError(CoordinatorError):
 
 
 class WriteTooLargeError(CoordinatorError):
-    """A write could never fit; nothing of it was taken, and its number is still free."""
+    """A write could never fit; nothing of it was taken, and its number is used up (Q2): go on with the next."""
 
-    def __init__(self, size: int, limit: int) -> None:
-        self.size, self.limit = size, limit
-        super().__init__(f"The write has {size:,} bytes; {limit:,} fit into one. Send its deltas in several writes.")
+    def __init__(self, size: int, limit: int, unit: str = "bytes", write: object = None) -> None:
+        self.size, self.limit, self.write = size, limit, write
+        super().__init__(
+            f"The write has {size:,} {unit}; {limit:,} fit into one. Send what is in it in several writes, under new "
+            "numbers."
+        )
+
+
+class WriteRefusedError(CoordinatorError):
+    """A write under this number was refused for good; sending it again changes nothing."""
+
+    def __init__(self, producer: str, sequence: int, why: str) -> None:
+        self.producer, self.sequence = producer, sequence
+        super().__init__(f"Write {sequence} of producer {producer!r} was refused for good: {why}")
 
 
 class WaitTimeoutError(CoordinatorError):

@@ -1,17 +1,16 @@
 """The format of a log file: a header, then frames, each with its length and checksum; zeros after the last.
 
-Belongs here: bytes to frames and back, without a disk. One frame holds one group of writes (they are flushed
-together, so they are there together or not at all) or one control message. A checksum is salted with the file's
-identity and the frame's offset: a frame that was copied, or left over from another file, is not valid here.
+Belongs here: bytes to frames and back, without a disk. One frame holds one group (`groups.py`): what is flushed
+together, and so is there together or not at all. A checksum is salted with the file's identity and the frame's
+offset: a frame that was copied, or left over from another file, is not valid here.
 
     header  magic 8 · format u32 · schema u32 · shard u32 · crc32c u32 · number u64 · incarnation u64
             · first epoch u64 · created i64
-    frame   magic u16 · kind u8 · 0 u8 · length u32 · first epoch u64 · last epoch u64 · crc32c u32 · 0 u32 · payload
+    frame   magic u16 · 0 u16 · length u32 · first epoch u64 · last epoch u64 · crc32c u32 · 0 u32 · payload
 """
 
 import struct
 from collections.abc import Iterator
-from enum import IntEnum
 from typing import NamedTuple
 
 import google_crc32c
@@ -20,22 +19,15 @@ import numpy as np
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.schema import SCHEMA_VERSION
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 FILE_MAGIC = b"TIDEMARK"
 FRAME_MAGIC = 0xD317
 _HEADER = struct.Struct(">8sIIIIQQQq")
-_FRAME = struct.Struct(">HBBIQQII")
+_FRAME = struct.Struct(">HHIQQII")
 HEADER_BYTES = _HEADER.size
 FRAME_BYTES = _FRAME.size
 # Bounded before anything is allocated for it.
 PAYLOAD_LIMIT = 256 * 1024 * 1024
-
-
-class FrameKind(IntEnum):
-    """What a frame holds."""
-
-    WRITES = 1
-    CONTROL = 2
 
 
 class Header(NamedTuple):
@@ -49,9 +41,8 @@ class Header(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """One group of writes (epochs `first_epoch` to `last_epoch`, both in it), or one control message."""
+    """One group: its writes have the epochs `first_epoch` to `last_epoch`, both in it; 0 and 0 if it has none."""
 
-    kind: FrameKind
     first_epoch: int
     last_epoch: int
     payload: memoryview
@@ -101,12 +92,10 @@ def decode_header(data: memoryview, where: str) -> Header | None:
     return header
 
 
-def encode_frame(
-    kind: FrameKind, epochs: tuple[int, int], payload: bytes | memoryview, header: Header, offset: int
-) -> bytes:
+def encode_frame(epochs: tuple[int, int], payload: bytes, header: Header, offset: int) -> bytes:
     """One frame, ready to be written at `offset` of the file with this header; `epochs` are its first and last."""
-    crc = _checksum(_FRAME.pack(FRAME_MAGIC, kind, 0, len(payload), *epochs, 0, 0), payload, header, offset)
-    return b"".join((_FRAME.pack(FRAME_MAGIC, kind, 0, len(payload), *epochs, crc, 0), payload))
+    crc = _checksum(_FRAME.pack(FRAME_MAGIC, 0, len(payload), *epochs, 0, 0), payload, header, offset)
+    return b"".join((_FRAME.pack(FRAME_MAGIC, 0, len(payload), *epochs, crc, 0), payload))
 
 
 def read_frames(data: memoryview, header: Header) -> Iterator[Frame]:
@@ -121,22 +110,15 @@ def frame_at(data: memoryview, header: Header, offset: int) -> Frame | None:
     """The valid frame at `offset`, if there is one."""
     if offset + FRAME_BYTES > len(data):
         return None
-    magic, kind, zero, length, first_epoch, last_epoch, crc, zeros = _FRAME.unpack_from(data, offset)
+    magic, zero, length, first_epoch, last_epoch, crc, zeros = _FRAME.unpack_from(data, offset)
     end = offset + FRAME_BYTES + length
-    if (
-        magic != FRAME_MAGIC
-        or zero
-        or zeros
-        or length > PAYLOAD_LIMIT
-        or end > len(data)
-        or kind not in tuple(FrameKind)
-    ):
+    if magic != FRAME_MAGIC or zero or zeros or length > PAYLOAD_LIMIT or end > len(data):
         return None
     payload = data[offset + FRAME_BYTES : end]
-    start = _FRAME.pack(FRAME_MAGIC, kind, 0, length, first_epoch, last_epoch, 0, 0)
+    start = _FRAME.pack(FRAME_MAGIC, 0, length, first_epoch, last_epoch, 0, 0)
     if crc != _checksum(start, payload, header, offset):
         return None
-    return Frame(FrameKind(kind), first_epoch, last_epoch, payload, offset, end)
+    return Frame(first_epoch, last_epoch, payload, offset, end)
 
 
 def find_tail(data: memoryview, header: Header, end_of_frames: int, where: str) -> Tail:

@@ -3,10 +3,11 @@
 Belongs here: the promise and its receipt. Who keeps the promise is in `shard.py`.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from resources.coordinator.arrival import Outcome
+from resources.coordinator.engine import Ticket
+from resources.coordinator.flusher import ArrivedWrite
 from resources.coordinator.model import Level
 
 NOTHING_DECIDED = Outcome(0, 0, 0)
@@ -19,25 +20,83 @@ class Receipt(NamedTuple):
     epoch: int
     level: Level
     is_retry: bool  # it had been taken before, under this epoch; nothing was taken twice (Q2)
-    outcome: Outcome  # of its deltas; all zero for a retry
+    outcome: Outcome  # of its deltas; all zero for a retry, and before it is flushed
+
+
+class Sending(NamedTuple):
+    """A write that was taken, now or before. `ticket` is there until it is flushed; else `epoch` says which it was."""
+
+    sequence: int
+    is_retry: bool
+    ticket: Ticket[ArrivedWrite] | None
+    epoch: int = 0
+
+
+class Waits(Protocol):
+    """Who can wait."""
+
+    number: int
+
+    def wait_applied(self, ticket: Ticket[ArrivedWrite], timeout: float | None) -> int:
+        """Return a write's epoch when it has one."""
+
+    def listen(self, ticket: Ticket[ArrivedWrite], listener: object) -> bool:
+        """Have a listener told when a write is flushed; false if it is flushed already."""
+
+    def flush(self, epoch: int, level: Level, timeout: float | None) -> None:
+        """Return when the epoch has reached the level."""
 
 
 class WriteHandle:
-    """A write that has its epoch."""
+    """A write that was taken."""
 
-    __slots__ = ("_wait", "epoch", "is_retry", "outcome", "sequence", "shard")
+    __slots__ = ("_keeper", "_sending")
 
-    def __init__(
-        self, shard: int, epoch: int, sequence: int, is_retry: bool, wait: Callable[[int, Level, float | None], None]
-    ) -> None:
-        self.shard = shard
-        self.epoch = epoch
-        self.sequence = sequence
-        self.is_retry = is_retry
-        self.outcome = NOTHING_DECIDED  # set by the shard when the write is flushed
-        self._wait = wait
+    def __init__(self, keeper: Waits, sending: Sending) -> None:
+        self._keeper, self._sending = keeper, sending
+
+    @property
+    def shard(self) -> int:
+        """Where it was taken."""
+        return self._keeper.number
+
+    @property
+    def sequence(self) -> int:
+        """The producer's number of it."""
+        return self._sending.sequence
+
+    @property
+    def is_retry(self) -> bool:
+        """Whether it had been taken before."""
+        return self._sending.is_retry
+
+    @property
+    def epoch(self) -> int:
+        """Its number. There at once unless the shard is so busy that the write stands in line; then this waits."""
+        return self._applied(None)
 
     def wait(self, level: Level = Level.FLUSHED, timeout: float | None = None) -> Receipt:
         """Return when the write has reached `level`; raise if it never will, or not in time."""
-        self._wait(self.epoch, level, timeout)
-        return Receipt(self.shard, self.epoch, level, self.is_retry, self.outcome)
+        epoch = self._applied(timeout)
+        ticket = self._sending.ticket
+        if ticket is not None and ticket.error is not None:
+            raise ticket.error
+        self._keeper.flush(epoch, level, timeout)
+        return self.receipt(level)
+
+    def listen(self, listener: object) -> bool:
+        """Have a listener told when the write is flushed; false if it is flushed already. Raises if it never will be."""
+        return self._sending.ticket is not None and self._keeper.listen(self._sending.ticket, listener)
+
+    def receipt(self, level: Level) -> Receipt:
+        """What is known of it at a level that it has reached."""
+        ticket = self._sending.ticket
+        decided = ticket.result if ticket is not None and not self.is_retry else None
+        outcome = decided if isinstance(decided, Outcome) else NOTHING_DECIDED
+        return Receipt(self.shard, self._applied(None), level, self.is_retry, outcome)
+
+    def _applied(self, timeout: float | None) -> int:
+        ticket = self._sending.ticket
+        if ticket is None:
+            return self._sending.epoch
+        return ticket.epoch or self._keeper.wait_applied(ticket, timeout)

@@ -6,7 +6,7 @@ Belongs here: one open file. What a frame looks like is in `frames.py`; what bec
 from pathlib import Path
 
 from resources.coordinator.disk import Disk
-from resources.coordinator.frames import HEADER_BYTES, FrameKind, Header, encode_frame, encode_header
+from resources.coordinator.frames import HEADER_BYTES, Header, encode_frame, encode_header
 from resources.coordinator.seal import log_name
 from resources.failpoints import reach
 
@@ -26,16 +26,18 @@ class LogFile:
         disk.sync(self._fd)
         disk.sync_directory(directory)
 
-    def append(self, kind: FrameKind, first_epoch: int, last_epoch: int, payload: bytes | memoryview) -> None:
-        """Write one frame and return when it is on the disk. After an error the file must not be written again."""
-        frame = encode_frame(kind, (first_epoch, last_epoch), payload, self.header, self.end)
+    def append(self, epochs: tuple[int, int], payload: bytes) -> None:
+        """Write one frame and return when it is on the disk. After an error the file must not be written again.
+
+        `epochs` are the first and the last of the writes in it, or 0 and 0.
+        """
+        frame = encode_frame(epochs, payload, self.header, self.end)
         self._disk.pwrite(self._fd, frame, self.end)
         reach("log.appended")
         self._disk.sync(self._fd)
         reach("log.synced")
         self.end += len(frame)
-        if kind is FrameKind.WRITES:
-            self.last_epoch = last_epoch
+        self.last_epoch = max(self.last_epoch, epochs[1])
 
     def close(self) -> None:
         """Let go of the file, and of the space that it did not need."""

@@ -15,19 +15,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from resources.coordinator.arrival import Outcome
+from resources.coordinator.decode import Deltas as ShardDeltas
 from resources.coordinator.decode import Sent, decode, to_batch
 from resources.coordinator.disk import Disk, RealDisk
-from resources.coordinator.errors import EmptyWriteError, WriteFormatError
+from resources.coordinator.errors import BackpressureError, EmptyWriteError, WriteFormatError, WriteTooLargeError
 from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.handles import WriteHandle
-from resources.coordinator.model import Level
+from resources.coordinator.model import Level, Priority
 from resources.coordinator.recovery import ShardFiles
 from resources.coordinator.shard import Clock, Shard
 from resources.coordinator.slots import shard_of_slot, slots_of
 from resources.home import Home
 from resources.settings import NAME_PATTERN
 
-Deltas: TypeAlias = Sequence[Sent] | pa.RecordBatch | pa.Table
+Deltas: TypeAlias = ShardDeltas | pa.Table
 
 
 def system_clock() -> int:
@@ -49,7 +50,7 @@ class PlatformReceipt(NamedTuple):
 class SplitWrite(NamedTuple):
     """A write on its way: one handle per shard it touches."""
 
-    parts: dict[int, tuple[WriteHandle, Sequence[Sent] | pa.RecordBatch]]
+    parts: dict[int, tuple[WriteHandle, ShardDeltas]]
 
     def wait(self, level: Level = Level.FLUSHED, timeout: float | None = None) -> PlatformReceipt:
         """Return when every part has reached `level`."""
@@ -65,6 +66,9 @@ class SplitWrite(NamedTuple):
         )
 
 
+Send: TypeAlias = Callable[[int, int, ShardDeltas], WriteHandle]  # shard, sequence, part
+
+
 class Producer:
     """One instance of a named producer. It numbers its writes, so that sending one again can never count twice."""
 
@@ -75,26 +79,62 @@ class Producer:
         self._instances = {number: instance for number, (instance, _) in opened.items()}
         self._sequences = {number: 0 if from_start else mark for number, (_, mark) in opened.items()}
 
-    def write(self, deltas: Deltas) -> SplitWrite:
-        """Send deltas; returns as soon as each part has its epoch."""
-        parts = self._platform.split(deltas)
-        handles: dict[int, tuple[WriteHandle, Sequence[Sent] | pa.RecordBatch]] = {}
-        for number, part in parts.items():
-            handles[number] = (self._send(number, self._sequences[number] + 1, part), part)
-            self._sequences[number] += 1
-        return SplitWrite(handles)
+    def write(
+        self, deltas: Deltas, *, priority: Priority = Priority.NORMAL, timeout: float | None = None
+    ) -> SplitWrite:
+        """Send deltas; returns as soon as each part is taken. While there is no room it waits, at most `timeout`.
+
+        What is not taken is given back with the error, as `write`; parts that other shards have taken by then are
+        taken, and are not in it.
+        """
+
+        def send(number: int, sequence: int, part: ShardDeltas) -> WriteHandle:
+            shard = self._platform.shards[number]
+            return shard.write(self.name, self._instances[number], sequence, part, priority, timeout=timeout)
+
+        return self._send_parts(deltas, send)
+
+    def try_write(self, deltas: Deltas, *, priority: Priority = Priority.NORMAL) -> SplitWrite:
+        """Send deltas if there is room now, and give them back if there is not (C8)."""
+
+        def send(number: int, sequence: int, part: ShardDeltas) -> WriteHandle:
+            shard = self._platform.shards[number]
+            return shard.try_write(self.name, self._instances[number], sequence, part, priority)
+
+        return self._send_parts(deltas, send)
+
+    def write_durable(self, deltas: Deltas, *, timeout: float | None = None) -> PlatformReceipt:
+        """Send deltas, and return when all of them are in the lake."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        sent = self.write(deltas, timeout=timeout)
+        return sent.wait(Level.DURABLE, None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def resend(self, write: SplitWrite) -> SplitWrite:
         """Send a write again under its old numbers, as after a lost answer: it is answered, not taken twice."""
         return SplitWrite(
             {
-                number: (self._send(number, handle.sequence, part), part)
+                number: (
+                    self._platform.shards[number].write(self.name, self._instances[number], handle.sequence, part),
+                    part,
+                )
                 for number, (handle, part) in write.parts.items()
             }
         )
 
-    def _send(self, number: int, sequence: int, part: Sequence[Sent] | pa.RecordBatch) -> WriteHandle:
-        return self._platform.shards[number].write(self.name, self._instances[number], sequence, part)
+    def _send_parts(self, deltas: Deltas, send: Send) -> SplitWrite:
+        parts = self._platform.split(deltas)
+        taken: dict[int, tuple[WriteHandle, ShardDeltas]] = {}
+        for number, part in parts.items():
+            try:
+                taken[number] = (send(number, self._sequences[number] + 1, part), part)
+            except BackpressureError as error:
+                error.write = _join([part for other, part in parts.items() if other not in taken]) if taken else deltas
+                raise
+            except WriteTooLargeError:
+                self._sequences[number] += 1  # refused for good: its number is used up (Q2)
+                raise
+            self._sequences[number] += 1
+        return SplitWrite(taken)
 
 
 class Platform:
@@ -147,9 +187,9 @@ class Platform:
             )
         return Producer(self, name, from_start)
 
-    def split(self, deltas: Deltas) -> dict[int, Sequence[Sent] | pa.RecordBatch]:
+    def split(self, deltas: Deltas) -> dict[int, ShardDeltas]:
         """The parts of a write by shard, each in the order in which it came."""
-        whole: Sequence[Sent] | pa.RecordBatch = (
+        whole: ShardDeltas = (
             to_batch(deltas) if isinstance(deltas, pa.Table | pa.RecordBatch) else deltas
         )
         if not len(whole):
@@ -170,10 +210,17 @@ class Platform:
         self._stack.close()
 
 
-def _take(deltas: Sequence[Sent] | pa.RecordBatch, rows: npt.NDArray[np.int64]) -> Sequence[Sent] | pa.RecordBatch:
+def _take(deltas: ShardDeltas, rows: npt.NDArray[np.int64]) -> ShardDeltas:
     if isinstance(deltas, pa.RecordBatch):
         return deltas.take(pa.array(rows))
     return [deltas[row] for row in rows]
+
+
+def _join(parts: list[ShardDeltas]) -> ShardDeltas:
+    batches = [part for part in parts if isinstance(part, pa.RecordBatch)]
+    if batches:
+        return pa.concat_batches(batches)
+    return [delta for part in parts if not isinstance(part, pa.RecordBatch) for delta in part]
 
 
 def _epochs_in_lake(home: Home) -> Callable[[], dict[int, int]]:

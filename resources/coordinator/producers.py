@@ -12,13 +12,16 @@ from resources.coordinator.errors import ProducerFencedError, SequenceGapError
 
 # A producer in trouble repeats its last few writes; older ones are answered from the segments.
 REMEMBERED_WRITES = 1_000
+# Whole writes are refused for good when they could never fit: a mistake that a producer does not make often.
+REMEMBERED_REFUSALS = 100
 
 
 class ProducerState(Struct):
     """One producer's standing, as it is saved."""
 
     instance: int = 0
-    mark: int = 0  # last sequence taken; 0 means nothing yet
+    mark: int = 0  # last sequence taken or refused for good; 0 means nothing yet
+    refused: dict[int, str] = {}  # sequences refused for good, with the reason: the newest of them
 
 
 class Producers:
@@ -54,13 +57,29 @@ class Producers:
             raise SequenceGapError(producer, sequence, state.mark + 1)
         return False
 
-    def taken(self, producer: str, sequence: int, epoch: int) -> None:
-        """The write was given its epoch."""
+    def advance(self, producer: str, sequence: int) -> None:
+        """The write was taken."""
         self._states.setdefault(producer, ProducerState()).mark = sequence
+
+    def remember(self, producer: str, sequence: int, epoch: int, sealed_to: int) -> None:
+        """The write's epoch, kept at least until it can be found in a segment: those below `sealed_to` can."""
         recent = self._recent.setdefault(producer, OrderedDict())
         recent[sequence] = epoch
-        if len(recent) > REMEMBERED_WRITES:
+        while len(recent) > REMEMBERED_WRITES and next(iter(recent.values())) < sealed_to:
             recent.popitem(last=False)
+
+    def refused(self, producer: str, sequence: int, why: str) -> None:
+        """The write was refused for good: its number is used up, and the next one is expected."""
+        state = self._states.setdefault(producer, ProducerState())
+        state.mark = sequence
+        state.refused[sequence] = why
+        while len(state.refused) > REMEMBERED_REFUSALS:
+            del state.refused[min(state.refused)]
+
+    def refusal(self, producer: str, sequence: int) -> str | None:
+        """Why a write was refused for good, if it was and that is remembered."""
+        state = self._states.get(producer)
+        return state.refused.get(sequence) if state else None
 
     def recent_epoch(self, producer: str, sequence: int) -> int | None:
         """First epoch of a recent write."""
@@ -68,4 +87,6 @@ class Producers:
 
     def snapshot(self) -> dict[str, ProducerState]:
         """A copy of all standings."""
-        return {name: ProducerState(state.instance, state.mark) for name, state in self._states.items()}
+        return {
+            name: ProducerState(state.instance, state.mark, dict(state.refused)) for name, state in self._states.items()
+        }

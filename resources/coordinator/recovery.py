@@ -5,15 +5,18 @@ valid frames the log still holds are sealed into segments at once, so that nothi
 and what was only in the page cache becomes durable. Damage anywhere but at the very end is refused.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from resources.coordinator.arrival import Arrivals
-from resources.coordinator.control import ProducerOpened
+from resources.coordinator.batching import BatchRecord
+from resources.coordinator.control import BatchClosed, Control, Lost, ProducerOpened, WatermarkAdvanced, WriteRefused
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.identities import Identities
@@ -41,11 +44,15 @@ class Recovered(NamedTuple):
     incarnation: int
     next_epoch: int
     next_file: int
-    lost: tuple[int, int] | None  # epochs that were given out and never written, found at this start
+    opening: list[Control]  # what the next log file begins with
+    lost: list[tuple[int, int]]  # epochs that were given out and never written, ever
     last_received_us: int
     producers: Producers
     arrivals: Arrivals
     manifest: Manifest
+    batches: list[BatchRecord]  # closed since the last segment
+    next_batch: int  # number of the next batch
+    unbatched: Iterator[pa.RecordBatch]  # rows that are in no closed batch, a segment's at a time
 
 
 def recover(disk: Disk, files: ShardFiles, settings: Settings, now_us: int, durable_epoch: int) -> Recovered:
@@ -66,15 +73,18 @@ def recover(disk: Disk, files: ShardFiles, settings: Settings, now_us: int, dura
     last_received_us = state.last_received_us
     _remember_segments(arrivals, manifest, settings.recent_identities)
     sealer = Sealer(disk, files.segments, manifest)
+    batches = list(state.batches)
     for path, content in contents:
         if content is not None and content.header.number >= state.next_file:
-            last_received_us = max(last_received_us, _replay(content, arrivals, producers, manifest.to_epoch))
-            sealer.seal(content, arrivals.watermarks.current(), now_us)
+            last_received_us = max(last_received_us, _replay(content, arrivals, producers, batches, manifest.to_epoch))
+            if sealer.seal(content, arrivals.watermarks.current(), batches, now_us) or _is_sealed(content, manifest):
+                batches = []
             state = ShardState(
                 next_file=content.header.number + 1,
                 last_received_us=last_received_us,
                 producers=producers.snapshot(),
                 watermarks=arrivals.watermarks.snapshot(),
+                batches=batches,
             )
             save(disk, files.log / STATE_FILE, state)
         disk.remove(path)
@@ -83,8 +93,21 @@ def recover(disk: Disk, files: ShardFiles, settings: Settings, now_us: int, dura
     next_epoch = max(reservation.to_epoch, manifest.to_epoch, durable_epoch + 1)
     incarnation = reservation.incarnation + 1
     save(disk, files.log / RESERVATION_FILE, Reservation(next_epoch, incarnation))
-    lost = (manifest.to_epoch, next_epoch) if next_epoch > manifest.to_epoch else None
-    return Recovered(incarnation, next_epoch, state.next_file, lost, last_received_us, producers, arrivals, manifest)
+    found_lost = [(manifest.to_epoch, next_epoch)] if next_epoch > manifest.to_epoch else []
+    return Recovered(
+        incarnation=incarnation,
+        next_epoch=next_epoch,
+        next_file=state.next_file,
+        opening=[Lost(*span) for span in found_lost],
+        lost=[span for entry in manifest.entries for span in entry.lost] + found_lost,
+        last_received_us=last_received_us,
+        producers=producers,
+        arrivals=arrivals,
+        manifest=manifest,
+        batches=batches,
+        next_batch=max((batch.number for batch in _recorded(manifest, batches)), default=0) + 1,
+        unbatched=_unbatched(manifest, batches),
+    )
 
 
 def _remove_leftovers(disk: Disk, files: ShardFiles) -> None:
@@ -112,13 +135,23 @@ def _read_logs(disk: Disk, files: ShardFiles) -> list[tuple[Path, LogContent | N
     return contents
 
 
-def _replay(content: LogContent, arrivals: Arrivals, producers: Producers, sealed_to: int) -> int:
+def _replay(
+    content: LogContent, arrivals: Arrivals, producers: Producers, batches: list[BatchRecord], sealed_to: int
+) -> int:
     """Bring the memory to where it was after this file; gives the last time of arrival in it."""
-    for message in content.controls():
-        if isinstance(message, ProducerOpened):
-            producers.reopened(message.producer, message.instance)
     last_received_us = 0
-    for batch in content.batches():
+    for controls, batch in content.groups():
+        for message in controls:
+            if isinstance(message, ProducerOpened):
+                producers.reopened(message.producer, message.instance)
+            elif isinstance(message, WriteRefused):
+                producers.refused(message.producer, message.sequence, message.why)
+            elif isinstance(message, WatermarkAdvanced):
+                arrivals.watermarks.apply(message)
+            elif isinstance(message, BatchClosed):
+                batches.append(message.record)
+        if batch is None:
+            continue
         epochs = np.asarray(batch["epoch"])
         arrivals.replay(batch)
         if epochs[-1] >= sealed_to:
@@ -128,9 +161,31 @@ def _replay(content: LogContent, arrivals: Arrivals, producers: Producers, seale
         for producer, sequence, epoch in zip(
             heads["producer"].to_pylist(), heads["sequence"].to_pylist(), heads["epoch"].to_pylist(), strict=True
         ):
-            producers.taken(producer, sequence, epoch)
+            producers.advance(producer, sequence)
+            producers.remember(producer, sequence, epoch, epoch + 1)
         last_received_us = max(last_received_us, int(np.asarray(batch["received_ts"].cast(pa.int64())).max()))
     return last_received_us
+
+
+def _is_sealed(content: LogContent, manifest: Manifest) -> bool:
+    """Whether this file's writes were in a segment before: then its batches are in the manifest too."""
+    last = max((frame.last_epoch for frame in content.frames), default=0)
+    return 0 < last < manifest.to_epoch
+
+
+def _recorded(manifest: Manifest, batches: list[BatchRecord]) -> Iterator[BatchRecord]:
+    yield from (batch for entry in manifest.entries for batch in entry.batches)
+    yield from batches
+
+
+def _unbatched(manifest: Manifest, batches: list[BatchRecord]) -> Iterator[pa.RecordBatch]:
+    """Rows that no closed batch has told of: a crash came between their flush and the log of their batch."""
+    batched_to = max((batch.to_epoch for batch in _recorded(manifest, batches)), default=1)
+    for entry in [entry for entry in manifest.entries if entry.to_epoch > batched_to]:
+        with manifest.open_segment(entry) as file:
+            table = pq.read_table(file, partitioning=None).cast(LOG_SCHEMA)
+        table = table.filter(pc.greater_equal(table["epoch"], batched_to)).combine_chunks()
+        yield from (batch for batch in table.to_batches() if len(batch))
 
 
 def _remember_segments(arrivals: Arrivals, manifest: Manifest, capacity: int) -> None:

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from resources.coordinator.control import Control, decode_control
+from resources.coordinator.batching import BatchRecord
 from resources.coordinator.disk import Disk
-from resources.coordinator.frames import HEADER_BYTES, Frame, FrameKind, Header, decode_header, find_tail, read_frames
+from resources.coordinator.frames import HEADER_BYTES, Frame, Header, decode_header, find_tail, read_frames
+from resources.coordinator.groups import Group, decode_group
 from resources.coordinator.manifest import Entry, HourCounts, Manifest
 from resources.coordinator.model import Verdict
 from resources.coordinator.schema import LOG_SCHEMA
@@ -33,18 +34,10 @@ class LogContent(NamedTuple):
     frames: list[Frame]
     is_torn: bool
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The groups of writes, in order."""
+    def groups(self) -> Iterator[Group]:
+        """What was flushed together, in order."""
         for frame in self.frames:
-            if frame.kind is FrameKind.WRITES:
-                # A copy of its own is aligned, which a place in the middle of a file is not.
-                yield pa.ipc.read_record_batch(pa.py_buffer(bytes(frame.payload)), LOG_SCHEMA)
-
-    def controls(self) -> Iterator[Control]:
-        """The control messages, in order."""
-        for frame in self.frames:
-            if frame.kind is FrameKind.CONTROL:
-                yield decode_control(frame.payload)
+            yield decode_group(frame.payload)
 
 
 def read_log(disk: Disk, path: Path) -> LogContent | None:
@@ -71,10 +64,15 @@ class Sealer:
         self._directory = directory
         self._manifest = manifest
 
-    def seal(self, content: LogContent, watermarks: dict[str, int], sealed_us: int) -> Entry | None:
-        """Seal one log file; None if it holds no write that is not sealed already."""
-        batches = list(content.batches())
-        table = pa.Table.from_batches(batches, LOG_SCHEMA)
+    def seal(
+        self, content: LogContent, watermarks: dict[str, int], batches: list[BatchRecord], sealed_us: int
+    ) -> Entry | None:
+        """Seal one log file; None if it holds no write that is not sealed already.
+
+        `batches` were closed since the last segment, those that this file tells of included.
+        """
+        rows = [group.rows for group in content.groups() if group.rows is not None]
+        table = pa.Table.from_batches(rows, LOG_SCHEMA)
         if not table.num_rows or pc.max(table["epoch"]).as_py() < self._manifest.to_epoch:
             return None
         to_epoch = pc.max(table["epoch"]).as_py() + 1
@@ -99,6 +97,7 @@ class Sealer:
             },
             producers=_sequences(table),
             watermarks=watermarks,
+            batches=batches,
             # Day files are read in the order of their names, so their days must not go back when a clock does.
             sealed_us=max([sealed_us, *(entry.sealed_us for entry in self._manifest.entries[-1:])]),
             incarnation=content.header.incarnation,

@@ -10,6 +10,7 @@ import google_crc32c
 import msgspec
 from msgspec import Struct
 
+from resources.coordinator.batching import BatchRecord
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.producers import ProducerState
@@ -33,6 +34,7 @@ class ShardState(Struct, frozen=True):
     last_received_us: int = 0
     producers: dict[str, ProducerState] = {}
     watermarks: dict[str, StreamState] = {}
+    batches: list[BatchRecord] = []  # closed since the last segment, of which the log file is gone
 
 
 T = TypeVar("T", bound=Struct)

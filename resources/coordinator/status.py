@@ -6,7 +6,6 @@ Belongs here: a look from outside, at any time, also while another process write
 from typing import NamedTuple
 
 from resources.coordinator.disk import RealDisk
-from resources.coordinator.frames import FrameKind
 from resources.coordinator.manifest import Entry, Manifest
 from resources.coordinator.seal import read_log
 from resources.coordinator.state import RESERVATION_FILE, Reservation, load
@@ -46,7 +45,7 @@ def _shard_status(home: Home, shard: int) -> ShardStatus:
             except FileNotFoundError:
                 continue  # sealed by the writer while we looked
             for frame in content.frames if content else ():
-                if frame.kind is FrameKind.WRITES and frame.last_epoch > sealed:
+                if frame.last_epoch > sealed:
                     flushed = max(flushed, frame.last_epoch)
                     log_bytes += frame.end - frame.offset
     last = manifest.entries[-1] if manifest.entries else None

@@ -1,0 +1,283 @@
+"""A shard without threads: the door, the writer's steps, and what is delivered (C1 to C13, Q1 to Q3, T2).
+
+Belongs here: how the parts of a shard work together. Its owner calls the door and the steps one at a time; only
+`persist` may run while others are at the door. `shard.py` does that with threads and a lock, a simulation by seed.
+
+    door    open_producer, submit, ask_seal, adopt
+    writer  has_work ─▶ take ─▶ persist ─▶ publish ─▶ close_batch, again and again
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from resources.coordinator.batching import Batch, Batcher, BatchRecord, Predicate, Trigger
+from resources.coordinator.bounds import GROUP_BYTES, Place, Tracker
+from resources.coordinator.control import BatchClosed, ProducerOpened, WriteRefused
+from resources.coordinator.decode import Deltas
+from resources.coordinator.disk import Disk
+from resources.coordinator.engine import Engine, Group, State, Ticket, View
+from resources.coordinator.epochs import Epochs
+from resources.coordinator.errors import (
+    BackpressureError,
+    EmptyWriteError,
+    EpochLostError,
+    EpochNotAssignedError,
+    OutcomeUnknownError,
+    ShardStoppedError,
+    WriteRefusedError,
+    WriteTooLargeError,
+)
+from resources.coordinator.flusher import ArrivedWrite, LogBuffer, LogFlusher, LogPart, LogSnapshot, Sealing
+from resources.coordinator.handles import Sending
+from resources.coordinator.lookup import FirstEpochs
+from resources.coordinator.model import Priority
+from resources.coordinator.recovery import ShardFiles, recover
+from resources.coordinator.state import RESERVATION_FILE, Reservation, save
+from resources.coordinator.watermarks import Stream
+from resources.settings import Settings
+
+Clock = Callable[[], int]
+WriteTicket: TypeAlias = Ticket[ArrivedWrite]
+WriteGroup: TypeAlias = Group[ArrivedWrite, LogPart]
+
+# States gone through lately, for whoever asks what happened.
+REMEMBERED_STATES = 100
+
+
+class Transition(NamedTuple):
+    """A change of state (C4)."""
+
+    at_us: int
+    state: State
+
+
+class ShardCore:
+    """One shard, in the order in which its owner calls it."""
+
+    def __init__(
+        self,
+        files: ShardFiles,
+        settings: Settings,
+        clock: Clock,
+        disk: Disk,
+        sealing: Sealing,
+        *,
+        durable_epoch: Callable[[], int] = lambda: 0,
+        predicate: Predicate | None = None,
+    ) -> None:
+        self.number = files.shard
+        self.durable_epoch = durable_epoch
+        self._files, self._settings, self._clock, self._disk = files, settings, clock, disk
+        found = recover(disk, files, settings, clock(), durable_epoch())
+        self._incarnation = found.incarnation
+        self._producers = found.producers
+        self._lost = found.lost
+        self._manifest = found.manifest
+        self._first_epochs = FirstEpochs(found.manifest)
+        self._unflushed: dict[tuple[str, int], WriteTicket] = {}
+        self.transitions: deque[Transition] = deque(maxlen=REMEMBERED_STATES)
+        self.tracker = Tracker(settings.bounds)
+        self._buffer = LogBuffer(found.last_received_us)
+        self.flusher = LogFlusher(files, settings, clock, disk, found, sealing)
+        self.engine: Engine[ArrivedWrite, LogPart, LogSnapshot] = Engine(
+            self._buffer,
+            self.flusher.snapshot(),
+            Epochs(found.next_epoch, self._reserve),
+            self.tracker,
+            name=self.number,
+            group_bytes=GROUP_BYTES,
+            on_state=lambda state: self.transitions.append(Transition(clock(), state)),
+        )
+        self.batcher = Batcher(settings.batch, found.next_batch, predicate)
+        self.last_batch: BatchRecord | None = None
+        self._is_batch_asked = self._is_stopping = False
+        for rows in found.unbatched:
+            self._gather(rows, len(set(rows["epoch"].to_pylist())))
+            while (batch := self.close_batch()) is not None:
+                self.settle(batch)  # nobody can have subscribed yet
+
+    # The door.
+
+    def open_producer(self, producer: str) -> tuple[int, int]:
+        """A new instance of a producer, and the last sequence taken from it; to be relied on once it is flushed."""
+        self._refuse_if_stopped()
+        instance = self._producers.open(producer)
+        self._buffer.note(ProducerOpened(producer, instance))
+        return instance, self._producers.mark(producer)
+
+    def submit(
+        self,
+        producer: str,
+        instance: int,
+        sequence: int,
+        deltas: Deltas,
+        size: int,
+        priority: Priority = Priority.NORMAL,
+    ) -> Sending:
+        """Take a write in; a retry is answered with what became of it the first time (Q2)."""
+        self._refuse_if_stopped(deltas)
+        if not len(deltas):
+            raise EmptyWriteError
+        if self._producers.is_retry(producer, instance, sequence):
+            return self._answer(producer, sequence)
+        self.flusher.gauge.check(deltas)
+        now_us = self._clock()
+        try:
+            ticket = self.engine.submit(
+                ArrivedWrite(producer, sequence, now_us, deltas),
+                size=size,
+                deltas=len(deltas),
+                producer=producer,
+                now_us=now_us,
+                priority=priority,
+            )
+        except WriteTooLargeError as error:
+            # Final: its number is used up, so that what the producer has numbered behind it can follow.
+            self._producers.refused(producer, sequence, str(error))
+            self._buffer.note(WriteRefused(producer, sequence, str(error)))
+            error.write = deltas
+            raise
+        except BackpressureError as error:
+            error.write = deltas
+            raise
+        except OSError as error:  # the reservation could not be written
+            self.fail(error)
+            raise ShardStoppedError(self.number, f"{error}. Start it again to recover.", deltas) from error
+        self._producers.advance(producer, sequence)
+        self._unflushed[producer, sequence] = ticket
+        return Sending(sequence, False, ticket)
+
+    def ask_seal(self) -> None:
+        """Have everything that was taken so far sealed with the next group."""
+        self._refuse_if_stopped()
+        self._buffer.ask_seal()
+
+    def ask_batch(self) -> None:
+        """Have everything that is flushed by then closed into a batch after the next group (C5)."""
+        self._refuse_if_stopped()
+        self.batcher.request()
+        self._is_batch_asked = True
+
+    def adopt(self, stream: Stream, watermark_us: int) -> None:
+        """Let a watermark follow those of the other shards (T2)."""
+        self._buffer.adopt(stream, watermark_us)
+
+    def stop(self) -> None:
+        """Take no more; what was taken is drained by the writer's next steps (C10)."""
+        self._is_stopping = True
+
+    def view(self) -> View[LogPart, LogSnapshot]:
+        """What a reader of its own writes sees, taken in one step (C11)."""
+        return self.engine.view()
+
+    def check_epoch(self, epoch: int) -> None:
+        """Raise for an epoch that nobody can wait for (C6)."""
+        if epoch > self.engine.applied_epoch:
+            raise EpochNotAssignedError(epoch, self.engine.applied_epoch)
+        if any(begin <= epoch < end for begin, end in self._lost):
+            raise EpochLostError(epoch)
+
+    @property
+    def sealed_epoch(self) -> int:
+        """Last epoch that is in a segment."""
+        return self._manifest.to_epoch - 1
+
+    # The writer's steps.
+
+    def has_work(self) -> bool:
+        """Whether the writer has something to do now."""
+        return self.engine.has_writes or self._buffer.is_urgent or self.engine.has_frozen or self._is_due()
+
+    def next_look_us(self) -> int | None:
+        """When time alone could give the writer something to do."""
+        looks = [self.flusher.next_look_us(), self.batcher.next_look_us()]
+        return min((look for look in looks if look is not None), default=None)
+
+    def take(self) -> WriteGroup:
+        """What is flushed next, as one group. Whatever comes later is received later, too."""
+        self.flusher.taken_us = self._clock()
+        return self.engine.take()
+
+    def persist(self, group: WriteGroup) -> LogSnapshot:
+        """Make it safe. Needs no lock, and takes as long as the disk does."""
+        return self.flusher.persist(group.frozen)
+
+    def publish(self, group: WriteGroup, snapshot: LogSnapshot) -> None:
+        """It is safe: show it, then say so."""
+        for ticket, outcome in zip(group.tickets, snapshot.outcomes, strict=True):
+            ticket.result = outcome
+            write = ticket.write
+            self._producers.remember(write.producer, write.sequence, ticket.epoch, self._manifest.to_epoch)
+            self._unflushed.pop((write.producer, write.sequence), None)
+        self.engine.publish(group, snapshot)
+        if snapshot.rows is not None:
+            self._gather(snapshot.rows, len(group.tickets))
+
+    def close_batch(self) -> Batch | None:
+        """Close the batch that is due, if one is."""
+        now_us = self._clock()
+        self._is_batch_asked = False
+        trigger = self.batcher.due(now_us, is_pressed=self.tracker.is_pressed)
+        if self._is_stopping and not self.engine.has_writes:
+            trigger = Trigger.SHUTDOWN
+        return self.batcher.close(trigger, now_us) if trigger else None
+
+    def settle(self, batch: Batch) -> None:
+        """A closed batch is on its way to the subscribers: give its bytes back, and have it logged with what follows.
+
+        Have its record computed before, without a lock: that takes a while.
+        """
+        self.tracker.release(Place.PENDING, batch.bytes)
+        self._buffer.note(BatchClosed(batch.record), is_urgent=False)
+        self.last_batch = batch.record
+
+    def is_drained(self) -> bool:
+        """Whether a shard that takes no more has nothing left to do but close its log."""
+        return self._is_stopping and not self.engine.has_writes and not self.batcher.pending_deltas
+
+    def close(self) -> None:
+        """Log what is left to be logged, seal, and leave the reservation where the next life goes on."""
+        if not self._buffer.is_empty() or self.engine.has_frozen:
+            group = self.take()
+            self.publish(group, self.persist(group))
+        self.flusher.close()
+        save(
+            self._disk,
+            self._files.log / RESERVATION_FILE,
+            Reservation(self.engine.applied_epoch + 1, self._incarnation),
+        )
+
+    def fail(self, error: BaseException) -> list[WriteTicket]:
+        """Stop for good: an fsync is never repeated, and nothing may be written behind a hole (C3, C7)."""
+        tickets = self.engine.fail(error)
+        for ticket in tickets:
+            if isinstance(ticket.error, OutcomeUnknownError | ShardStoppedError):
+                ticket.error.write = ticket.write.deltas
+        return tickets
+
+    def _answer(self, producer: str, sequence: int) -> Sending:
+        ticket = self._unflushed.get((producer, sequence))
+        if ticket is not None:
+            return Sending(sequence, True, ticket)
+        if (why := self._producers.refusal(producer, sequence)) is not None:
+            raise WriteRefusedError(producer, sequence, why)
+        epoch = self._producers.recent_epoch(producer, sequence) or self._first_epochs.find(producer, sequence)
+        return Sending(sequence, True, None, epoch)
+
+    def _gather(self, rows: pa.RecordBatch, writes: int) -> None:
+        self.tracker.take(Place.PENDING, self.batcher.add(rows, writes, self._clock()))
+
+    def _is_due(self) -> bool:
+        look = self.next_look_us()
+        return self._is_batch_asked or (look is not None and self._clock() >= look)
+
+    def _reserve(self, to_epoch: int) -> None:
+        save(self._disk, self._files.log / RESERVATION_FILE, Reservation(to_epoch, self._incarnation))
+
+    def _refuse_if_stopped(self, write: object = None) -> None:
+        self.engine.refuse_if_failed(write)
+        if self._is_stopping:
+            raise ShardStoppedError(self.number, "it is shutting down.", write)

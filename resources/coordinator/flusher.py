@@ -1,0 +1,280 @@
+"""The platform's buffer and flusher: writes of deltas gather, are decided on, and go into the log (C1, C2, C7).
+
+Belongs here: the way from numbered writes to a synced frame, and from a full or old log file to the sealer. All of a
+flusher is called from one thread, the writer's; sealing goes on behind it. It holds what is *logged*: only that may be
+saved as the shard's state, whatever the door has promised since.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from resources.coordinator.alignment import ShardView
+from resources.coordinator.arrival import Arrivals, NumberedWrite, Outcome
+from resources.coordinator.batching import BatchRecord
+from resources.coordinator.bounds import DiskGauge
+from resources.coordinator.control import BatchClosed, Control, ProducerOpened, WriteRefused
+from resources.coordinator.decode import Sent
+from resources.coordinator.disk import Disk
+from resources.coordinator.errors import LogDamageError
+from resources.coordinator.frames import Header
+from resources.coordinator.groups import encode_group
+from resources.coordinator.log import LogFile
+from resources.coordinator.manifest import Manifest
+from resources.coordinator.producers import Producers
+from resources.coordinator.recovery import Recovered, ShardFiles
+from resources.coordinator.schema import LOG_SCHEMA
+from resources.coordinator.seal import Sealer, read_log
+from resources.coordinator.state import STATE_FILE, ShardState, save
+from resources.coordinator.watermarks import Stream
+from resources.failpoints import reach
+from resources.settings import Settings
+
+
+class ArrivedWrite(NamedTuple):
+    """A write at the door, before it has an epoch."""
+
+    producer: str
+    sequence: int
+    arrived_us: int
+    deltas: Sequence[Sent] | pa.RecordBatch
+
+
+class LogPart(NamedTuple):
+    """A frozen buffer."""
+
+    controls: tuple[Control, ...]
+    writes: tuple[NumberedWrite, ...]
+    adoptions: tuple[tuple[Stream, int], ...]
+    wants_seal: bool
+
+
+class LogBuffer:
+    """Writes and messages in the order in which they will be logged."""
+
+    def __init__(self, last_received_us: int) -> None:
+        self._last_received_us = last_received_us
+        self._begin()
+
+    def _begin(self) -> None:
+        self._controls: list[Control] = []
+        self._writes: list[NumberedWrite] = []
+        self._adoptions: list[tuple[Stream, int]] = []
+        self._wants_seal = self._is_urgent = False
+
+    def apply(self, epoch: int, write: ArrivedWrite) -> None:
+        # Times of receipt follow the epochs, also when a clock goes back or the line changed the order.
+        self._last_received_us = max(self._last_received_us, write.arrived_us)
+        self._writes.append(
+            NumberedWrite(epoch, write.producer, write.sequence, self._last_received_us, write.deltas)
+        )
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether anything in it has to be logged now; what is not urgent goes along with what is."""
+        return self._is_urgent
+
+    def note(self, message: Control, *, is_urgent: bool = True) -> None:
+        """A message for the next frame."""
+        self._controls.append(message)
+        self._is_urgent = self._is_urgent or is_urgent
+
+    def adopt(self, stream: Stream, watermark_us: int) -> None:
+        """Other shards are ahead: let this one's watermark follow, if it would rise (T2)."""
+        self._adoptions.append((stream, watermark_us))
+        self._is_urgent = True
+
+    def ask_seal(self) -> None:
+        """Have the log file sealed behind what is in this buffer."""
+        self._wants_seal = self._is_urgent = True
+
+    def is_empty(self) -> bool:
+        return not (self._writes or self._controls or self._adoptions or self._wants_seal)
+
+    def freeze(self) -> LogPart:
+        frozen = LogPart(tuple(self._controls), tuple(self._writes), tuple(self._adoptions), self._wants_seal)
+        self._begin()
+        return frozen
+
+
+class LogSnapshot(NamedTuple):
+    """What plain readers see: every write up to and including `epoch`. It never changes, wherever its rows lie."""
+
+    epoch: int
+    disk: Disk
+    files: ShardFiles
+    rows: pa.RecordBatch | None = None  # of the group that brought it here
+    outcomes: tuple[Outcome, ...] = ()  # of that group's writes
+
+    def read(self) -> pa.Table:
+        """All rows, from segments and log. Files may be sealed meanwhile: then they are looked for again."""
+        while True:
+            try:
+                return pa.concat_tables([pa.Table.from_batches([], LOG_SCHEMA), *self._tables()])
+            except FileNotFoundError:
+                continue
+
+    def _tables(self) -> Iterator[pa.Table]:
+        manifest = Manifest(self.files.segments, self.disk)
+        for entry in manifest.entries:
+            if entry.from_epoch <= self.epoch:
+                with manifest.open_segment(entry) as file:
+                    yield self._visible(pq.read_table(file, partitioning=None).cast(LOG_SCHEMA), 1)
+        for name in self.disk.list(self.files.log):
+            if name.endswith(".log") and (content := read_log(self.disk, self.files.log / name)):
+                batches = [group.rows for group in content.groups() if group.rows is not None]
+                yield self._visible(pa.Table.from_batches(batches, LOG_SCHEMA), manifest.to_epoch)
+
+    def _visible(self, table: pa.Table, from_epoch: int) -> pa.Table:
+        epochs = table["epoch"].to_numpy()
+        return table.filter(pa.array((epochs >= from_epoch) & (epochs <= self.epoch)))
+
+
+class Sealing(Protocol):
+    """Where closed log files are sealed: behind the writer's back, one at a time."""
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Have it done. The one before it is done."""
+
+    def wait(self) -> None:
+        """Return when what was submitted is done; raise what it raised."""
+
+
+class LogFlusher:
+    """Decides on groups and logs them; closes log files and has them sealed."""
+
+    def __init__(
+        self,
+        files: ShardFiles,
+        settings: Settings,
+        clock: Callable[[], int],
+        disk: Disk,
+        found: Recovered,
+        sealing: Sealing,
+    ) -> None:
+        self._files, self._settings, self._clock, self._disk = files, settings, clock, disk
+        self._sealing = sealing
+        self._incarnation, self._next_file = found.incarnation, found.next_file
+        self._arrivals, self.manifest = found.arrivals, found.manifest
+        self._producers = Producers(found.producers.snapshot())
+        self._batches = list(found.batches)
+        self._last_received_us = found.last_received_us
+        self._last_epoch = found.next_epoch - 1
+        self._has_active = True
+        self.taken_us = clock()  # when the group that is persisted now was taken
+        self.gauge = DiskGauge(lambda: disk.free_bytes(files.log), settings.bounds.disk_keep_free_bytes)
+        self._file = self._begin_file(found.opening)
+
+    def persist(self, frozen: Sequence[LogPart]) -> LogSnapshot:
+        """Decide on everything in these parts, log it with one sync, and seal what is due."""
+        self.gauge.look()
+        writes = [write for part in frozen for write in part.writes]
+        # Time goes on in the log as its writes were received: how they were cut into groups must not matter.
+        now_us = writes[0].received_us if writes else self.taken_us
+        if self.taken_us >= self._due_us():
+            self._roll()
+        watermarks = self._arrivals.watermarks
+        controls = [message for part in frozen for message in part.controls]
+        adopted = [watermarks.adopt(*adoption, now_us) for part in frozen for adoption in part.adoptions]
+        controls += [message for message in adopted if message] + watermarks.tick(now_us)
+        rows, outcomes = self._arrivals.decide(writes) if writes else (None, [])
+        if controls or writes:
+            self._append(writes, encode_group(controls, rows))
+            self._remember(controls, writes)
+        # Once more after the last has fallen silent; then nothing rises by itself any more.
+        self._has_active = bool(watermarks.active_streams(self.taken_us))
+        if any(part.wants_seal for part in frozen):
+            self._roll()
+        return LogSnapshot(self._last_epoch, self._disk, self._files, rows, tuple(outcomes))
+
+    def snapshot(self) -> LogSnapshot:
+        """What is there before anything is written."""
+        return LogSnapshot(self._last_epoch, self._disk, self._files)
+
+    def event_time(self) -> ShardView:
+        """How far event time has come in the log, for the other shards; true once what was persisted is published."""
+        watermarks = self._arrivals.watermarks
+        return ShardView(self._files.shard, watermarks.logged(), watermarks.active_streams(self.taken_us))
+
+    def next_look_us(self) -> int | None:
+        """When time alone makes something due here: a file to be sealed, a watermark to be advanced."""
+        step_us = self._settings.watermark_ms * 1_000
+        looks = [self._due_us()] if self._file.last_epoch else []
+        if self._has_active:
+            looks.append((self.taken_us // step_us + 1) * step_us)
+        return min(looks, default=None)
+
+    def close(self) -> None:
+        """Seal what there is, and stop."""
+        self._close_file()
+        self._sealing.wait()
+
+    def _append(self, writes: Sequence[NumberedWrite], payload: bytes) -> None:
+        if self._file.end + len(payload) > self._settings.segment_bytes:
+            self._roll()
+        self._file.append((writes[0].epoch, writes[-1].epoch) if writes else (0, 0), payload)
+
+    def _remember(self, controls: Sequence[Control], writes: Sequence[NumberedWrite]) -> None:
+        """What was logged just now is part of the state that may be saved."""
+        for message in controls:
+            if isinstance(message, ProducerOpened):
+                self._producers.reopened(message.producer, message.instance)
+            elif isinstance(message, WriteRefused):
+                self._producers.refused(message.producer, message.sequence, message.why)
+            elif isinstance(message, BatchClosed):
+                self._batches.append(message.record)
+        for write in writes:
+            self._producers.advance(write.producer, write.sequence)
+        if writes:
+            self._last_received_us, self._last_epoch = writes[-1].received_us, writes[-1].epoch
+
+    def _allowed_age_us(self) -> int:
+        settings = self._settings
+        is_quiet = self._file.end < settings.quiet_segment_bytes
+        return max(settings.segment_age_ms, settings.quiet_segment_age_ms if is_quiet else 0) * 1_000
+
+    def _due_us(self) -> int:
+        """When the file is old enough to be sealed."""
+        return self._file.header.created_us + self._allowed_age_us()
+
+    def _begin_file(self, opening: Sequence[Control] = ()) -> LogFile:
+        header = Header(self._files.shard, self._next_file, self._incarnation, self._last_epoch + 1, self._clock())
+        file = LogFile(self._disk, self._files.log, header, self._settings.segment_bytes)
+        self._next_file += 1
+        if opening:
+            file.append((0, 0), encode_group(opening, None))
+        return file
+
+    def _roll(self) -> None:
+        """Have the file that is being written sealed, and begin the next; a file without writes just goes on."""
+        if self._file.last_epoch:
+            self._close_file()
+            self._file = self._begin_file()
+
+    def _close_file(self) -> None:
+        closed, has_rows = self._file, bool(self._file.last_epoch)
+        closed.close()
+        batches = self._batches
+        state = ShardState(
+            next_file=closed.header.number + 1,
+            last_received_us=self._last_received_us,
+            producers=self._producers.snapshot(),
+            watermarks=self._arrivals.watermarks.snapshot(),
+            batches=[] if has_rows else batches,
+        )
+        self._batches = list(state.batches)
+        watermarks = self._arrivals.watermarks.current()
+        self._sealing.wait()
+        self._sealing.submit(lambda: self._seal(closed.path, state, watermarks, batches))
+
+    def _seal(self, path: Path, state: ShardState, watermarks: dict[str, int], batches: list[BatchRecord]) -> None:
+        content = read_log(self._disk, path)
+        if content is None:
+            raise LogDamageError(f"{path} has lost its header since it was written. Restore it from a backup.")
+        Sealer(self._disk, self._files.segments, self.manifest).seal(content, watermarks, batches, self._clock())
+        save(self._disk, self._files.log / STATE_FILE, state)
+        self._disk.remove(path)
+        reach("seal.log_removed")

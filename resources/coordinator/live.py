@@ -1,0 +1,87 @@
+"""What only a running shard knows, shown to other processes: how much waits, what it does, why it last delivered.
+
+Belongs here: a small file beside the log, replaced about once a second. Nobody relies on it: it is not synced, and a
+reader that finds it old or half written shows nothing.
+"""
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from resources.coordinator.core import ShardCore
+
+LIVE_FILE = "live.json"
+EVERY_SECONDS = 0.5
+
+
+class LiveStatus(Struct, frozen=True):
+    """A running shard at one moment."""
+
+    shard: int
+    pid: int
+    at_us: int
+    state: str
+    applied_epoch: int
+    flushed_epoch: int
+    queued_writes: int
+    bytes: dict[str, int]  # by place: queued, buffered, in flight, pending for a batch
+    is_disk_low: bool
+    last_flush_us: int
+    last_batch_trigger: str | None
+    last_batch_us: int | None
+    batch_limit_ms: float
+
+
+class LiveFile:
+    """The file of one shard that runs here."""
+
+    def __init__(self, folder: Path, shard: int) -> None:
+        self._path, self._shard = folder / LIVE_FILE, shard
+        self._shown = 0.0
+
+    def show(self, core: "ShardCore", now_us: int) -> None:
+        """Show how things are, unless that was done just now."""
+        if time.monotonic() - self._shown < EVERY_SECONDS:
+            return
+        self._shown = time.monotonic()
+        batch = core.last_batch
+        status = LiveStatus(
+            shard=self._shard,
+            pid=os.getpid(),
+            at_us=now_us,
+            state=core.engine.state.value,
+            applied_epoch=core.engine.applied_epoch,
+            flushed_epoch=core.engine.flushed_epoch,
+            queued_writes=core.engine.queued,
+            bytes={place.value: size for place, size in core.tracker.bytes.items()},
+            is_disk_low=core.flusher.gauge.is_low,
+            last_flush_us=core.flusher.taken_us,
+            last_batch_trigger=batch.trigger.value if batch else None,
+            last_batch_us=batch.closed_us if batch else None,
+            batch_limit_ms=core.batcher.limits(now_us).limit_us / 1_000,
+        )
+        fresh = self._path.with_suffix(".new")
+        try:
+            fresh.write_bytes(msgspec.json.encode(status))
+            fresh.replace(self._path)
+        except OSError:
+            return  # a full disk is told elsewhere; showing it must not stop a shard
+
+    def remove(self) -> None:
+        """The shard runs no more."""
+        self._path.unlink(missing_ok=True)
+
+
+def read_live(folder: Path) -> LiveStatus | None:
+    """The shard that runs now, in whatever process; none if none does."""
+    try:
+        status = msgspec.json.decode((folder / LIVE_FILE).read_bytes(), type=LiveStatus)
+        os.kill(status.pid, 0)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return status
