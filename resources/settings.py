@@ -27,6 +27,8 @@ TEMPLATE = """\
 # clock_skew_ms = 300_000                       # events further ahead of the clock are refused as from_the_future
 # disorder_ms = 5_000                           # how far out of order a producer may send
 # idle_timeout_ms = 30_000                      # a producer silent for longer holds no watermark back
+# watermark_events = 100                        # a producer's watermark moves after this many events of its own
+# watermark_ms = 1_000                          # and after this much time, when silence is noticed too
 # segment_bytes = 67_108_864                    # a log file of this size is sealed into a segment
 # segment_age_ms = 60_000                       # and so is one of this age
 # recent_identities = 1_000_000                 # how many delta identities a shard remembers exactly
@@ -70,6 +72,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     disorder_ms: Annotated[int, Meta(ge=0)] = 5_000
     # Long enough for a pause for breath, short enough that a stopped producer does not stop the others.
     idle_timeout_ms: Annotated[int, Meta(ge=1)] = 30_000
+    # Few enough that a busy stream's watermark follows it closely, many enough that single writes cost nothing.
+    watermark_events: Annotated[int, Meta(ge=1, le=1_000_000)] = 100
+    # A fifth of the disorder, so that waiting for the next step makes windows hardly later; one message a step at most.
+    watermark_ms: Annotated[int, Meta(ge=1, le=3_600_000)] = 1_000
     # Large enough for Parquet to be efficient, small enough to recover from in a second.
     segment_bytes: Annotated[int, Meta(ge=4_096)] = 64 * 1024 * 1024
     # The lake is at most a minute behind a busy shard.

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from resources.coordinator.checks import check
 from resources.coordinator.decode import DecodedBatch, Refusal, Sent, bounded_original, decode
@@ -93,15 +94,26 @@ class Arrivals:
 
     def replay(self, batch: pa.RecordBatch) -> None:
         """Recovery: bring watermarks to where they were after these writes."""
-        names = ("namespace", "kind", "producer", "verdict")
-        namespaces, kinds, producers, verdicts = (batch[name].to_pylist() for name in names)
-        times = ("event_ts", "received_ts", "watermark_ts")
-        events, received, stamps = (batch[name].cast(pa.int64()).to_pylist() for name in times)
-        for row, verdict in enumerate(verdicts):
-            if verdict == Verdict.ACCEPTED:
-                stream = (namespaces[row], kinds[row])
-                self.watermarks.restore(stream, stamps[row])
-                self.watermarks.observe(stream, producers[row], events[row], received[row])
+        names = ["namespace", "kind", "epoch", "producer", "event_ts", "received_ts", "watermark_ts"]
+        rows = batch.select(names).filter(pc.equal(batch["verdict"], str(Verdict.ACCEPTED)))
+        if not rows.num_rows:
+            return
+        streams = _stream_codes({name: rows[name] for name in ("namespace", "kind")})
+        # One number per (write, stream), in the order of the writes; streams do not touch each other.
+        numbers = np.asarray(rows["epoch"]) * len(streams.names) + streams.codes
+        order = np.argsort(numbers, kind="stable")
+        firsts = np.flatnonzero(np.concatenate(([True], np.diff(numbers[order]) > 0)))
+        counts = np.diff(np.concatenate((firsts, [len(order)])))
+        newest = np.maximum.reduceat(np.asarray(rows["event_ts"].cast(pa.int64()))[order], firsts)
+        codes = streams.codes[order[firsts]]
+        heads = rows.select(["producer", "received_ts", "watermark_ts"]).take(pa.array(order[firsts]))
+        received, stamps = (heads[name].cast(pa.int64()).to_pylist() for name in ("received_ts", "watermark_ts"))
+        for code, producer, count, newest_us, received_us, stamp_us in zip(
+            codes, heads["producer"].to_pylist(), counts.tolist(), newest.tolist(), received, stamps, strict=True
+        ):
+            stream = streams.names[code]
+            self.watermarks.restore(stream, stamp_us)
+            self.watermarks.observe(stream, producer, count, newest_us, received_us)
 
     def _numbering(self, writes: Sequence[NumberedWrite], sizes: npt.NDArray[np.int64]) -> dict[str, pa.Array]:
         total = int(sizes.sum())
@@ -159,7 +171,8 @@ class Arrivals:
                 stamp = self.watermarks.stamp(stream, write.received_us)
                 if stamp is not None:
                     stamps[mine], has_stamp[mine] = stamp, True
-                self.watermarks.observe(stream, write.producer, int(events[mine].max()), write.received_us)
+                newest = int(events[mine].max())
+                self.watermarks.observe(stream, write.producer, len(mine), newest, write.received_us)
         return pa.array(stamps, pa.int64(), mask=~has_stamp).cast(TIMESTAMP)
 
 

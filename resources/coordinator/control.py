@@ -3,6 +3,7 @@
 Belongs here: the messages and their bytes. Each is a fact that recovery needs and that no delta carries.
 """
 
+from enum import StrEnum
 from typing import cast
 
 import msgspec
@@ -23,7 +24,25 @@ class ProducerOpened(Struct, frozen=True, tag="producer_opened"):
     instance: int
 
 
-Control = Lost | ProducerOpened
+class Cause(StrEnum):
+    """Why a watermark stands in a message of its own."""
+
+    TIME = "time"  # a step came: what was sent since the last one counts, or the clock has caught up with it
+    IDLE = "idle"  # whoever held it back has fallen silent
+    COUNT = "count"  # the last write completed a count, and no later one has been stamped with it
+    ADOPTED = "adopted"  # from the shards that are active in the stream
+
+
+class WatermarkAdvanced(Struct, frozen=True, tag="watermark_advanced"):
+    """A stream's watermark has come this far without a stamp on a write that says so (T2)."""
+
+    namespace: str
+    kind: str
+    watermark_us: int
+    cause: Cause
+
+
+Control = Lost | ProducerOpened | WatermarkAdvanced
 
 _decoder = msgspec.json.Decoder(Control)
 
