@@ -6,6 +6,8 @@ another disk behind the same door: one that fails on demand, or one that forgets
 
 import contextlib
 import os
+import shutil
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Protocol
 
@@ -31,6 +33,9 @@ class Disk(Protocol):
     def read(self, path: Path) -> bytes:
         """The whole file."""
 
+    def open(self, path: Path) -> BufferedIOBase:
+        """The file, to be read piece by piece: for files that need not fit into memory."""
+
     def append(self, path: Path, data: bytes) -> None:
         """Append to a file (created if missing) and sync it, and its directory if it is new."""
 
@@ -51,6 +56,9 @@ class Disk(Protocol):
 
     def make_directory(self, path: Path) -> None:
         """Make a directory and its parents, and sync what names them."""
+
+    def free_bytes(self, path: Path) -> int:
+        """How much more can be written to the file system that holds `path`, which must exist."""
 
 
 class RealDisk:
@@ -78,6 +86,9 @@ class RealDisk:
 
     def read(self, path: Path) -> bytes:
         return path.read_bytes()
+
+    def open(self, path: Path) -> BufferedIOBase:
+        return path.open("rb")
 
     def append(self, path: Path, data: bytes) -> None:
         is_new = not path.exists()
@@ -125,3 +136,6 @@ class RealDisk:
         path.mkdir(parents=True, exist_ok=True)
         for folder in missing:
             self.sync_directory(folder.parent)
+
+    def free_bytes(self, path: Path) -> int:
+        return shutil.disk_usage(path).free

@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 import pyarrow.parquet as pq
 
-from resources.coordinator.manifest import Entry, Manifest, verify_segment
+from resources.coordinator.manifest import Entry, Manifest
 
 # Retries of old writes come in order, so the segment of the last one mostly answers the next.
 REMEMBERED_SEGMENTS = 4
@@ -30,8 +30,8 @@ class FirstEpochs:
 
     def _epochs(self, entry: Entry) -> dict[tuple[str, int], int]:
         if entry.number not in self._known:
-            path = verify_segment(self._manifest.directory, entry)
-            table = pq.read_table(path, columns=["producer", "sequence", "epoch"], partitioning=None)
+            with self._manifest.open_segment(entry) as file:
+                table = pq.read_table(file, columns=["producer", "sequence", "epoch"], partitioning=None)
             writes = zip(*(table[name].to_pylist() for name in ("producer", "sequence", "epoch")), strict=True)
             self._known[entry.number] = {(producer, sequence): epoch for producer, sequence, epoch in writes}
             if len(self._known) > REMEMBERED_SEGMENTS:

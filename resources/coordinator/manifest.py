@@ -6,7 +6,9 @@ wherever it stands. The batch plane needs nothing of the live plane but this and
 """
 
 import hashlib
+import os
 from collections.abc import Iterator
+from io import BufferedIOBase
 from pathlib import Path
 
 import msgspec
@@ -98,6 +100,10 @@ class Manifest:
         self._accept(entry, line, entry.file)
         self._disk.replace(self.directory / HEAD_FILE, msgspec.json.encode(Head(entry.number, self.head)))
 
+    def open_segment(self, entry: Entry) -> BufferedIOBase:
+        """The bytes of a segment, proved to be the ones that were sealed."""
+        return self._disk.open(verify_segment(self.directory, entry, self._disk))
+
     def repair(self) -> None:
         """Remove the half line that a crash left at the very end; only the shard's writer may do this."""
         if self._torn:
@@ -153,19 +159,22 @@ class Manifest:
         self.head = checksum_of(line)
 
 
-def verify_segment(directory: Path, entry: Entry) -> Path:
+def verify_segment(directory: Path, entry: Entry, disk: Disk | None = None) -> Path:
     """The segment's path, after its bytes have been proved to be the ones that were sealed."""
     path = directory / entry.file
-    if not path.exists():
+    try:
+        file = (disk or RealDisk()).open(path)
+    except FileNotFoundError:
         raise SegmentDamageError(
             f"Segment {path} is missing; the manifest lists it with {entry.rows} deltas. {RESTORE}"
-        )
-    size = path.stat().st_size
-    if size != entry.bytes:
-        raise SegmentDamageError(
-            f"Segment {path} has {size} bytes instead of {entry.bytes}: it was truncated or changed. {RESTORE}"
-        )
-    with path.open("rb") as file:
+        ) from None
+    with file:
+        size = file.seek(0, os.SEEK_END)
+        if size != entry.bytes:
+            raise SegmentDamageError(
+                f"Segment {path} has {size} bytes instead of {entry.bytes}: it was truncated or changed. {RESTORE}"
+            )
+        file.seek(0)
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != entry.sha256:
         raise SegmentDamageError(f"Segment {path} has another checksum than when it was sealed. {RESTORE}")

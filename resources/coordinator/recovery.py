@@ -17,7 +17,7 @@ from resources.coordinator.control import ProducerOpened
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.identities import Identities
-from resources.coordinator.manifest import Manifest, verify_segment
+from resources.coordinator.manifest import Manifest
 from resources.coordinator.producers import Producers
 from resources.coordinator.schema import LOG_SCHEMA
 from resources.coordinator.seal import LogContent, Sealer, read_log
@@ -143,7 +143,8 @@ def _remember_segments(arrivals: Arrivals, manifest: Manifest, capacity: int) ->
         rows += entry.verdicts.accepted + entry.verdicts.duplicate
     columns = ["namespace", "key", "event_ts", "delta_id", "identity_hash", "content_hash", "epoch", "ordinal"]
     for entry in reversed(chosen):
-        table = pq.read_table(verify_segment(manifest.directory, entry), columns=columns, partitioning=None)
+        with manifest.open_segment(entry) as file:
+            table = pq.read_table(file, columns=columns, partitioning=None)
         table = table.cast(pa.schema([LOG_SCHEMA.field(name) for name in columns])).combine_chunks()
         for batch in table.to_batches():
             arrivals.remember(batch)
