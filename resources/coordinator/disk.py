@@ -1,15 +1,15 @@
 """The only door to the disk for everything that must survive a crash.
 
-Belongs here: the few calls that the log, the seal and the plans need, and their real implementation. A test puts
-another disk behind the same door: one that fails on demand, or one that forgets what was not fsynced.
+Belongs here: the few calls that the log, the seal and the plans need, and how each is made of system calls. A test
+puts another operating system below the same code (`chaos/`): one that fails on demand, or one that forgets what was
+not fsynced. So the order of write, sync and rename that is tested is the one that runs.
 """
 
 import contextlib
 import os
-import shutil
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 
 class Disk(Protocol):
@@ -61,81 +61,117 @@ class Disk(Protocol):
         """How much more can be written to the file system that holds `path`, which must exist."""
 
 
+class System(Protocol):
+    """The system calls that a `RealDisk` makes, under the names and with the errors of the module `os`."""
+
+    def open(self, path: Path, flags: int, mode: int = 0o777, /) -> int: ...
+    def fdopen(self, fd: int, mode: Literal["rb"], /) -> BufferedIOBase: ...
+    def close(self, fd: int, /) -> None: ...
+    def write(self, fd: int, data: memoryview, /) -> int: ...
+    def pwrite(self, fd: int, data: memoryview, offset: int, /) -> int: ...
+    def posix_fallocate(self, fd: int, offset: int, size: int, /) -> None: ...
+    def ftruncate(self, fd: int, size: int, /) -> None: ...
+    def fsync(self, fd: int, /) -> None: ...
+    def fdatasync(self, fd: int, /) -> None: ...
+    def rename(self, old: Path, new: Path, /) -> None: ...
+    def unlink(self, path: Path, /) -> None: ...
+    def mkdir(self, path: Path, /) -> None: ...
+    def listdir(self, path: Path, /) -> list[str]: ...
+    def statvfs(self, path: Path, /) -> os.statvfs_result: ...
+
+
 class RealDisk:
-    """The operating system's disk."""
+    """The disk behind a system's calls; unless told otherwise, those of this machine."""
+
+    system: System = os
 
     def create(self, path: Path, size: int) -> int:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
-        os.posix_fallocate(fd, 0, size)
+        fd = self.system.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        self.system.posix_fallocate(fd, 0, size)
         return fd
 
     def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> None:
         view = memoryview(data)
         while view:
-            written = os.pwrite(fd, view, offset)
+            written = self.system.pwrite(fd, view, offset)
             view, offset = view[written:], offset + written
 
     def sync(self, fd: int) -> None:
-        os.fdatasync(fd)
+        self.system.fdatasync(fd)
 
     def truncate(self, fd: int, size: int) -> None:
-        os.ftruncate(fd, size)
+        self.system.ftruncate(fd, size)
 
     def close(self, fd: int) -> None:
-        os.close(fd)
+        self.system.close(fd)
 
     def read(self, path: Path) -> bytes:
-        return path.read_bytes()
+        with self.open(path) as file:
+            return file.read()
 
     def open(self, path: Path) -> BufferedIOBase:
-        return path.open("rb")
+        return self.system.fdopen(self.system.open(path, os.O_RDONLY), "rb")
 
     def append(self, path: Path, data: bytes) -> None:
-        is_new = not path.exists()
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        is_new = False
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(fd, view) :]
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+            fd = self.system.open(path, os.O_WRONLY | os.O_APPEND)
+        except FileNotFoundError:
+            fd = self.system.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            is_new = True
+        self._write_and_sync(fd, data)
         if is_new:
             self.sync_directory(path.parent)
 
     def replace(self, path: Path, data: bytes | memoryview) -> None:
         temporary = path.with_name(path.name + ".tmp")
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        fd = self.system.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        self._write_and_sync(fd, data)
         self.rename(temporary, path)
 
     def sync_directory(self, path: Path) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        fd = self.system.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(fd)
+            self.system.fsync(fd)
         finally:
-            os.close(fd)
+            self.system.close(fd)
 
     def rename(self, old: Path, new: Path) -> None:
-        old.rename(new)
+        self.system.rename(old, new)
         self.sync_directory(new.parent)
 
     def remove(self, path: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
-            path.unlink()
+            self.system.unlink(path)
         self.sync_directory(path.parent)
 
     def list(self, directory: Path) -> list[str]:
-        return sorted(os.listdir(directory)) if directory.exists() else []
+        try:
+            return sorted(self.system.listdir(directory))
+        except FileNotFoundError:
+            return []
 
     def make_directory(self, path: Path) -> None:
-        missing = [path, *path.parents]
-        missing = [folder for folder in missing if not folder.exists()]
-        path.mkdir(parents=True, exist_ok=True)
-        for folder in missing:
-            self.sync_directory(folder.parent)
+        try:
+            self.system.mkdir(path)
+        except FileExistsError:
+            return
+        except FileNotFoundError:
+            self.make_directory(path.parent)
+            self.make_directory(path)
+        else:
+            self.sync_directory(path.parent)
 
     def free_bytes(self, path: Path) -> int:
-        return shutil.disk_usage(path).free
+        found = self.system.statvfs(path)
+        return found.f_bavail * found.f_frsize
+
+    def _write_and_sync(self, fd: int, data: bytes | memoryview) -> None:
+        """All of `data`, then sync and close."""
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[self.system.write(fd, view) :]
+            self.system.fsync(fd)
+        finally:
+            self.system.close(fd)

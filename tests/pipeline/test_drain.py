@@ -108,7 +108,7 @@ def test_rebuilding_all_hours_at_once_or_one_by_one_equals_the_drain(tiny_home: 
         rebuild(lake, spec, Range(hour_of(-5), hour_of(2)))
     assert checksums(tiny_home) == drained
     hours = [hour_of(number) for number in range(-3, 1)]
-    random.Random(7).shuffle(hours)  # noqa: S311 - any order will do
+    random.Random(7).shuffle(hours)
     for hour in hours:
         rebuild(lake, DELTAS, Range(hour, hour + HOUR_US))
     rebuild(lake, DEAD_LETTERS, Range(TEN_O_CLOCK, TEN_O_CLOCK + HOUR_US))

@@ -165,7 +165,7 @@ def judged_by_hand(rows: list[dict[str, Any]]) -> dict[Place, str]:
 
 def test_the_first_of_each_identity_wins_wherever_the_log_is_cut(letters: Letters) -> None:
     """Against brute force, 500 logs at once (each in its own namespace), each cut somewhere between two drains."""
-    random = Random(7)  # noqa: S311 - a seeded sequence, not a secret
+    random = Random(7)
     expected: dict[Place, str] = {}
     parts: tuple[list[dict[str, Any]], list[dict[str, Any]]] = [], []
     for number in range(500):

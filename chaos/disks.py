@@ -1,0 +1,79 @@
+"""The disks of the simulation: one that forgets what was not synced, and one that fails on demand.
+
+Belongs here: what a test or the harness puts in place of the real disk. Both run the code of `RealDisk` on another
+operating system, so the order of its system calls is part of what is tried out; calls are counted as system calls,
+which is finer than the calls of `Disk`: the power may go between the write, the sync and the rename of one `replace`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+from chaos.faults import EVERY_KIND, SYNCS, WRITES, Fault, FaultySystem
+from chaos.kernel import Call, CallKind, Moment, PowerCut, SimulatedKernel
+from chaos.nodes import SECTOR, Directory
+from chaos.survival import Survival
+from resources.coordinator.disk import RealDisk
+
+__all__ = [
+    "EVERY_KIND",
+    "SECTOR",
+    "SYNCS",
+    "WRITES",
+    "Call",
+    "CallKind",
+    "Fault",
+    "FaultyDisk",
+    "Moment",
+    "PowerCut",
+    "SimulatedDisk",
+    "Survival",
+]
+
+
+class SimulatedDisk(RealDisk):
+    """A disk in memory, for one life of a machine; `crash` gives the one for the next life."""
+
+    def __init__(self, root: Directory | None = None) -> None:
+        self.kernel = SimulatedKernel(root)
+        self.system = self.kernel
+
+    @property
+    def trace(self) -> list[Call]:
+        """The calls of this life that changed something or made it certain, in order."""
+        return self.kernel.trace
+
+    def cut_power(self, at: int, moment: Moment = Moment.BEFORE) -> None:
+        """Let the power go at the n-th call of `trace`, from 1: it raises `PowerCut`, and so does every later one."""
+        self.kernel.cut_power(at, moment)
+
+    def crash(self, mode: Survival, random: Random) -> "SimulatedDisk":
+        """The power goes now, if it has not yet; gives the disk as it may be afterwards.
+
+        May be called again with another mode: what would have been, had it turned out differently.
+        """
+        return SimulatedDisk(self.kernel.root_after(mode, random))
+
+    def store(self, path: Path, data: bytes) -> None:
+        """Put a file in place by magic, all of it synced and no call counted: to try out damage."""
+        self.kernel.store(path, data)
+
+
+class FaultyDisk(RealDisk):
+    """Another disk, real or simulated, on which the calls fail that a plan names.
+
+    A sync that fails on a simulated disk loses what it should have written: no later sync makes up for it.
+    """
+
+    def __init__(self, disk: RealDisk, plan: Sequence[Fault] = ()) -> None:
+        self.faults = FaultySystem(disk.system, plan)
+        self.system = self.faults
+
+    @property
+    def trace(self) -> list[Call]:
+        """Every call that might have failed, with those that did."""
+        return self.faults.trace
+
+    def set_free_bytes(self, free_bytes: int | None) -> None:
+        """What `free_bytes` says from now on; None for the truth."""
+        self.faults.free_bytes = free_bytes

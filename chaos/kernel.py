@@ -1,0 +1,300 @@
+"""An operating system in memory: the system calls of a `RealDisk`, on files that forget what was not synced.
+
+Belongs here: paths, descriptors and errors as Linux has them, the count of calls, and the moment at which the power
+goes. What is then left is decided in `nodes.py` and `survival.py`.
+"""
+
+import copy
+import errno
+import os
+import threading
+from collections.abc import Callable
+from enum import Enum, StrEnum
+from io import BufferedIOBase, BytesIO
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Literal, NamedTuple, TypeVar
+
+from chaos.nodes import Directory, File, Node
+from chaos.survival import Survival, fate_of
+
+T = TypeVar("T")
+
+# Of a disk that nobody fills: 1 TB.
+FREE_BYTES = 10**12
+
+
+class PowerCut(BaseException):
+    """The machine is off. No error that a program could handle, so not even `except Exception` catches it."""
+
+
+class CallKind(StrEnum):
+    """A system call that changes something or makes it certain."""
+
+    CREATE = "create"  # an `open` that makes a file, or empties one
+    ALLOCATE = "allocate"
+    PWRITE = "pwrite"  # into the log
+    WRITE = "write"  # into any other file
+    TRUNCATE = "truncate"
+    FDATASYNC = "fdatasync"  # of the log
+    FSYNC = "fsync"  # of any other file
+    FSYNC_DIRECTORY = "fsync_directory"
+    RENAME = "rename"
+    UNLINK = "unlink"
+    MKDIR = "mkdir"
+
+
+class Call(NamedTuple):
+    """One call, for the trace."""
+
+    kind: CallKind
+    path: Path
+    size: int = 0  # bytes, of a write
+
+
+class Moment(Enum):
+    """When the power goes at a call."""
+
+    BEFORE = "before"
+    MIDDLE = "middle"  # half of a write has been handed over; of any other call, nothing
+    AFTER = "after"
+
+
+class _Open(NamedTuple):
+    """An open file; `position` is None where every write goes to the end."""
+
+    node: Node
+    path: Path
+    position: list[int] | None
+
+
+class SimulatedKernel:
+    """See `resources.coordinator.disk.System` for the calls. Any thread may make them, one at a time."""
+
+    def __init__(self, root: Directory | None = None) -> None:
+        self.trace: list[Call] = []  # what was called in this life
+        self._root = root or Directory()
+        self._numbers = count(1)
+        # Not to be mistaken for a real descriptor: there are never that many.
+        self._descriptors = count(1_000_000)
+        self._open: dict[int, _Open] = {}
+        self._cut_at: tuple[int, Moment] | None = None
+        self._is_off = False
+        self._lock = threading.RLock()
+
+    def cut_power(self, at: int, moment: Moment) -> None:
+        """Let the power go at a call, counted from 1 since the start of this life."""
+        self._cut_at = (at, moment)
+
+    def root_after(self, mode: Survival, random: Random) -> Directory:
+        """What is on the disk when the power comes back. Whoever still runs on this machine is stopped now."""
+        with self._lock:
+            self._is_off = True
+            if mode is Survival.CACHE:
+                return copy.deepcopy(self._root)
+            return self._root.after(fate_of(mode, random, list(self._root.times())))
+
+    def fail_sync(self, fd: int) -> None:
+        """Let the file or directory behave as after an fsync that failed."""
+        with self._lock:
+            self._file(fd).node.fail_sync()
+
+    def is_directory(self, fd: int) -> bool:
+        """Whether a descriptor is that of a directory."""
+        return isinstance(self._file(fd).node, Directory)
+
+    def store(self, path: Path, data: bytes) -> None:
+        """Put a file on the disk by magic, all of it synced, whatever was there: to try out damage."""
+        folder, name = self._place(path)
+        if name in folder.entries:
+            folder.remove(0, name)
+        folder.add(0, name, File(data))
+        folder.sync()
+
+    # From here on: the system calls.
+
+    def open(self, path: Path, flags: int, mode: int = 0o777, /) -> int:  # noqa: ARG002 - everybody may everything
+        with self._lock:
+            self._refuse_if_off()
+            folder, name = self._place(path)
+            node = folder.entries.get(name) if name else folder  # only the root has no name
+            if node is None:
+                if not flags & os.O_CREAT:
+                    raise _error(errno.ENOENT, path)
+                node = self._call(Call(CallKind.CREATE, path), lambda number: self._create(folder, number, name))
+            elif flags & os.O_EXCL:
+                raise _error(errno.EEXIST, path)
+            elif isinstance(node, File):
+                if flags & os.O_DIRECTORY:
+                    raise _error(errno.ENOTDIR, path)
+                if flags & os.O_TRUNC and node.content:
+                    file = node
+                    self._call(Call(CallKind.CREATE, path), lambda number: file.resize(number, 0))
+            elif flags & (os.O_WRONLY | os.O_RDWR):
+                raise _error(errno.EISDIR, path)
+            fd = next(self._descriptors)
+            self._open[fd] = _Open(node, path, None if flags & os.O_APPEND else [0])
+            return fd
+
+    def fdopen(self, fd: int, mode: Literal["rb"], /) -> BufferedIOBase:  # noqa: ARG002 - there is no other
+        with self._lock:
+            self._refuse_if_off()
+            node = self._file(fd).node
+            if isinstance(node, Directory):
+                raise _error(errno.EISDIR, self._open.pop(fd).path)
+            del self._open[fd]
+            return BytesIO(node.content)
+
+    def close(self, fd: int, /) -> None:
+        with self._lock:
+            self._refuse_if_off()
+            self._file(fd)
+            del self._open[fd]
+
+    def write(self, fd: int, data: memoryview, /) -> int:
+        with self._lock:
+            found = self._file(fd)
+            if found.position is None:
+                return self._write(CallKind.WRITE, found, data, len(self._content(found).content))
+            written = self._write(CallKind.WRITE, found, data, found.position[0])
+            found.position[0] += written
+            return written
+
+    def pwrite(self, fd: int, data: memoryview, offset: int, /) -> int:
+        with self._lock:
+            return self._write(CallKind.PWRITE, self._file(fd), data, offset)
+
+    def posix_fallocate(self, fd: int, offset: int, size: int, /) -> None:
+        with self._lock:
+            found = self._file(fd)
+            file = self._content(found)
+            if size <= 0:
+                raise _error(errno.EINVAL, found.path)
+            size = max(len(file.content), offset + size)
+            self._call(Call(CallKind.ALLOCATE, found.path, size), lambda number: file.resize(number, size))
+
+    def ftruncate(self, fd: int, size: int, /) -> None:
+        with self._lock:
+            found = self._file(fd)
+            file = self._content(found)
+            self._call(Call(CallKind.TRUNCATE, found.path, size), lambda number: file.resize(number, size))
+
+    def fsync(self, fd: int, /) -> None:
+        with self._lock:
+            found = self._file(fd)
+            kind = CallKind.FSYNC_DIRECTORY if isinstance(found.node, Directory) else CallKind.FSYNC
+            self._call(Call(kind, found.path), lambda _: found.node.sync())
+
+    def fdatasync(self, fd: int, /) -> None:
+        with self._lock:
+            found = self._file(fd)
+            self._call(Call(CallKind.FDATASYNC, found.path), lambda _: found.node.sync())
+
+    def rename(self, old: Path, new: Path, /) -> None:
+        with self._lock:
+            folder, name = self._place(old)
+            target, new_name = self._place(new)
+            if name not in folder.entries:
+                raise _error(errno.ENOENT, old)
+            if target is not folder:
+                raise _error(errno.EXDEV, new)  # nobody here renames across directories
+            if isinstance(target.entries.get(new_name), Directory):
+                raise _error(errno.EISDIR, new)
+            if new_name != name:
+                self._call(Call(CallKind.RENAME, new), lambda number: folder.rename(number, name, new_name))
+
+    def unlink(self, path: Path, /) -> None:
+        with self._lock:
+            folder, name = self._place(path)
+            if name not in folder.entries:
+                raise _error(errno.ENOENT, path)
+            if isinstance(folder.entries[name], Directory):
+                raise _error(errno.EISDIR, path)
+            self._call(Call(CallKind.UNLINK, path), lambda number: folder.remove(number, name))
+
+    def mkdir(self, path: Path, /) -> None:
+        with self._lock:
+            folder, name = self._place(path)
+            if not name or name in folder.entries:
+                raise _error(errno.EEXIST, path)
+            self._call(Call(CallKind.MKDIR, path), lambda number: folder.add(number, name, Directory()))
+
+    def listdir(self, path: Path, /) -> list[str]:
+        with self._lock:
+            return list(self._directory(path).entries)
+
+    def statvfs(self, path: Path, /) -> os.statvfs_result:
+        with self._lock:
+            folder, name = self._place(path)
+            if name and name not in folder.entries:
+                raise _error(errno.ENOENT, path)
+            return statvfs_of(FREE_BYTES)
+
+    def _call(self, call: Call, effect: Callable[[int], T]) -> T:
+        """Carry out a call with a number for its change, unless the power goes before; or let it go after."""
+        self._refuse_if_off()
+        self.trace.append(call)
+        if self._cut_at is None or len(self.trace) < self._cut_at[0]:
+            return effect(next(self._numbers))
+        if self._cut_at[1] is Moment.AFTER:
+            effect(next(self._numbers))
+        self._is_off = True
+        raise PowerCut(f"{self._cut_at[1].value} call {len(self.trace)}, {call.kind} {call.path}")
+
+    def _write(self, kind: CallKind, found: _Open, data: memoryview, offset: int) -> int:
+        file, whole = self._content(found), bytes(data)
+        if (len(self.trace) + 1, Moment.MIDDLE) == self._cut_at and not self._is_off:
+            file.write(next(self._numbers), offset, whole[: len(whole) // 2])
+        self._call(Call(kind, found.path, len(whole)), lambda number: file.write(number, offset, whole))
+        return len(whole)
+
+    def _refuse_if_off(self) -> None:
+        if self._is_off:
+            raise PowerCut("the machine is off")
+
+    def _create(self, folder: Directory, number: int, name: str) -> File:
+        file = File()
+        folder.add(number, name, file)
+        return file
+
+    def _directory(self, path: Path) -> Directory:
+        self._refuse_if_off()
+        node: Node = self._root
+        for name in _parts(path):
+            if not isinstance(node, Directory):
+                raise _error(errno.ENOTDIR, path)
+            if name not in node.entries:
+                raise _error(errno.ENOENT, path)
+            node = node.entries[name]
+        if not isinstance(node, Directory):
+            raise _error(errno.ENOTDIR, path)
+        return node
+
+    def _place(self, path: Path) -> tuple[Directory, str]:
+        """The directory that names `path`, which need not be there."""
+        return self._directory(path.parent), path.name
+
+    def _file(self, fd: int) -> _Open:
+        self._refuse_if_off()
+        if fd not in self._open:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return self._open[fd]
+
+    def _content(self, found: _Open) -> File:
+        if isinstance(found.node, Directory):
+            raise _error(errno.EISDIR, found.path)
+        return found.node
+
+
+def statvfs_of(free_bytes: int) -> os.statvfs_result:
+    """What a file system with so much space says of itself."""
+    return os.statvfs_result((1, 1, 2 * FREE_BYTES, free_bytes, free_bytes, 10**6, 10**6, 10**6, 0, 255))
+
+
+def _parts(path: Path) -> tuple[str, ...]:
+    return path.parts[1:] if path.is_absolute() else path.parts
+
+
+def _error(number: int, path: Path) -> OSError:
+    return OSError(number, os.strerror(number), str(path))

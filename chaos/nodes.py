@@ -1,0 +1,207 @@
+"""Files and directories as a machine has them: what a reader sees, and what of it is on the disk for certain.
+
+Belongs here: the content of one file and the names in one directory, since the last sync and before it. The rules
+are those of a journaling POSIX file system, and no kinder:
+
+- a sync of a file makes its data and its size certain, not its name; a sync of a directory makes its names certain;
+- a sector (512 bytes) is written whole or not at all; each sector and the size of a file reach the disk on their own,
+  in any order, at any time after the call; a sector that never did reads as zeros, not as somebody else's data;
+- a name reaches the disk on its own as well, but a rename is one step: a file has its old name or its new one;
+- a directory that is lost is lost with all that is in it.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from chaos.survival import SYNCED, Fate, Time
+
+SECTOR = 512
+
+
+class _Write(NamedTuple):
+    number: int
+    offset: int
+    data: bytes
+
+    def apply(self, content: bytearray) -> range:
+        """Change the content; gives the sectors that this touched."""
+        _resize(content, max(len(content), self.offset))
+        content[self.offset : self.offset + len(self.data)] = self.data
+        return range(self.offset // SECTOR, -(-(self.offset + len(self.data)) // SECTOR))
+
+
+class _Resize(NamedTuple):
+    number: int
+    size: int
+
+    def apply(self, content: bytearray) -> range:
+        """As for a write. What is beyond the end of a file is zeros, so growing changes no sector."""
+        touched = range(self.size // SECTOR, -(-len(content) // SECTOR))
+        _resize(content, self.size)
+        return touched
+
+
+class File:
+    """The bytes of one file."""
+
+    def __init__(self, content: bytes | bytearray = b"") -> None:
+        self.content = bytearray(content)  # what a reader sees
+        self._synced = bytearray(content)
+        self._pending: list[_Write | _Resize] = []
+        # What sectors may hold since a sync that failed: no later sync writes it.
+        self._lost: dict[int, list[tuple[Time, bytes]]] = {}
+
+    def write(self, number: int, offset: int, data: bytes) -> None:
+        """Write into the cache."""
+        self._change(_Write(number, offset, data))
+
+    def resize(self, number: int, size: int) -> None:
+        """Cut the end off, or add zeros."""
+        self._change(_Resize(number, size))
+
+    def sync(self) -> None:
+        """Make certain what has changed since the last sync, successful or not."""
+        for change in self._pending:
+            for sector in change.apply(self._synced):
+                self._lost.pop(sector, None)
+        self._pending.clear()
+
+    def fail_sync(self) -> None:
+        """A sync failed, and what it should have written counts as written: Linux marks such pages clean.
+
+        Some of it may have reached the disk. Only the size stays to be synced: it lies in the journal.
+        """
+        sectors, sizes = self._options()
+        self._lost = {sector: options[1:] for sector, options in sectors.items()}
+        self._pending = [_Resize(sizes[-1][0][0], sizes[-1][1])] if len(sizes) > 1 else []
+
+    def times(self) -> Iterator[Time]:
+        """When each change happened that is at stake."""
+        sectors, sizes = self._options()
+        for options in sectors.values():
+            yield from (time for time, _ in options[1:])
+        yield from (time for time, _ in sizes[1:])
+
+    def after(self, fate: Fate) -> "File":
+        """The file after a power cut."""
+        if not self._pending and not self._lost:
+            return File(self._synced)
+        sectors, sizes = self._options()
+        size = fate.size(sizes)
+        content = bytearray(self._synced)
+        _resize(content, SECTOR * max([-(-len(content) // SECTOR), *(sector + 1 for sector in sectors)]))
+        for sector, options in sectors.items():
+            content[sector * SECTOR : (sector + 1) * SECTOR] = fate.sector(options)
+        _resize(content, size)
+        return File(content)
+
+    def _change(self, change: _Write | _Resize) -> None:
+        self._pending.append(change)
+        change.apply(self.content)
+
+    def _options(self) -> tuple[dict[int, list[tuple[Time, bytes]]], list[tuple[Time, int]]]:
+        """What each sector at stake may hold, and how long the file may be."""
+        content = bytearray(self._synced)
+        sectors = {sector: [(SYNCED, _sector(content, sector)), *lost] for sector, lost in self._lost.items()}
+        sizes = [(SYNCED, len(content))]
+        for change in self._pending:
+            before = len(content)
+            touched = change.apply(content)
+            for place, sector in enumerate(touched):
+                time = (change.number, place)
+                sectors.setdefault(sector, [(SYNCED, _sector(self._synced, sector))])
+                sectors[sector].append((time, _sector(content, sector)))
+                # A file that grows need not grow at once.
+                if before < (size := min(len(content), (sector + 1) * SECTOR)):
+                    sizes.append((time, size))
+            if len(content) != sizes[-1][1]:
+                sizes.append(((change.number, len(touched)), len(content)))
+        return sectors, sizes
+
+
+class _Naming(NamedTuple):
+    """A name appears, goes, or is exchanged for another, in one step."""
+
+    number: int
+    node: "Node"
+    gone: str | None = None
+    new: str | None = None
+    is_lost: bool = False  # by a sync that failed
+
+    def names(self) -> set[str | None]:
+        return {self.gone, self.new} - {None}
+
+
+class Directory:
+    """The names in one directory."""
+
+    def __init__(self, entries: "dict[str, Node] | None" = None) -> None:
+        self.entries = dict(entries or {})  # what a reader sees
+        self._synced = dict(self.entries)
+        self._pending: list[_Naming] = []
+
+    def add(self, number: int, name: str, node: "Node") -> None:
+        """A new file or directory."""
+        self._pending.append(_Naming(number, node, new=name))
+        self.entries[name] = node
+
+    def rename(self, number: int, old: str, new: str) -> None:
+        """Another name for a file; what had that name before is gone."""
+        node = self.entries.pop(old)
+        self._pending.append(_Naming(number, node, gone=old, new=new))
+        self.entries[new] = node
+
+    def remove(self, number: int, name: str) -> None:
+        """No name any more."""
+        self._pending.append(_Naming(number, self.entries.pop(name), gone=name))
+
+    def sync(self) -> None:
+        """Make certain what has changed since the last sync, successful or not."""
+        changes = [change for change in self._pending if not change.is_lost]
+        certain: set[str | None] = set()
+        for change in changes:
+            _name(self._synced, change)
+            certain |= change.names()
+        self._pending = [change for change in self._pending if change.is_lost and not certain & change.names()]
+
+    def fail_sync(self) -> None:
+        """A sync failed: as for a file, no later one makes these names certain."""
+        self._pending = [change._replace(is_lost=True) for change in self._pending]
+
+    def times(self) -> Iterator[Time]:
+        """When each change happened that is at stake, here and below."""
+        for change in self._pending:
+            yield (change.number, 0)
+        below = {id(node): node for node in (*self._synced.values(), *(change.node for change in self._pending))}
+        for node in below.values():
+            yield from node.times()
+
+    def after(self, fate: Fate) -> "Directory":
+        """The directory, and all below it, after a power cut."""
+        entries = dict(self._synced)
+        for change in self._pending:
+            if fate.keeps_name((change.number, 0)):
+                _name(entries, change)
+        return Directory({name: node.after(fate) for name, node in entries.items()})
+
+
+Node = File | Directory
+
+
+def _name(entries: dict[str, Node], change: _Naming) -> None:
+    """Carry out a change of names, also if one before it was forgotten: a file has one name or none."""
+    for name in [name for name, node in entries.items() if node is change.node]:
+        del entries[name]
+    if change.new is not None:
+        entries[change.new] = change.node
+
+
+def _resize(content: bytearray, size: int) -> None:
+    if size < len(content):
+        del content[size:]
+    else:
+        content.extend(bytes(size - len(content)))
+
+
+def _sector(content: bytearray, sector: int) -> bytes:
+    return bytes(content[sector * SECTOR : (sector + 1) * SECTOR]).ljust(SECTOR, b"\0")
