@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from resources.coordinator.control import Lost, ProducerOpened, decode_control, encode_control
+from resources.coordinator.control import Lost, ProducerOpened, decode_controls, encode_controls
 from resources.coordinator.disk import RealDisk
 from resources.coordinator.errors import LogDamageError
-from resources.coordinator.frames import FRAME_BYTES, HEADER_BYTES, FrameKind, Header
+from resources.coordinator.frames import FRAME_BYTES, HEADER_BYTES, Header
 from resources.coordinator.log import LogFile
 from resources.coordinator.seal import read_log
 
@@ -20,7 +20,7 @@ FILE_SIZE = 512
 def log_path(tmp_path: Path) -> Path:
     file = LogFile(RealDisk(), tmp_path, HEADER, FILE_SIZE)
     for epoch, payload in enumerate(PAYLOADS, start=1):
-        file.append(FrameKind.CONTROL, epoch, epoch, payload)
+        file.append((epoch, epoch), payload)
     file.close()
     return file.path
 
@@ -85,4 +85,4 @@ def test_a_frame_from_another_file_is_not_valid_here(tmp_path: Path, log_path: P
 
 def test_control_messages_are_read_back() -> None:
     for message in (Lost(3, 9), ProducerOpened("web", 2)):
-        assert decode_control(memoryview(encode_control(message))) == message
+        assert decode_controls(memoryview(encode_controls([message]))) == [message]

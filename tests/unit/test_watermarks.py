@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from resources.coordinator.arrival import Arrivals, NumberedWrite
-from resources.coordinator.control import Cause, WatermarkAdvanced, decode_control, encode_control
+from resources.coordinator.control import Cause, WatermarkAdvanced, decode_controls, encode_controls
 from resources.coordinator.identities import Identities
 from resources.coordinator.watermarks import FORGOTTEN_AFTER, StreamState, Watermarks
 from resources.settings import Settings
@@ -274,7 +274,7 @@ def replay(options: Settings, saved: bytes, log: list[Logged | bytes]) -> Waterm
     marks = Watermarks(options, msgspec.json.decode(saved, type=dict[str, StreamState]))
     for entry in log:
         if isinstance(entry, bytes):
-            message = decode_control(memoryview(entry))
+            [message] = decode_controls(memoryview(entry))
             assert isinstance(message, WatermarkAdvanced)
             marks.apply(message)
         else:
@@ -299,7 +299,7 @@ def do(step: Step, marks: Watermarks, model: ModelWatermark, now: int) -> list[L
         adopted = marks.adopt(STREAM, now + step.offset * MS, now)
         assert (adopted and adopted.watermark_us) == model.adopt(now + step.offset * MS, now)
         messages = [adopted] if adopted else []
-    return [encode_control(message) for message in messages]
+    return [encode_controls([message]) for message in messages]
 
 
 @settings(max_examples=300)
