@@ -5,20 +5,28 @@ is in `shard.py`.
 """
 
 import re
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from resources.coordinator.alignment import align, stream_watermarks
 from resources.coordinator.arrival import Outcome
 from resources.coordinator.decode import Deltas as ShardDeltas
-from resources.coordinator.decode import Sent, decode, to_batch
+from resources.coordinator.decode import decode, to_batch
 from resources.coordinator.disk import Disk, RealDisk
-from resources.coordinator.errors import BackpressureError, EmptyWriteError, WriteFormatError, WriteTooLargeError
+from resources.coordinator.errors import (
+    BackpressureError,
+    EmptyWriteError,
+    ShardStoppedError,
+    WriteFormatError,
+    WriteTooLargeError,
+)
 from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.handles import WriteHandle
 from resources.coordinator.model import Level, Priority
@@ -152,6 +160,12 @@ class Platform:
                 shard = Shard(files, settings, clock, disk, lambda number=number: durable_epochs().get(number, 0))  # type: ignore[misc]
                 self.shards[number] = self._stack.enter_context(shard)
             self._stack = self._stack.pop_all()
+        self._is_stopping = threading.Event()
+        self._aligner: threading.Thread | None = None
+        if len(self.shards) > 1 and clock is system_clock:
+            every_s = settings.watermark_ms / 1_000
+            self._aligner = threading.Thread(target=self._align_by_the_clock, args=(every_s,), daemon=True)
+            self._aligner.start()
 
     @classmethod
     def open(
@@ -205,8 +219,34 @@ class Platform:
         for shard in self.shards.values():
             shard.seal()
 
+    def align(self) -> None:
+        """Let shards in which nobody sends follow the watermarks of the others (T2).
+
+        Done by itself about every `watermark_ms` of the machine's clock; whoever brings a clock of their own says when.
+        """
+        for adoption in align([shard.event_time() for shard in self.shards.values()]):
+            self.shards[adoption.shard].adopt(adoption.stream, adoption.watermark_us)
+
+    def watermarks(self) -> dict[str, int]:
+        """`namespace/kind` → event-time watermark of the stream over all shards (T2)."""
+        return stream_watermarks([shard.event_time() for shard in self.shards.values()])
+
+    def metrics(self) -> str:
+        """All shards' metrics, as Prometheus reads them (C13)."""
+        from resources.coordinator.metrics import render
+
+        return render(self.shards.values())
+
+    def _align_by_the_clock(self, every_s: float) -> None:
+        while not self._is_stopping.wait(every_s):
+            with suppress(ShardStoppedError):
+                self.align()
+
     def shutdown(self) -> None:
         """Drain, flush, seal and stop every shard."""
+        self._is_stopping.set()
+        if self._aligner is not None:
+            self._aligner.join()
         self._stack.close()
 
 

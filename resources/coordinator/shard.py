@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from filelock import FileLock, Timeout
 
 from resources.coordinator import aio
+from resources.coordinator.alignment import ShardView
 from resources.coordinator.batching import Batch, Predicate
 from resources.coordinator.bounds import measure
 from resources.coordinator.core import Clock, ShardCore, WriteTicket
@@ -251,6 +252,11 @@ class Shard:
         """Have the writer look at the clock now."""
         with self._changed:
             self._changed.notify_all()
+
+    def event_time(self) -> ShardView:
+        """How far event time has come in the log."""
+        with self._changed:
+            return self.core.event_time
 
     def adopt(self, stream: tuple[str, str], watermark_us: int) -> None:
         """Let a watermark follow those of the other shards (T2)."""
