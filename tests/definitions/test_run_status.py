@@ -139,13 +139,13 @@ def test_looking_changes_nothing(home: Home) -> None:
     assert contents(home) == before
 
 
-def test_runs_and_verdicts_cost_no_dagster_no_sqlalchemy_no_spark_and_no_pandas(home: Home) -> None:
+def test_runs_and_verdicts_cost_no_dagster_no_arrow_no_spark_and_no_pandas(home: Home) -> None:
     with open_instance(home) as instance:
         materialize(instance, "deltas", HOURS[:1])
     code = (
         "import sys\nfrom orchestration.cli.app import main\n"
         f"assert main(['status', '--json', '--home', {str(home.root)!r}], is_own_process=True) == 0\n"
-        "heavy = ('dagster', 'sqlalchemy', 'pyspark', 'pandas', 'great_expectations')\n"
+        "heavy = ('dagster', 'sqlalchemy', 'numpy', 'pyarrow', 'pyspark', 'pandas', 'great_expectations')\n"
         "loaded = [name for name in heavy if sys.modules.get(name)]\n"
         "assert not loaded, loaded"
     )
