@@ -17,10 +17,11 @@ from resources.coordinator.control import ProducerOpened
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.identities import Identities
+from resources.coordinator.log_content import LogContent, read_log
 from resources.coordinator.manifest import Manifest, verify_segment
 from resources.coordinator.producers import Producers
 from resources.coordinator.schema import LOG_SCHEMA
-from resources.coordinator.seal import LogContent, Sealer, read_log
+from resources.coordinator.seal import Sealer
 from resources.coordinator.state import RESERVATION_FILE, STATE_FILE, Reservation, ShardState, load, save
 from resources.coordinator.watermarks import Watermarks
 from resources.failpoints import reach

@@ -34,11 +34,12 @@ from resources.coordinator.errors import (
 from resources.coordinator.frames import FrameKind, Header
 from resources.coordinator.handles import WriteHandle
 from resources.coordinator.log import LogFile
+from resources.coordinator.log_content import read_log
 from resources.coordinator.lookup import FirstEpochs
 from resources.coordinator.model import Level
 from resources.coordinator.producers import Producers
 from resources.coordinator.recovery import ShardFiles, recover
-from resources.coordinator.seal import Sealer, read_log
+from resources.coordinator.seal import Sealer
 from resources.coordinator.state import RESERVATION_FILE, STATE_FILE, Reservation, ShardState, save
 from resources.failpoints import reach
 from resources.settings import Settings

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from resources.coordinator.disk import RealDisk
 from resources.coordinator.frames import FrameKind
+from resources.coordinator.log_content import read_log
 from resources.coordinator.manifest import Entry, Manifest
-from resources.coordinator.seal import read_log
 from resources.coordinator.state import RESERVATION_FILE, Reservation, load
 from resources.home import Home
 

@@ -1,0 +1,57 @@
+"""What is in a log file, for whoever recovers it, seals it, proves it or only looks.
+
+Belongs here: a whole file as frames. What a frame looks like is in `frames.py`; the file that is being written, in
+`log.py`. Arrow is imported for the rows alone: a look at how far a log has got takes less time than that import.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from resources.coordinator.control import Control, decode_control
+from resources.coordinator.disk import Disk
+from resources.coordinator.frames import HEADER_BYTES, Frame, FrameKind, Header, decode_header, find_tail, read_frames
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class LogContent(NamedTuple):
+    """What is in one log file."""
+
+    header: Header
+    frames: list[Frame]
+    is_torn: bool
+
+    def batches(self) -> "Iterator[pa.RecordBatch]":
+        """The groups of writes, in order."""
+        import pyarrow as pa
+
+        from resources.coordinator.schema import LOG_SCHEMA
+
+        for frame in self.frames:
+            if frame.kind is FrameKind.WRITES:
+                # A copy of its own is aligned, which a place in the middle of a file is not.
+                yield pa.ipc.read_record_batch(pa.py_buffer(bytes(frame.payload)), LOG_SCHEMA)
+
+    def controls(self) -> Iterator[Control]:
+        """The control messages, in order."""
+        for frame in self.frames:
+            if frame.kind is FrameKind.CONTROL:
+                yield decode_control(frame.payload)
+
+
+def read_log(disk: Disk, path: Path) -> LogContent | None:
+    """All valid frames of a log file; None if it was created and never begun. Damage before the end is refused."""
+    data = memoryview(disk.read(path))
+    header = decode_header(data, str(path))
+    if header is None:
+        return None
+    frames = list(read_frames(data, header))
+    end = frames[-1].end if frames else HEADER_BYTES
+    return LogContent(header, frames, find_tail(data, header, end, str(path)).is_torn)
+
+
+def log_name(number: int) -> str:
+    """Name of a log file."""
+    return f"{number:010d}.log"
