@@ -13,7 +13,8 @@ from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from resources.coordinator.batching import Batch, Batcher, BatchRecord, Predicate, Trigger
+from resources.coordinator.batch_record import BatchRecord, Trigger
+from resources.coordinator.batching import Batch, Batcher, Predicate
 from resources.coordinator.bounds import GROUP_BYTES, Place, Tracker
 from resources.coordinator.control import BatchClosed, ProducerOpened, WriteRefused
 from resources.coordinator.decode import Deltas

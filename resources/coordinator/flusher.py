@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from resources.coordinator.alignment import ShardView
 from resources.coordinator.arrival import Arrivals, NumberedWrite, Outcome
-from resources.coordinator.batching import BatchRecord
+from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.bounds import DiskGauge
 from resources.coordinator.control import BatchClosed, Control, ProducerOpened, WriteRefused
 from resources.coordinator.decode import Sent
@@ -23,11 +23,12 @@ from resources.coordinator.errors import LogDamageError
 from resources.coordinator.frames import Header
 from resources.coordinator.groups import encode_group
 from resources.coordinator.log import LogFile
+from resources.coordinator.log_content import read_log
 from resources.coordinator.manifest import Manifest
 from resources.coordinator.producers import Producers
 from resources.coordinator.recovery import Recovered, ShardFiles
 from resources.coordinator.schema import LOG_SCHEMA
-from resources.coordinator.seal import Sealer, read_log
+from resources.coordinator.seal import Sealer
 from resources.coordinator.state import STATE_FILE, ShardState, save
 from resources.coordinator.watermarks import Stream
 from resources.failpoints import reach

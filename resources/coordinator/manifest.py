@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from resources.coordinator.batching import BatchRecord
+from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.disk import Disk, RealDisk
 from resources.coordinator.errors import ManifestDamageError, SegmentDamageError
 from resources.timegrid import from_us

@@ -6,8 +6,9 @@ Belongs here: a look from outside, at any time, also while another process write
 from typing import NamedTuple
 
 from resources.coordinator.disk import RealDisk
+from resources.coordinator.live import LiveStatus, read_live
+from resources.coordinator.log_content import read_log
 from resources.coordinator.manifest import Entry, Manifest
-from resources.coordinator.seal import read_log
 from resources.coordinator.state import RESERVATION_FILE, Reservation, load
 from resources.home import Home
 
@@ -17,7 +18,7 @@ class ShardStatus(NamedTuple):
 
     shard: int
     incarnation: int
-    applied_epoch: int  # last epoch known to be given out; what only another process's memory holds is not seen here
+    applied_epoch: int  # last epoch known to be given out
     flushed_epoch: int  # last epoch in the log
     sealed_epoch: int  # last epoch in a segment
     log_bytes: int  # valid bytes that are not sealed yet
@@ -25,6 +26,7 @@ class ShardStatus(NamedTuple):
     rows: int
     last_segment: Entry | None
     watermarks: dict[str, int]  # "namespace/kind" → microseconds, as of the last seal
+    live: LiveStatus | None  # what only the running process knows, if there is one
 
 
 def read_status(home: Home) -> list[ShardStatus]:
@@ -49,10 +51,12 @@ def _shard_status(home: Home, shard: int) -> ShardStatus:
                     flushed = max(flushed, frame.last_epoch)
                     log_bytes += frame.end - frame.offset
     last = manifest.entries[-1] if manifest.entries else None
+    live = read_live(home.log(shard))
     return ShardStatus(
         shard=shard,
         incarnation=reservation.incarnation,
-        applied_epoch=flushed,
+        # What only the memory of the writer holds is seen if it shows itself.
+        applied_epoch=max(flushed, live.applied_epoch) if live else flushed,
         flushed_epoch=flushed,
         sealed_epoch=sealed,
         log_bytes=log_bytes,
@@ -60,4 +64,5 @@ def _shard_status(home: Home, shard: int) -> ShardStatus:
         rows=sum(entry.rows for entry in manifest.entries),
         last_segment=last,
         watermarks=last.watermarks if last else {},
+        live=live,
     )
