@@ -31,6 +31,17 @@ TEMPLATE = """\
 # segment_age_ms = 60_000                       # and so is one of this age
 # recent_identities = 1_000_000                 # how many delta identities a shard remembers exactly
 
+# [batch]                                       # what subscribers and sinks get at a time
+# min_ms = 10                                   # the time limit follows the rate of writes, and is never shorter
+# max_ms = 5_000                                # nor longer than this
+# target_writes = 100                           # how many writes a batch gathers at any rate in between
+# bytes = 16_777_216                            # a batch of this size is closed at once
+# count = 100_000                               # and so is one with this many deltas
+# rate_change = 4.0                             # and one during which the rate of writes rose or fell by this factor
+# queue_batches = 64                            # what may wait for one subscriber; then it is told what it missed
+# queue_bytes = 16_777_216                      # the same in bytes
+# held_bytes = 25_165_824                       # what may wait for all subscribers together
+
 # [namespaces.shop]
 # dimension = 384                               # length of this namespace's vectors; without it none is enforced
 
@@ -44,6 +55,29 @@ class Namespace(Struct, frozen=True, forbid_unknown_fields=True):
     """What is declared about one namespace."""
 
     dimension: Annotated[int, Meta(ge=1, le=65_536)] | None = None
+
+
+class BatchSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """When flushed deltas are closed into a batch, and how much of it may wait for subscribers (C5, C9, C12)."""
+
+    # Shorter, and a delivery costs more than what it delivers.
+    min_ms: Annotated[int, Meta(ge=1, le=60_000)] = 10
+    # Longer, and "live" is no word for it: the first delta of a quiet stream waits this long.
+    max_ms: Annotated[int, Meta(ge=1, le=3_600_000)] = 5_000
+    # A hundred writes share the fixed cost of a delivery; one second's wait at 100 writes a second, 10 ms at 10,000.
+    target_writes: Annotated[int, Meta(ge=1, le=1_000_000)] = 100
+    # As much as one group commit takes at most, so that a batch is never more than twice this.
+    bytes: Annotated[int, Meta(ge=4_096, le=1024**3)] = 16 * 1024 * 1024
+    # As many as the ingest queue holds; small deltas reach it about when they reach 16 MB.
+    count: Annotated[int, Meta(ge=1)] = 100_000
+    # Less happens by chance in traffic that comes in bursts; more is met by the other triggers first.
+    rate_change: Annotated[float, Meta(gt=1.0, le=1_000.0)] = 4.0
+    # More than half a second of the fastest batches: a pause of a garbage collector, not a subscriber that is gone.
+    queue_batches: Annotated[int, Meta(ge=1)] = 64
+    # One batch of the largest kind, beside the one in the subscriber's hands.
+    queue_bytes: Annotated[int, Meta(ge=4_096)] = 16 * 1024 * 1024
+    # Less than half of a shard's memory: whatever subscribers do, the rest is left to writes (C9).
+    held_bytes: Annotated[int, Meta(ge=4_096)] = 24 * 1024 * 1024
 
 
 class SparkSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,6 +110,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     segment_age_ms: Annotated[int, Meta(ge=1)] = 60_000
     # About a second of the fastest traffic, hours of the usual; what lies beyond it is decided by the drain.
     recent_identities: Annotated[int, Meta(ge=0)] = 1_000_000
+    batch: BatchSettings = BatchSettings()
     namespaces: dict[str, Namespace] = {}
     spark: SparkSettings = SparkSettings()
 
@@ -96,6 +131,11 @@ def read_settings(path: Path) -> Settings:
         ) from error
     if settings.earliest_event_ts.tzinfo is None:
         raise ConfigurationError(f"{path}: earliest_event_ts has no time zone. Write it as 2024-12-30T00:00:00Z.")
+    if settings.batch.min_ms > settings.batch.max_ms:
+        raise ConfigurationError(
+            f"{path}: [batch] min_ms is {settings.batch.min_ms}, above max_ms, which is {settings.batch.max_ms}. "
+            "Lower the one or raise the other."
+        )
     for name in settings.namespaces:
         if not re.match(NAME_PATTERN, name):
             raise ConfigurationError(
