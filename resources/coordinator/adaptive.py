@@ -60,7 +60,8 @@ class Limits(NamedTuple):
 class RateMonitor:
     """Arrivals over the last few seconds. It ages by the clock: silence lowers the rate without any arrival.
 
-    Memory is one entry for each step of the window. A clock that goes back stands still here until it has caught up.
+    Memory is one entry for each step of the window. When the clock is set back, no time has passed, and from there
+    on it passes again: nobody waits until the clock is where it was.
     """
 
     def __init__(self, window_us: int = RATE_WINDOW_US, steps: int = RATE_STEPS) -> None:
@@ -88,8 +89,12 @@ class RateMonitor:
         return Rates(self._writes / self._seconds, self._deltas / self._seconds)
 
     def _age(self, now_us: int) -> int:
-        self._now_us = max(self._now_us, now_us)
-        step = self._now_us // self._step_us
+        step = now_us // self._step_us
+        if now_us < self._now_us:
+            back = self._now_us // self._step_us - step
+            for counts in self._counts:
+                counts[0] -= back
+        self._now_us = now_us
         while self._counts and self._counts[0][0] <= step - self._steps:
             _, writes, deltas = self._counts.popleft()
             self._writes -= writes
