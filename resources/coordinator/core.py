@@ -99,7 +99,8 @@ class ShardCore:
         for rows in found.unbatched:
             self._gather(rows, len(set(rows["epoch"].to_pylist())))
             while (batch := self.close_batch()) is not None:
-                self.settle(batch)  # nobody can have subscribed yet
+                self.settle(batch)
+                self.release(batch.bytes)  # nobody can have subscribed yet
 
     # The door.
 
@@ -230,13 +231,16 @@ class ShardCore:
         return self.batcher.close(trigger, now_us) if trigger else None
 
     def settle(self, batch: Batch) -> None:
-        """A closed batch is on its way to the subscribers: give its bytes back, and have it logged with what follows.
+        """A closed batch is on its way to the subscribers: have it logged with what follows.
 
         Have its record computed before, without a lock: that takes a while.
         """
-        self.tracker.release(Place.PENDING, batch.bytes)
         self._buffer.note(BatchClosed(batch.record), is_urgent=False)
         self.last_batch = batch.record
+
+    def release(self, size: int) -> None:
+        """The bytes of a batch that nobody waits for any more are given back."""
+        self.tracker.release(Place.PENDING, size)
 
     def is_drained(self) -> bool:
         """Whether a shard that takes no more has nothing left to do but close its log."""

@@ -33,7 +33,8 @@ from resources.coordinator.live import LiveFile
 from resources.coordinator.metrics import ShardMetrics
 from resources.coordinator.model import Level, Priority
 from resources.coordinator.recovery import ShardFiles
-from resources.coordinator.subscriptions import Filter, Subscription, Subscriptions
+from resources.coordinator.delivery import Wants
+from resources.coordinator.subscriptions import Subscription, Subscriptions
 from resources.settings import Settings
 
 # How often a waiter for `durable` looks at the table: a look costs milliseconds, a commit takes seconds.
@@ -87,7 +88,9 @@ class Shard:
             self._process_lock.release()
             raise
         self.metrics = ShardMetrics(self.number)
-        self._subscriptions = Subscriptions(settings.batch)
+        self._subscriptions = Subscriptions(
+            settings.batch, clock, release=self._release, delivered=self._delivered
+        )
         self._live = LiveFile(files.log, self.number)
         # The door is open to whoever holds it; it is notified when anything moved that somebody may wait for.
         self._changed = threading.Condition()
@@ -233,11 +236,11 @@ class Shard:
             self._changed.wait_for(lambda: self._batches_closed >= mine or self.core.engine.failure)
             self.core.engine.refuse_if_failed()
 
-    def subscribe(self, choose: Filter | None = None) -> Subscription:
-        """Batches from now on. A subscriber that falls behind is told what it missed, and delays nobody (C9)."""
+    def subscribe(self, wants: Wants | None = None) -> Subscription:
+        """Batches from now on, those that `wants` says yes to. Who falls behind is told so, and delays nobody (C9)."""
         with self._changed:
             self.core.engine.refuse_if_failed()
-            return self._subscriptions.subscribe(choose)
+            return self._subscriptions.subscribe(wants)
 
     def snapshot(self) -> LogSnapshot:
         """What plain readers see: everything flushed."""
@@ -287,6 +290,16 @@ class Shard:
         self._changed.wait_for(lambda: engine.groups_flushed >= wanted or engine.failure)
         engine.refuse_if_failed()
 
+    def _release(self, size: int) -> None:
+        """Called by whoever was the last to have to do with a batch."""
+        with self._changed:
+            self.core.release(size)
+            self._changed.notify_all()
+
+    def _delivered(self, batch: Batch, seconds: float) -> None:
+        with self._changed:
+            self.core.batcher.delivered(batch, seconds)
+
     # From here on: the writer thread.
 
     def _run(self) -> None:
@@ -296,12 +309,12 @@ class Shard:
                 self._deliver_batches()
                 self._live.show(self.core, self._clock())
             self.core.close()
-            self._subscriptions.end()
+            self._subscriptions.shut()
         except BaseException as error:  # noqa: BLE001 - whatever it is, waiters must hear of it and nothing may be written after it
             with self._changed:
                 tickets = self.core.fail(error)
                 self._changed.notify_all()
-            self._subscriptions.fail(ShardStoppedError(self.number, f"{error}. Start it again to recover."))
+            self._subscriptions.shut(ShardStoppedError(self.number, f"{error}. Start it again to recover."))
             aio.tell(tickets)
 
     def _flush_next_group(self) -> None:
@@ -323,11 +336,7 @@ class Shard:
             self.metrics.closed(batch.record)  # computed here, by whoever asks first
             with self._changed:
                 self.core.settle(batch)
-            started = time.monotonic()
-            self._subscriptions.deliver(batch)
-            took_s = time.monotonic() - started
-            with self._changed:
-                self.core.batcher.delivered(batch, took_s)
+            self._subscriptions.publish(batch)
 
     def _close_batch(self) -> Batch | None:
         with self._changed:
