@@ -92,7 +92,7 @@ class ShardCore:
             group_bytes=GROUP_BYTES,
             on_state=lambda state: self.transitions.append(Transition(clock(), state)),
         )
-        self._show_event_time()
+        self.event_time = self.flusher.event_time()  # what the other shards may know
         self.batcher = Batcher(settings.batch, found.next_batch, predicate)
         self.last_batch: BatchRecord | None = None
         self._is_batch_asked = self._is_stopping = False
@@ -216,8 +216,8 @@ class ShardCore:
             self._producers.remember(write.producer, write.sequence, ticket.epoch, self._manifest.to_epoch)
             self._unflushed.pop((write.producer, write.sequence), None)
         self.engine.publish(group, snapshot)
-        if self.flusher.taken_us >= self._event_time_due_us:
-            self._show_event_time()
+        if self._settings.shards > 1:
+            self.event_time = self.flusher.event_time()
         if snapshot.rows is not None:
             self._gather(snapshot.rows, len(group.tickets))
 
@@ -274,11 +274,6 @@ class ShardCore:
             raise WriteRefusedError(producer, sequence, why)
         epoch = self._producers.recent_epoch(producer, sequence) or self._first_epochs.find(producer, sequence)
         return Sending(sequence, True, None, epoch)
-
-    def _show_event_time(self) -> None:
-        """What the other shards may know; about as often as it can change by time alone."""
-        self.event_time = self.flusher.event_time()
-        self._event_time_due_us = self.flusher.taken_us + self._settings.watermark_ms * 1_000
 
     def _gather(self, rows: pa.RecordBatch, writes: int) -> None:
         self.tracker.take(Place.PENDING, self.batcher.add(rows, writes, self._clock()))

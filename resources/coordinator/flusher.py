@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.coordinator.alignment import ShardView
-from resources.coordinator.arrival import Arrivals, NumberedWrite, Outcome
+from resources.coordinator.arrival import NumberedWrite, Outcome
 from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.bounds import DiskGauge
 from resources.coordinator.control import BatchClosed, Control, ProducerOpened, WriteRefused
@@ -69,9 +69,7 @@ class LogBuffer:
     def apply(self, epoch: int, write: ArrivedWrite) -> None:
         # Times of receipt follow the epochs, also when a clock goes back or the line changed the order.
         self._last_received_us = max(self._last_received_us, write.arrived_us)
-        self._writes.append(
-            NumberedWrite(epoch, write.producer, write.sequence, self._last_received_us, write.deltas)
-        )
+        self._writes.append(NumberedWrite(epoch, write.producer, write.sequence, self._last_received_us, write.deltas))
 
     @property
     def is_urgent(self) -> bool:

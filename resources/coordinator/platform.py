@@ -203,9 +203,7 @@ class Platform:
 
     def split(self, deltas: Deltas) -> dict[int, ShardDeltas]:
         """The parts of a write by shard, each in the order in which it came."""
-        whole: ShardDeltas = (
-            to_batch(deltas) if isinstance(deltas, pa.Table | pa.RecordBatch) else deltas
-        )
+        whole: ShardDeltas = to_batch(deltas) if isinstance(deltas, pa.Table | pa.RecordBatch) else deltas
         if not len(whole):
             raise EmptyWriteError
         if len(self.shards) == 1:
@@ -215,7 +213,10 @@ class Platform:
         return {int(number): _take(whole, np.flatnonzero(shards == number)) for number in np.unique(shards)}
 
     def seal(self) -> None:
-        """Seal what every shard has flushed."""
+        """Seal what every shard has taken, with the watermarks that it has come to over all of them."""
+        for shard in self.shards.values():
+            shard.flush()
+        self.align()
         for shard in self.shards.values():
             shard.seal()
 

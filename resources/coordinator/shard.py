@@ -18,6 +18,7 @@ from resources.coordinator.batching import Batch, Predicate
 from resources.coordinator.bounds import measure
 from resources.coordinator.core import Clock, ShardCore, WriteTicket
 from resources.coordinator.decode import Deltas
+from resources.coordinator.delivery import Wants
 from resources.coordinator.disk import Disk
 from resources.coordinator.engine import View
 from resources.coordinator.errors import (
@@ -33,7 +34,6 @@ from resources.coordinator.live import LiveFile
 from resources.coordinator.metrics import ShardMetrics
 from resources.coordinator.model import Level, Priority
 from resources.coordinator.recovery import ShardFiles
-from resources.coordinator.delivery import Wants
 from resources.coordinator.subscriptions import Subscription, Subscriptions
 from resources.settings import Settings
 
@@ -88,9 +88,7 @@ class Shard:
             self._process_lock.release()
             raise
         self.metrics = ShardMetrics(self.number)
-        self._subscriptions = Subscriptions(
-            settings.batch, clock, release=self._release, delivered=self._delivered
-        )
+        self._subscriptions = Subscriptions(settings.batch, clock, release=self._release, delivered=self._delivered)
         self._live = LiveFile(files.log, self.number)
         # The door is open to whoever holds it; it is notified when anything moved that somebody may wait for.
         self._changed = threading.Condition()

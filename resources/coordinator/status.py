@@ -9,7 +9,7 @@ from resources.coordinator.disk import RealDisk
 from resources.coordinator.live import LiveStatus, read_live
 from resources.coordinator.log_content import read_log
 from resources.coordinator.manifest import Entry, Manifest
-from resources.coordinator.state import RESERVATION_FILE, Reservation, load
+from resources.coordinator.state import RESERVATION_FILE, STATE_FILE, Reservation, ShardState, load
 from resources.home import Home
 
 
@@ -25,7 +25,7 @@ class ShardStatus(NamedTuple):
     segments: int
     rows: int
     last_segment: Entry | None
-    watermarks: dict[str, int]  # "namespace/kind" → microseconds, as of the last seal
+    watermarks: dict[str, int]  # "namespace/kind" → microseconds, as of the last log file that was closed
     live: LiveStatus | None  # what only the running process knows, if there is one
 
 
@@ -38,6 +38,7 @@ def _shard_status(home: Home, shard: int) -> ShardStatus:
     disk = RealDisk()
     manifest = Manifest(home.segments(shard), disk)
     reservation = load(disk, home.log(shard) / RESERVATION_FILE, Reservation) or Reservation()
+    state = load(disk, home.log(shard) / STATE_FILE, ShardState) or ShardState()
     sealed = manifest.to_epoch - 1
     flushed, log_bytes = sealed, 0
     for name in disk.list(home.log(shard)):
@@ -63,6 +64,8 @@ def _shard_status(home: Home, shard: int) -> ShardStatus:
         segments=len(manifest.entries),
         rows=sum(entry.rows for entry in manifest.entries),
         last_segment=last,
-        watermarks=last.watermarks if last else {},
+        watermarks={
+            name: stream.watermark_us for name, stream in state.watermarks.items() if stream.watermark_us is not None
+        },
         live=live,
     )
