@@ -42,6 +42,13 @@ class Missed(NamedTuple):
 Item = Batch | Missed
 
 
+class Handed(NamedTuple):
+    """What became of a batch when it was published."""
+
+    queues: int  # it is in so many
+    missed: int  # so often it, or an older one to make room for it, was skipped
+
+
 class _Parcel:
     """A batch on its way."""
 
@@ -137,10 +144,10 @@ class Delivery:
                 self._queues.append(queue)
         return queue
 
-    def publish(self, batch: Batch) -> None:
+    def publish(self, batch: Batch) -> Handed:
         """Hand a batch to everybody. Never waits, and takes over the account of its bytes."""
         with self._lock:
-            parcel = _Parcel(batch)
+            parcel, missed_before = _Parcel(batch), self.missed_batches
             self._sweep()
             if not self._is_shut:
                 self._make_room(batch)
@@ -150,7 +157,9 @@ class Delivery:
                 self.held_bytes += batch.bytes
             else:
                 self._released_bytes.append(batch.bytes)
+            handed = Handed(parcel.waiting, self.missed_batches - missed_before)
         self._report()
+        return handed
 
     def shut(self, failure: BaseException | None = None) -> None:
         """No more batches. Subscribers still get what waits for them, then the end, or the failure.

@@ -168,6 +168,9 @@ def test_c5_explicit_is_due_at_the_next_look_and_any_close_answers_it() -> None:
     assert (batch.number, batch.trigger, batch.also) == (1, Trigger.SHUTDOWN, (Trigger.EXPLICIT,))
     batcher.add(one(2), 1, TEN_O_CLOCK)
     assert batcher.due(TEN_O_CLOCK) is None
+    # Also one that was asked for after the last look.
+    assert batcher.request() == 2
+    assert closed(batcher, Trigger.TIME).also == (Trigger.EXPLICIT,)
 
 
 def test_c5_time_counts_from_the_oldest_pending_flushed_delta() -> None:

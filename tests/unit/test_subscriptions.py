@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resources.coordinator.batching import Batch
-from resources.coordinator.delivery import Item
+from resources.coordinator.delivery import Handed, Item
 from resources.coordinator.errors import SubscriptionEndedError
 from resources.coordinator.subscriptions import Missed, Subscription, Subscriptions
 from resources.settings import BatchSettings
@@ -55,12 +55,14 @@ class Shard:
         )
         self.published = 0
 
-    def publish(self, count: int = 1, rows: int = 1) -> None:
+    def publish(self, count: int = 1) -> list[Handed]:
+        handed = []
         for _ in range(count):
             self.published += 1
-            batch = batch_of(self.published, rows=rows)
+            batch = batch_of(self.published)
             self.tracker.charge(batch.bytes)
-            self.subscriptions.publish(batch)
+            handed.append(self.subscriptions.publish(batch))
+        return handed
 
 
 def told(item: Item | None) -> int | tuple[int, int] | None:
@@ -107,6 +109,16 @@ def test_c9_a_slow_subscriber_is_told_once_what_it_missed_and_then_goes_on() -> 
     shard.publish(2)
     assert drain(slow) == [7, 8]
     assert shard.subscriptions.missed_batches == 3
+
+
+def test_c13_the_writer_is_told_how_many_got_a_batch_and_how_many_missed_one() -> None:
+    shard = Shard(queue_batches=1)
+    assert shard.publish() == [Handed(0, 0)]
+    slow, fast = shard.subscriptions.subscribe(), shard.subscriptions.subscribe()
+    assert shard.publish() == [Handed(2, 0)]
+    fast.get()
+    assert shard.publish() == [Handed(1, 1)]
+    assert drain(slow) == [2, (3, 4)]
 
 
 def test_c9_a_queue_is_bounded_in_bytes_too_and_takes_one_batch_of_any_size() -> None:
