@@ -95,7 +95,7 @@ class ShardCore:
         self.event_time = self.flusher.event_time()  # what the other shards may know
         self.batcher = Batcher(settings.batch, found.next_batch, predicate)
         self.last_batch: BatchRecord | None = None
-        self._is_batch_asked = self._is_stopping = False
+        self._is_batch_asked = self.is_stopping = False
         for rows in found.unbatched:
             self._gather(rows, len(set(rows["epoch"].to_pylist())))
             while (batch := self.close_batch()) is not None:
@@ -170,7 +170,7 @@ class ShardCore:
 
     def stop(self) -> None:
         """Take no more; what was taken is drained by the writer's next steps (C10)."""
-        self._is_stopping = True
+        self.is_stopping = True
 
     def view(self) -> View[LogPart, LogSnapshot]:
         """What a reader of its own writes sees, taken in one step (C11)."""
@@ -226,7 +226,7 @@ class ShardCore:
         now_us = self._clock()
         self._is_batch_asked = False
         trigger = self.batcher.due(now_us, is_pressed=self.tracker.is_pressed)
-        if self._is_stopping and not self.engine.has_writes:
+        if self.is_stopping and not self.engine.has_writes:
             trigger = Trigger.SHUTDOWN
         return self.batcher.close(trigger, now_us) if trigger else None
 
@@ -244,7 +244,7 @@ class ShardCore:
 
     def is_drained(self) -> bool:
         """Whether a shard that takes no more has nothing left to do but close its log."""
-        return self._is_stopping and not self.engine.has_writes and not self.batcher.pending_deltas
+        return self.is_stopping and not self.engine.has_writes and not self.batcher.pending_deltas
 
     def close(self) -> None:
         """Log what is left to be logged, seal, and leave the reservation where the next life goes on."""
@@ -287,5 +287,5 @@ class ShardCore:
 
     def _refuse_if_stopped(self, write: object = None) -> None:
         self.engine.refuse_if_failed(write)
-        if self._is_stopping:
+        if self.is_stopping:
             raise ShardStoppedError(self.number, "it is shutting down.", write)

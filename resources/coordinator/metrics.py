@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from resources.coordinator.batching import Trigger
+from resources.coordinator.batch_record import Trigger
 from resources.coordinator.model import Level, Verdict
 
 if TYPE_CHECKING:

@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from resources.coordinator.alignment import align, stream_watermarks
 from resources.coordinator.arrival import Outcome
+from resources.coordinator.batching import Predicate
+from resources.coordinator.core import Clock
 from resources.coordinator.decode import Deltas as ShardDeltas
 from resources.coordinator.decode import decode, to_batch
 from resources.coordinator.disk import Disk, RealDisk
@@ -31,7 +33,7 @@ from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.handles import WriteHandle
 from resources.coordinator.model import Level, Priority
 from resources.coordinator.recovery import ShardFiles
-from resources.coordinator.shard import Clock, Shard
+from resources.coordinator.shard import Shard
 from resources.coordinator.slots import shard_of_slot, slots_of
 from resources.home import Home
 from resources.settings import NAME_PATTERN
@@ -148,7 +150,14 @@ class Producer:
 class Platform:
     """Every shard of a home, open for writing. One process at a time may have it open."""
 
-    def __init__(self, home: Home, clock: Clock, disk: Disk, durable_epochs: Callable[[], dict[int, int]]) -> None:
+    def __init__(
+        self,
+        home: Home,
+        clock: Clock,
+        disk: Disk,
+        durable_epochs: Callable[[], dict[int, int]],
+        close_batch_when: Predicate | None = None,
+    ) -> None:
         self._stack = ExitStack()
         self._series = SeriesNames()
         settings = home.settings
@@ -157,7 +166,14 @@ class Platform:
         with self._stack:
             for number in range(settings.shards):
                 files = ShardFiles(number, home.log(number), home.segments(number))
-                shard = Shard(files, settings, clock, disk, lambda number=number: durable_epochs().get(number, 0))  # type: ignore[misc]
+                shard = Shard(
+                    files,
+                    settings,
+                    clock,
+                    disk,
+                    lambda number=number: durable_epochs().get(number, 0),  # type: ignore[misc]
+                    predicate=close_batch_when,
+                )
                 self.shards[number] = self._stack.enter_context(shard)
             self._stack = self._stack.pop_all()
         self._is_stopping = threading.Event()
@@ -175,13 +191,15 @@ class Platform:
         clock: Clock = system_clock,
         disk: Disk | None = None,
         durable_epochs: Callable[[], dict[int, int]] | None = None,
+        close_batch_when: Predicate | None = None,
     ) -> "Platform":
         """Open a home for writing; it is created if it is not there.
 
         `durable_epochs` tells how far each shard has come in the lake; by default it is read from the tables.
+        `close_batch_when` is a trigger of your own for batches (C5): it is shown what is pending, and should be quick.
         """
         home.create()
-        return cls(home, clock, disk or RealDisk(), durable_epochs or _epochs_in_lake(home))
+        return cls(home, clock, disk or RealDisk(), durable_epochs or _epochs_in_lake(home), close_batch_when)
 
     def __enter__(self) -> "Platform":
         return self
@@ -236,7 +254,7 @@ class Platform:
         """All shards' metrics, as Prometheus reads them (C13)."""
         from resources.coordinator.metrics import render
 
-        return render(self.shards.values())
+        return render([shard.metrics for shard in self.shards.values()])
 
     def _align_by_the_clock(self, every_s: float) -> None:
         while not self._is_stopping.wait(every_s):

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from resources.coordinator.batching import Batch, Batcher, Trigger
+from resources.coordinator.batch_record import Trigger
+from resources.coordinator.batching import Batch, Batcher
 from resources.coordinator.schema import LOG_SCHEMA
 from resources.settings import BatchSettings
 from tests.support.live import TEN_O_CLOCK

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator.batching import Batch, Batcher, BatchRecord, Pending, Trigger
+from resources.coordinator.batch_record import BatchRecord, Trigger
+from resources.coordinator.batching import Batch, Batcher, Pending
 from resources.coordinator.schema import LOG_SCHEMA
 from resources.settings import BatchSettings
 from resources.timegrid import SECOND_US

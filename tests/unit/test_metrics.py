@@ -8,7 +8,7 @@ from pathlib import Path
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
-from resources.coordinator.batching import Trigger
+from resources.coordinator.batch_record import Trigger
 from resources.coordinator.metrics import (
     BOUNDS_SECONDS,
     BatchOutcome,

@@ -410,7 +410,7 @@ def test_a_shutdown_drains_what_is_queued_also_when_the_log_is_due_to_be_sealed(
     producer.write([signal("c")])
     stopping = threading.Thread(target=platform.shutdown)
     stopping.start()
-    while not platform.shards[0]._is_stopping:
+    while not platform.shards[0].core.is_stopping:
         pass
     clock.advance(60)
     disk.let_go.set()
