@@ -286,6 +286,14 @@ def test_names_of_one_directory_survive_each_on_its_own(disk: SimulatedDisk) -> 
     }
 
 
+def test_a_directory_that_a_killed_process_has_made_is_synced_by_the_next_that_wants_it(disk: SimulatedDisk) -> None:
+    disk.system.mkdir(HOME / "sub")
+    next_life = disk.crash(Survival.CACHE, Random(0))
+    next_life.make_directory(HOME / "sub")
+    next_life.replace(HOME / "sub" / "file", b"synced")
+    assert contents(next_life.crash(Survival.NOTHING, Random(0)), HOME / "sub") == {"file": b"synced"}
+
+
 def test_a_directory_that_was_not_synced_is_lost_with_all_that_was(disk: SimulatedDisk) -> None:
     disk.system.mkdir(HOME / "sub")
     disk.replace(HOME / "sub" / "file", b"synced")
@@ -514,6 +522,14 @@ def test_a_disk_that_fills_up_takes_the_first_part_of_a_write(disk: SimulatedDis
     with pytest.raises(OSError, match="No space"):
         faulty.pwrite(fd, b"abcd", 0)
     assert faulty.read(FILE) == b"ab" + bytes(8)
+
+
+def test_where_there_is_no_space_there_is_no_file_either(disk: SimulatedDisk) -> None:
+    faulty = FaultyDisk(disk, [Fault(frozenset({CallKind.ALLOCATE}), nth=1, error=errno.ENOSPC)])
+    with pytest.raises(OSError, match="No space"):
+        faulty.create(FILE, 10)
+    assert contents(faulty) == {}
+    faulty.create(FILE, 10)
 
 
 def test_what_a_failed_sync_has_lost_no_later_sync_brings_back(disk: SimulatedDisk) -> None:
