@@ -77,7 +77,6 @@ class Sealer:
         return entry
 
     def _write(self, table: pa.Table, path: Path) -> tuple[int, str]:
-        self._disk.make_directory(self._directory)
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd", write_statistics=True, row_group_size=1_000_000)
         data = memoryview(sink.getvalue())
