@@ -17,9 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from resources.coordinator.kept import IDENTITY_COLUMNS, Kept
+from resources.coordinator.kept import IDENTITY_COLUMNS, KEPT_COLUMNS, Kept
 
-__all__ = ["IDENTITY_COLUMNS", "Identities", "Seen", "Sighting"]
+__all__ = ["IDENTITY_COLUMNS", "REMEMBERED_COLUMNS", "Identities", "Seen", "Sighting"]
+
+# What `add` needs of a delta.
+REMEMBERED_COLUMNS = ["identity_hash", *KEPT_COLUMNS]
 
 Numbers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -27,7 +30,7 @@ Halves = npt.NDArray[np.uint32]
 Mask = npt.NDArray[np.bool_]
 
 # Rows that are looked up at once: their temporaries stay in the cache of a core.
-ROWS_AT_ONCE = 32_768
+ROWS_AT_ONCE = 8_192
 # Below so many rows a loop in Python costs less than the calls into NumPy.
 FEW_ROWS = 16
 # Eight tags of four bytes are half a line of the cache, and eight comparisons are one word of eight booleans.

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 IDENTITY_COLUMNS = ("namespace", "key", "event_ts", "delta_id")
-_COLUMNS = (*IDENTITY_COLUMNS, "content_hash", "epoch", "ordinal")
+KEPT_COLUMNS = (*IDENTITY_COLUMNS, "content_hash", "epoch", "ordinal")
 
 # Small batches are put together when they are this many, or come to an eighth of what is remembered or to this many
 # rows: a place is found quickly, and what was forgotten is given back in pieces.
@@ -53,7 +53,7 @@ class Kept:
 
     def append(self, columns: Mapping[str, pa.Array]) -> None:
         """Keep the next rows."""
-        batch = tuple(columns[name] for name in _COLUMNS)
+        batch = tuple(columns[name] for name in KEPT_COLUMNS)
         self._starts.append(self._end)
         self._batches.append(batch)
         self._end += len(batch[0])
@@ -121,5 +121,5 @@ class Kept:
         backwards = pa.array(back)
         return tuple(
             pa.concat_arrays([batch[at].take(rows) for batch, rows in parts]).take(backwards)
-            for at in range(len(_COLUMNS))
+            for at in range(len(KEPT_COLUMNS))
         )
