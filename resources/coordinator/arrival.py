@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from resources.coordinator.checks import check
-from resources.coordinator.columns import Mask, Numbers, constant, numbers_of, repeated
+from resources.coordinator.columns import Mask, Numbers, Words, constant, constant_of, numbers_of, repeated
 from resources.coordinator.decode import DecodedBatch, Sent, bounded_original, decode_group
 from resources.coordinator.decoded import Refusal
 from resources.coordinator.fingerprint import SeriesNames
-from resources.coordinator.hashing import hash_rows
 from resources.coordinator.identities import IDENTITY_COLUMNS, REMEMBERED_COLUMNS, Identities, Seen, Sighting
 from resources.coordinator.model import Kind, Reason, Verdict
+from resources.coordinator.row_hashes import hash_rows
 from resources.coordinator.schema import LOG_SCHEMA, TIMESTAMP
 from resources.coordinator.streams import NO_TIME, Part, Parts
 from resources.coordinator.watermarks import Watermarks
@@ -63,22 +63,23 @@ class Arrivals:
         decoded = decode_group([write.deltas for write in writes], self._series)
         sizes = np.array([len(write.deltas) for write in writes])
         columns = decoded.columns | self._numbering(writes, sizes)
-        origin = columns["origin"]
-        if origin.null_count:
-            is_unnamed = origin.null_count == len(origin)
-            columns["origin"] = columns["producer"] if is_unnamed else origin.fill_null(columns["producer"])
+        words = decoded.words
+        if columns["origin"].null_count == decoded.rows:
+            columns["origin"] = columns["producer"]
+            words["origin"] = frozenset(write.producer for write in writes)
+        elif columns["origin"].null_count:
+            columns["origin"] = columns["origin"].fill_null(columns["producer"])
 
         refusals = decoded.refusals
         refused = _mask(refusals, decoded.rows)
-        refusals |= check(columns, numbers_of(columns["received_ts"]), self._settings, refused)
+        refusals |= check(columns, numbers_of(columns["received_ts"]), self._settings, refused, words)
         passed = ~_mask(refusals, decoded.rows)
-        columns["identity_hash"] = _hashes([columns[name] for name in IDENTITY_COLUMNS], passed)
-        columns["content_hash"] = _hashes([columns[kind] for kind in Kind], passed)
+        columns |= _hashes(decoded, passed)
         copies = self._find_copies(columns, passed, refusals)
         accepted = passed & ~_mask(copies, decoded.rows) if copies else passed
         columns |= _verdicts(decoded.rows, copies, refusals)
         columns |= _originals(refusals, decoded)
-        columns["watermark_ts"] = self._stamps(writes, sizes, columns, accepted)
+        columns["watermark_ts"] = self._stamps(writes, sizes, words, columns, accepted)
         batch = pa.RecordBatch.from_arrays([columns[name] for name in LOG_SCHEMA.names], schema=LOG_SCHEMA)
         return batch, _outcomes(sizes, accepted, _mask(refusals, decoded.rows))
 
@@ -98,7 +99,9 @@ class Arrivals:
         epochs = numbers_of(columns["epoch"])
         starts = np.concatenate(([0], (epochs[1:] != epochs[:-1]).nonzero()[0] + 1))
         accepted = np.asarray(pc.equal(columns["verdict"], str(Verdict.ACCEPTED)))
-        parts = Parts(columns, np.diff(starts, append=len(epochs)), accepted)
+        found = {name: constant_of(columns[name]) for name in ("namespace", "kind")}
+        words = {name: frozenset([word]) for name, word in found.items() if word is not None}
+        parts = Parts(columns, words, np.diff(starts, append=len(epochs)), accepted)
         stamps = parts.greatest(numbers_of(columns["watermark_ts"].view(pa.int64()).fill_null(NO_TIME))).tolist()
         producers: list[str] = columns["producer"].take(pa.array(starts)).to_pylist()
         received = numbers_of(columns["received_ts"])[starts].tolist()
@@ -150,10 +153,15 @@ class Arrivals:
         return copies
 
     def _stamps(
-        self, writes: Sequence[NumberedWrite], sizes: Numbers, columns: dict[str, pa.Array], accepted: Mask
+        self,
+        writes: Sequence[NumberedWrite],
+        sizes: Numbers,
+        words: Words,
+        columns: dict[str, pa.Array],
+        accepted: Mask,
     ) -> pa.Array:
         """The watermark before each write, per stream; then the write's own events count (T4)."""
-        parts = Parts(columns, sizes, accepted)
+        parts = Parts(columns, words, sizes, accepted)
         stamps = [NO_TIME] * parts.number_of_parts
         for part in parts:
             write = writes[part.write]
@@ -179,9 +187,17 @@ def _mask(rows: Mapping[int, object], total: int) -> Mask:
     return mask
 
 
-def _hashes(columns: Sequence[pa.Array], passed: Mask) -> pa.Array:
-    hashes = hash_rows(columns).view(np.int64)
-    return pa.array(hashes) if passed.all() else pa.array(hashes, mask=~passed)
+def _hashes(decoded: DecodedBatch, passed: Mask) -> dict[str, pa.Array]:
+    namespaces = decoded.words.get("namespace", frozenset())
+    identity = [decoded.columns[name] for name in IDENTITY_COLUMNS]
+    if len(namespaces) == 1:
+        identity[IDENTITY_COLUMNS.index("namespace")] = next(iter(namespaces))
+    hashes = hash_rows(identity, [decoded.columns[kind] for kind in Kind], rows=decoded.rows)
+    missing = None if passed.all() else ~passed
+    return {
+        name: pa.array(column.view(np.int64), mask=missing)
+        for name, column in zip(("identity_hash", "content_hash"), hashes, strict=True)
+    }
 
 
 def _verdicts(rows: int, copies: dict[int, Sighting], refusals: dict[int, Refusal]) -> dict[str, pa.Array]:

@@ -5,6 +5,7 @@ What needs other deltas to decide (duplicates, missing parents) does not belong 
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources.coordinator.columns import NO_ROWS, Numbers, Rows, constant_of, numbers_of, odd_ids, odd_names
+from resources.coordinator.columns import NO_ROWS, NO_WORDS, Numbers, Rows, Words, numbers_of, odd_ids, odd_names
 from resources.coordinator.decoded import Refusal
 from resources.coordinator.model import Operation, Priority, Reason, Source
 from resources.settings import NAME_PATTERN, Settings
@@ -47,9 +48,14 @@ class _Finding(NamedTuple):
     column: str | None = None  # whose value is shown
 
 
-def check(columns: Mapping[str, pa.Array], received_us: Numbers, settings: Settings, skip: Mask) -> dict[int, Refusal]:
-    """Row → why it is refused. Rows in `skip` were refused before and are not looked at."""
-    findings = [*_envelope(columns), *_times(columns, received_us, settings)]
+def check(
+    columns: Mapping[str, pa.Array], received_us: Numbers, settings: Settings, skip: Mask, words: Words = NO_WORDS
+) -> dict[int, Refusal]:
+    """Row → why it is refused. Rows in `skip` were refused before and are not looked at.
+
+    `words` are all texts of some columns, where they are few: if these are right, the column is.
+    """
+    findings = [*_envelope(columns, words), *_times(columns, received_us, settings)]
     for kind, find in (("vector", _vector), ("sample", _sample), ("signal", _signal)):
         payloads = columns[kind]
         if payloads.null_count == len(payloads):
@@ -72,30 +78,35 @@ def check(columns: Mapping[str, pa.Array], received_us: Numbers, settings: Setti
     return refusals
 
 
-def _envelope(columns: Mapping[str, pa.Array]) -> list[_Finding]:
+def _envelope(columns: Mapping[str, pa.Array], words: Words) -> list[_Finding]:
     name_rule = "a lower-case letter, then up to 62 of a-z, 0-9 and _"
     empty_ids, bad_ids = _wrong_ids(columns["delta_id"])
     empty_keys, bad_keys = _wrong_ids(columns["key"])
     return [
-        _Finding(_no_names(columns["namespace"]), Reason.BAD_NAME, f"namespace must be {name_rule}.", "namespace"),
+        _Finding(
+            _no_names(columns["namespace"], words.get("namespace")),
+            Reason.BAD_NAME,
+            f"namespace must be {name_rule}.",
+            "namespace",
+        ),
         _Finding(empty_ids, Reason.EMPTY_ID, "delta_id is empty."),
         _Finding(bad_ids, Reason.BAD_ID, f"delta_id has control characters or more than {ID_LIMIT} bytes."),
         _Finding(empty_keys, Reason.EMPTY_ID, "The id of what the delta is about is empty."),
         _Finding(bad_keys, Reason.BAD_ID, f"The id has control characters or more than {ID_LIMIT} bytes.", "key"),
         _Finding(
-            _none_of(columns["priority"], list(Priority)),
+            _none_of(columns["priority"], list(Priority), words.get("priority")),
             Reason.WRONG_TYPE,
             f"priority must be {_listed(list(Priority))}.",
             "priority",
         ),
         _Finding(
-            _none_of(columns["source"], list(Source)),
+            _none_of(columns["source"], list(Source), words.get("source")),
             Reason.WRONG_TYPE,
             f"source must be {_listed(list(Source))}.",
             "source",
         ),
         _Finding(
-            _no_names(columns["origin"], may_be_missing=True),
+            _no_names(columns["origin"], words.get("origin"), may_be_missing=True),
             Reason.BAD_NAME,
             f"origin must be {name_rule}.",
             "origin",
@@ -276,9 +287,9 @@ def _dimensions(namespaces: pa.Array, settings: Settings) -> Numbers:
     return np.asarray(known[np.asarray(encoded.indices.fill_null(0))])
 
 
-def _no_names(texts: pa.Array, *, may_be_missing: bool = False) -> Rows:
+def _no_names(texts: pa.Array, words: frozenset[str] | None = None, *, may_be_missing: bool = False) -> Rows:
     """Rows without a plain name; only those are looked at that are not surely one."""
-    if may_be_missing and texts.null_count == len(texts):
+    if words and all(map(_is_name, words)):
         return NO_ROWS
     odd = odd_names(texts)
     if not len(odd):
@@ -297,9 +308,14 @@ def _wrong_ids(texts: pa.Array) -> tuple[Rows, Rows]:
     return odd[_is_empty(looked_at)], odd[_is_bad_id(looked_at)]
 
 
-def _none_of(texts: pa.Array, allowed: list[Priority] | list[Source]) -> Rows:
+@lru_cache(1_024)
+def _is_name(word: str) -> bool:
+    return bool(_matches(pa.array([word], pa.string()), NAME_PATTERN)[0])
+
+
+def _none_of(texts: pa.Array, allowed: list[Priority] | list[Source], words: frozenset[str] | None) -> Rows:
     """Rows with another word than the allowed ones."""
-    return NO_ROWS if constant_of(texts) in allowed else np.flatnonzero(~_one_of(texts, allowed))
+    return NO_ROWS if words and words.issubset(allowed) else np.flatnonzero(~_one_of(texts, allowed))
 
 
 def _missing(column: pa.Array) -> Rows:

@@ -5,7 +5,7 @@ the making of columns without a value per row in Python. What is right or wrong 
 it looks at the rows that are not surely fine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -16,7 +16,9 @@ Rows = npt.NDArray[np.int64]  # numbers of rows, rising
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
+Words = Mapping[str, frozenset[str]]  # every text that occurs in a column, for columns that have few and no gaps
 
+NO_WORDS: Words = {}
 NO_ROWS: Rows = np.empty(0, dtype=np.int64)
 # Texts that are repeated in small groups over and over: `signal`, `normal`, the namespace.
 _REMEMBERED_CONSTANTS = 256

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from resources.coordinator.columns import constant, texts
-from resources.coordinator.decode_columns import concatenate, decode_columns, to_batch
+from resources.coordinator.decode_columns import FEW_WORDS, concatenate, decode_columns, to_batch
 from resources.coordinator.decoded import DecodedBatch, Refusal, RefusedError, Sent, name_series
 from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.model import Delta, Kind, Reason, Signal, Vector
@@ -51,7 +51,8 @@ def decode(deltas: Sequence[Sent] | pa.RecordBatch, series: SeriesNames) -> Deco
         except RefusedError as refused:
             refusals[len(rows)] = refused.refusal
             rows.append(_partial_row(refused.envelope))
-    return DecodedBatch(_columns(rows), refusals, deltas.__getitem__)
+    columns, words = _columns(rows)
+    return DecodedBatch(columns, refusals, deltas.__getitem__, words)
 
 
 def decode_group(writes: Sequence[Sequence[Sent] | pa.RecordBatch], series: SeriesNames) -> DecodedBatch:
@@ -77,6 +78,11 @@ def decode_group(writes: Sequence[Sequence[Sent] | pa.RecordBatch], series: Seri
             for row, why in part.refusals.items()
         },
         original,
+        {
+            name: frozenset().union(*(part.words[name] for part in parts))
+            for name in FEW_WORDS
+            if all(name in part.words for part in parts)
+        },
     )
 
 
@@ -292,11 +298,19 @@ def _partial_row(envelope: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def _columns(rows: list[tuple[Any, ...]]) -> dict[str, pa.Array]:
+def _columns(rows: list[tuple[Any, ...]]) -> tuple[dict[str, pa.Array], dict[str, frozenset[str]]]:
     """Transpose; structs are put together from their fields, which is several times faster than from dictionaries."""
-    columns: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) if rows else [()] * (len(SENT_FIELDS) + 1)
-    fields = [*SENT_FIELDS, ("key", pa.string())]
-    return {name: _array(values, kind) for (name, kind), values in zip(fields, columns, strict=True)}
+    values: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) if rows else [()] * (len(SENT_FIELDS) + 1)
+    by_name = dict(zip((name for name, _ in SENT_FIELDS), values, strict=False))
+    columns = {name: _array(by_name[name], kind) for name, kind in SENT_FIELDS}
+    # Of signals alone the key is a column that is there already.
+    columns["key"] = (
+        columns["signal"].field("entity_id")
+        if rows and not columns["signal"].null_count
+        else _array(values[len(SENT_FIELDS)], pa.string())
+    )
+    words = {name: frozenset(by_name[name]) for name in FEW_WORDS}
+    return columns, {name: found for name, found in words.items() if None not in found}
 
 
 def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:

@@ -19,6 +19,9 @@ from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.model import Kind, Reason
 from resources.coordinator.schema import SENT_FIELDS, SENT_SCHEMA
 
+# Columns in which most groups have but one text, or a few.
+FEW_WORDS = ("namespace", "kind", "priority", "source")
+
 
 def to_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
     """Columns that a producer sends, proved and in the log's types; columns that are missing are taken as empty."""
@@ -63,13 +66,15 @@ def concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 def decode_columns(batch: pa.RecordBatch, series: SeriesNames) -> DecodedBatch:
     """The columns of a batch from `to_batch`, with the key of each row; some rows may be no deltas."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    found = {name: constant_of(columns[name]) for name in FEW_WORDS}
+    words = {name: frozenset([word]) for name, word in found.items() if word is not None}
     refusals: dict[int, Refusal] = {}
     keys = _texts_of(columns, "signal", "entity_id")
     if columns["vector"].null_count < len(batch):
         keys = pc.coalesce(_texts_of(columns, "vector", "vector_id"), keys)
     if columns["sample"].null_count < len(batch):
         keys = _with_series(keys, _flattened(columns["sample"], "labels"), series, refusals)
-    for row in _mismatches(columns).tolist():
+    for row in _mismatches(columns, words.get("kind")).tolist():
         kind = columns["kind"][row].as_py()
         known = kind in {str(member) for member in Kind}
         refusals[row] = (
@@ -78,7 +83,7 @@ def decode_columns(batch: pa.RecordBatch, series: SeriesNames) -> DecodedBatch:
             else Refusal(Reason.UNKNOWN_KIND, f"The kind {kind!r} is not known; it is one of vector, sample, signal.")
         )
     columns["key"] = keys
-    return DecodedBatch(columns, refusals, lambda row: _row_as_object(batch, row))
+    return DecodedBatch(columns, refusals, lambda row: _row_as_object(batch, row), words)
 
 
 def _texts_of(columns: Mapping[str, pa.Array], payload: str, field: str) -> pa.Array:
@@ -108,11 +113,11 @@ def _with_series(keys: pa.Array, labels: pa.Array, series: SeriesNames, refusals
     return pa.array(names, pa.string())
 
 
-def _mismatches(columns: Mapping[str, pa.Array]) -> npt.NDArray[np.int64]:
+def _mismatches(columns: Mapping[str, pa.Array], kinds: frozenset[str] | None) -> npt.NDArray[np.int64]:
     """Rows that do not have exactly the payload that their kind promises."""
     rows = len(columns["kind"])
-    only = constant_of(columns["kind"])
-    if only in tuple(Kind) and all(columns[kind].null_count == (0 if kind == only else rows) for kind in Kind):
+    is_known = kinds is not None and len(kinds) == 1 and kinds.issubset(Kind)
+    if is_known and all(columns[kind].null_count == (0 if kinds == {kind} else rows) for kind in Kind):
         return np.empty(0, dtype=np.int64)
     wrong = ~np.asarray(pc.is_in(columns["kind"], pa.array([str(kind) for kind in Kind])))
     for kind in Kind:

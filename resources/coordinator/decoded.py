@@ -37,6 +37,7 @@ class DecodedBatch(NamedTuple):
     columns: dict[str, pa.Array]
     refusals: dict[int, Refusal]  # row → why; everything else was well-formed
     original: Callable[[int], Sent]  # row → what was sent
+    words: dict[str, frozenset[str]]  # every text that occurs in a column, for those that have few and no gaps
 
     @property
     def rows(self) -> int:

@@ -10,18 +10,13 @@ elements' hashes; the hashes of a map's entries are summed, because their order 
 fields in order.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from resources.coordinator.columns import constant_of
-
 Hashes = npt.NDArray[np.uint64]
 Offsets = npt.NDArray[np.int64]
 
-_ROWS_AT_ONCE = 8_192
 _WORD = 8
 _PADDING = np.zeros(_WORD, dtype=np.uint8)
 _27, _28, _30, _31 = (np.uint64(number) for number in (27, 28, 30, 31))
@@ -34,10 +29,11 @@ _KEEP = np.array([0, *(2 ** (8 * size) - 1 for size in range(1, 9))], dtype=np.u
 
 def mix(values: Hashes) -> Hashes:
     """The finalizer of splitmix64: every bit of the input reaches every bit of the output."""
-    return _mix_in_place(values + np.uint64(0))
+    return mix_in_place(values + np.uint64(0))
 
 
-def _mix_in_place(z: Hashes) -> Hashes:
+def mix_in_place(z: Hashes) -> Hashes:
+    """The same, written over the input."""
     z += _GAMMA
     high = z >> _30
     z ^= high
@@ -54,29 +50,8 @@ def combine(*parts: Hashes) -> Hashes:
     """One hash of several, in order; one number stands for as many of the same."""
     result = np.zeros(1, dtype=np.uint64)
     for part in parts:
-        result = _mix_in_place(result * _31 + part)
+        result = mix_in_place(result * _31 + part)
     return result
-
-
-def hash_rows(columns: Sequence[pa.Array]) -> Hashes:
-    """One hash of each row over several columns, in order; some thousand rows at a time stay in a core's cache."""
-    rows = len(columns[0])
-    result = np.empty(rows, dtype=np.uint64)
-    for start in range(0, rows, _ROWS_AT_ONCE):
-        part = result[start : start + _ROWS_AT_ONCE]
-        part[:] = combine(*(_hash_briefly(column.slice(start, len(part))) for column in columns))
-    return result
-
-
-def _hash_briefly(array: pa.Array) -> Hashes:
-    """The hash of every row, or a single one that stands for all of them."""
-    if array.null_count == len(array):
-        return np.array([_NULL])
-    if pa.types.is_string(array.type) and constant_of(array) is not None:
-        return hash_array(array.slice(0, 1))
-    if pa.types.is_struct(array.type) and not array.null_count:
-        return combine(*(_hash_briefly(child) for child in array.flatten()))
-    return hash_array(array)
 
 
 def hash_array(array: pa.Array) -> Hashes:
@@ -85,7 +60,7 @@ def hash_array(array: pa.Array) -> Hashes:
     if array.null_count == len(array):
         return np.full(len(array), _NULL)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        hashes = _hash_bytes(np.frombuffer(array.buffers()[2] or b"", dtype=np.uint8), _offsets(array))
+        hashes = hash_bytes(np.frombuffer(array.buffers()[2] or b"", dtype=np.uint8), _offsets(array))
     elif pa.types.is_struct(kind):
         hashes = combine(*(hash_array(child) for child in array.flatten()))
     elif pa.types.is_map(kind):
@@ -94,7 +69,7 @@ def hash_array(array: pa.Array) -> Hashes:
     elif pa.types.is_list(kind):
         offsets = _offsets(array)
         elements = hash_array(_children(array, array.values))
-        hashes = _hash_bytes(elements.view(np.uint8), (offsets - offsets[0]) * _WORD)
+        hashes = hash_bytes(elements.view(np.uint8), (offsets - offsets[0]) * _WORD)
     else:
         hashes = mix(_as_words(array))
     if array.null_count:
@@ -102,9 +77,10 @@ def hash_array(array: pa.Array) -> Hashes:
     return hashes
 
 
-def _hash_bytes(data: npt.NDArray[np.uint8], offsets: Offsets) -> Hashes:
+def hash_bytes(data: npt.NDArray[np.uint8], offsets: Offsets) -> Hashes:
+    """Hash byte strings that lie behind one another; each ends where the next begins."""
     lengths = offsets[1:] - offsets[:-1]
-    state = _mix_in_place(lengths.astype(np.uint64))
+    state = mix_in_place(lengths.astype(np.uint64))
     padded = np.concatenate((data[offsets[0] : offsets[-1]], _PADDING))
     # Every byte position as the start of a word: an unaligned view, nothing is copied.
     words = np.ndarray((len(padded) - _WORD + 1,), np.dtype("<u8"), padded, strides=(1,))
@@ -125,7 +101,7 @@ def _hash_bytes(data: npt.NDArray[np.uint8], offsets: Offsets) -> Hashes:
             state[rows] = _stir(state[rows], word)
         rows = rows[rest > _WORD]
         at += _WORD
-    return _mix_in_place(state)
+    return mix_in_place(state)
 
 
 def _stir(state: Hashes, word: Hashes) -> Hashes:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from resources.coordinator.columns import Mask, Numbers, constant_of, numbers_of
+from resources.coordinator.columns import Mask, Numbers, Words, numbers_of
 from resources.coordinator.watermarks import Stream
 
 # Less than any moment.
@@ -30,10 +30,10 @@ class Part(NamedTuple):
 class Parts:
     """A group taken apart. `sizes` are the rows of each write, none of which is empty."""
 
-    def __init__(self, columns: Mapping[str, pa.Array], sizes: Numbers, accepted: Mask) -> None:
+    def __init__(self, columns: Mapping[str, pa.Array], words: Words, sizes: Numbers, accepted: Mask) -> None:
         self._columns, self._sizes, self._accepted = columns, sizes, accepted
         self._starts = np.cumsum(sizes) - sizes
-        self._streams, codes = _streams(columns["namespace"], columns["kind"])
+        self._streams, codes = _streams(columns, words)
         width = len(self._streams)
         self._of_row: Numbers | None = None  # the part of each row; none while there is but one stream
         if codes is not None:
@@ -67,15 +67,14 @@ class Parts:
         return np.bincount(self._of_row[self._accepted], minlength=self.number_of_parts)
 
 
-def _streams(namespaces: pa.Array, kinds: pa.Array) -> tuple[list[Stream], Numbers | None]:
+def _streams(columns: Mapping[str, pa.Array], words: Words) -> tuple[list[Stream], Numbers | None]:
     """The streams that may occur, and each row's number among them; no numbers if there is but one."""
-    namespace = constant_of(namespaces)
-    kind = constant_of(kinds) if namespace is not None else None
-    if namespace is not None and kind is not None:
+    if all(len(words.get(name, ())) == 1 for name in ("namespace", "kind")):
+        (namespace,), (kind,) = words["namespace"], words["kind"]
         return [(namespace, kind)], None
-    by_name, by_kind = namespaces.dictionary_encode(), kinds.dictionary_encode()
+    by_name, by_kind = columns["namespace"].dictionary_encode(), columns["kind"].dictionary_encode()
     # A row without one of them was refused, and is in no stream: any number will do.
-    names, words = by_name.dictionary.to_pylist() or [""], by_kind.dictionary.to_pylist() or [""]
-    codes = np.asarray(by_name.indices.fill_null(0)).astype(np.int64) * len(words)
+    namespaces, kinds = by_name.dictionary.to_pylist() or [""], by_kind.dictionary.to_pylist() or [""]
+    codes = np.asarray(by_name.indices.fill_null(0)).astype(np.int64) * len(kinds)
     codes += np.asarray(by_kind.indices.fill_null(0))
-    return [(name, word) for name in names for word in words], codes
+    return [(name, kind) for name in namespaces for kind in kinds], codes
