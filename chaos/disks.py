@@ -86,6 +86,10 @@ class FaultyDisk(RealDisk):
         """Every call that might have failed, with those that did."""
         return self.faults.trace
 
+    def fail_from_now(self, fault: Fault) -> None:
+        """One more thing that goes wrong; its calls are counted from here on."""
+        self.faults.add(fault)
+
     def set_free_bytes(self, free_bytes: int | None) -> None:
         """What `free_bytes` says from now on; None for the truth."""
         self.faults.free_bytes = free_bytes

@@ -17,7 +17,7 @@ from resources.coordinator.batch_record import BatchRecord, Trigger
 from resources.coordinator.batching import Batch, Batcher, Predicate
 from resources.coordinator.bounds import GROUP_BYTES, Place, Tracker
 from resources.coordinator.control import BatchClosed, ProducerOpened, WriteRefused
-from resources.coordinator.decode import Deltas
+from resources.coordinator.decoded import Deltas
 from resources.coordinator.disk import Disk
 from resources.coordinator.engine import Engine, Group, State, Ticket, View
 from resources.coordinator.epochs import Epochs

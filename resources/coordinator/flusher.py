@@ -17,7 +17,7 @@ from resources.coordinator.arrival import NumberedWrite, Outcome
 from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.bounds import DiskGauge
 from resources.coordinator.control import BatchClosed, Control, ProducerOpened, WriteRefused
-from resources.coordinator.decode import Sent
+from resources.coordinator.decoded import Deltas
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.frames import Header
@@ -41,7 +41,7 @@ class ArrivedWrite(NamedTuple):
     producer: str
     sequence: int
     arrived_us: int
-    deltas: Sequence[Sent] | pa.RecordBatch
+    deltas: Deltas
 
 
 class LogPart(NamedTuple):

@@ -19,8 +19,8 @@ from resources.coordinator.alignment import align, stream_watermarks
 from resources.coordinator.arrival import Outcome
 from resources.coordinator.batching import Predicate
 from resources.coordinator.core import Clock
-from resources.coordinator.decode import Deltas as ShardDeltas
 from resources.coordinator.decode import decode, to_batch
+from resources.coordinator.decoded import Deltas as ShardDeltas
 from resources.coordinator.disk import Disk, RealDisk
 from resources.coordinator.errors import (
     BackpressureError,

@@ -47,6 +47,8 @@ SENT_FIELDS: list[tuple[str, pa.DataType]] = [
     ("signal", SIGNAL),
 ]
 
+SENT_SCHEMA = pa.schema(SENT_FIELDS)
+
 # What the coordinator adds.
 ARRIVAL_FIELDS: list[tuple[str, pa.DataType]] = [
     ("shard", pa.int32()),

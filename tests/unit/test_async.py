@@ -52,13 +52,14 @@ def test_writes_in_flight_need_no_thread_each_c1(tmp_path: Path) -> None:
 
 
 def test_a_coroutine_is_told_that_the_outcome_is_unknown_and_what_was_never_written_c7(tmp_path: Path) -> None:
-    disk = FaultyDisk(RealDisk(), [Fault(SYNCS, nth=12, is_lasting=True)])
+    disk = FaultyDisk(RealDisk())
 
     async def main() -> list[type[CoordinatorError]]:
         errors: list[type[CoordinatorError]] = []
         try:
             async with AsyncPlatform.open(new_home(tmp_path), disk=disk, **OPTIONS) as platform:
                 producer = await platform.producer("web")
+                disk.fail_from_now(Fault(SYNCS, nth=8, is_lasting=True))
                 for at in range(100):
                     await (await producer.write([signal(str(at))])).wait()
         except CoordinatorError as error:
