@@ -75,7 +75,7 @@ class Arrivals:
         refusals |= check(columns, numbers_of(columns["received_ts"]), self._settings, refused, words)
         passed = ~_mask(refusals, decoded.rows)
         columns |= _hashes(decoded, passed)
-        copies = self._find_copies(columns, passed, refusals)
+        copies = self._find_copies(columns, passed, refusals, is_own=len(writes) > 1)
         accepted = passed & ~_mask(copies, decoded.rows) if copies else passed
         columns |= _verdicts(decoded.rows, copies, refusals)
         columns |= _originals(refusals, decoded)
@@ -112,26 +112,24 @@ class Arrivals:
 
     def _numbering(self, writes: Sequence[NumberedWrite], sizes: Numbers) -> dict[str, pa.Array]:
         total = int(sizes.sum())
-        ends = np.cumsum(sizes)
-        numbers = np.repeat(
-            np.array([(write.epoch, write.sequence, write.received_us) for write in writes]).T, sizes, axis=1
+        epochs, sequences, received = (
+            np.array(values) for values in zip(*((w.epoch, w.sequence, w.received_us) for w in writes), strict=True)
         )
-        ordinals = np.arange(total, dtype=np.int32)
+        ordinals = np.zeros(total, dtype=np.int32)
         if total > len(writes):
-            ordinals -= np.repeat((ends - sizes).astype(np.int32), sizes)
-        else:
-            ordinals[:] = 0
+            epochs, sequences, received = (np.repeat(values, sizes) for values in (epochs, sequences, received))
+            ordinals = np.arange(total, dtype=np.int32) - np.repeat((np.cumsum(sizes) - sizes).astype(np.int32), sizes)
         return {
             "shard": pa.array(np.full(total, self._shard, dtype=np.int32)),
-            "epoch": pa.array(numbers[0]),
+            "epoch": pa.array(epochs),
             "ordinal": pa.array(ordinals),
             "producer": repeated([write.producer for write in writes], sizes),
-            "sequence": pa.array(numbers[1]),
-            "received_ts": pa.array(numbers[2]).view(TIMESTAMP),
+            "sequence": pa.array(sequences),
+            "received_ts": pa.array(received).view(TIMESTAMP),
         }
 
     def _find_copies(
-        self, columns: dict[str, pa.Array], passed: Mask, refusals: dict[int, Refusal]
+        self, columns: dict[str, pa.Array], passed: Mask, refusals: dict[int, Refusal], *, is_own: bool
     ) -> dict[int, Sighting]:
         """Rows that were seen before. Another delta under a known identity is refused; a copy is no error."""
         if not self.identities.capacity:
@@ -140,10 +138,11 @@ class Arrivals:
         if refusals:
             rows = passed.nonzero()[0]
             chosen = pa.array(rows)
-            sightings = self.identities.add({name: column.take(chosen) for name, column in remembered.items()})
+            taken = {name: column.take(chosen) for name, column in remembered.items()}
+            sightings = self.identities.add(taken, is_own=True)
             copies = {int(rows[at]): sighting for at, sighting in sightings.items()}
         else:
-            copies = self.identities.add(remembered)
+            copies = self.identities.add(remembered, is_own=is_own)
         for row, sighting in copies.items():
             if sighting.seen is Seen.REUSED:
                 where = f"epoch {sighting.epoch}, place {sighting.ordinal}"
