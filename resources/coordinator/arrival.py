@@ -20,8 +20,8 @@ from resources.coordinator.identities import IDENTITY_COLUMNS, REMEMBERED_COLUMN
 from resources.coordinator.model import Kind, Reason, Verdict
 from resources.coordinator.row_hashes import hash_rows
 from resources.coordinator.schema import LOG_SCHEMA, TIMESTAMP
-from resources.coordinator.streams import NO_TIME, Part, Parts
-from resources.coordinator.watermarks import Watermarks
+from resources.coordinator.streams import NO_TIME, Parts
+from resources.coordinator.watermarks import Stream, Watermarks
 from resources.settings import Settings
 
 # The C library gives large blocks back to the kernel, and every page of them has to be asked for again. When it sees
@@ -105,16 +105,16 @@ class Arrivals:
         stamps = parts.greatest(numbers_of(columns["watermark_ts"].view(pa.int64()).fill_null(NO_TIME))).tolist()
         producers: list[str] = columns["producer"].take(pa.array(starts)).to_pylist()
         received = numbers_of(columns["received_ts"])[starts].tolist()
-        for part in parts:
-            stamp = stamps[part.number]
-            self.watermarks.restore(part.stream, None if stamp == NO_TIME else stamp)
-            self._observe(part, producers[part.write], received[part.write])
+        for number, write, stream, deltas, latest_us in parts:
+            stamp = stamps[number]
+            self.watermarks.restore(stream, None if stamp == NO_TIME else stamp)
+            self._observe(stream, producers[write], deltas, latest_us, received[write])
 
     def _numbering(self, writes: Sequence[NumberedWrite], sizes: Numbers) -> dict[str, pa.Array]:
         total = int(sizes.sum())
-        epochs, sequences, received = (
-            np.array(values) for values in zip(*((w.epoch, w.sequence, w.received_us) for w in writes), strict=True)
-        )
+        epochs = np.array([write.epoch for write in writes])
+        sequences = np.array([write.sequence for write in writes])
+        received = np.array([write.received_us for write in writes])
         ordinals = np.zeros(total, dtype=np.int32)
         if total > len(writes):
             epochs, sequences, received = (np.repeat(values, sizes) for values in (epochs, sequences, received))
@@ -162,21 +162,21 @@ class Arrivals:
         """The watermark before each write, per stream; then the write's own events count (T4)."""
         parts = Parts(columns, words, sizes, accepted)
         stamps = [NO_TIME] * parts.number_of_parts
-        for part in parts:
-            write = writes[part.write]
-            stamp = self.watermarks.stamp(part.stream, write.received_us)
+        for number, place, stream, deltas, latest_us in parts:
+            write = writes[place]
+            stamp = self.watermarks.stamp(stream, write.received_us)
             if stamp is not None:
-                stamps[part.number] = stamp
-            self._observe(part, write.producer, write.received_us)
+                stamps[number] = stamp
+            self._observe(stream, write.producer, deltas, latest_us, write.received_us)
         by_row = parts.spread(np.array(stamps))
         has_none = by_row == NO_TIME
         if not accepted.all():
             has_none |= ~accepted
         return pa.array(by_row, mask=has_none if has_none.any() else None).view(TIMESTAMP)
 
-    def _observe(self, part: Part, producer: str, received_us: int) -> None:
-        """The one place where accepted deltas move a watermark."""
-        self.watermarks.observe(part.stream, producer, part.max_event_us, received_us)
+    def _observe(self, stream: Stream, producer: str, deltas: int, latest_us: int, received_us: int) -> None:  # noqa: ARG002 - watermarks will count
+        """The one place where accepted deltas of a write move a watermark."""
+        self.watermarks.observe(stream, producer, latest_us, received_us)
 
 
 def _mask(rows: Mapping[int, object], total: int) -> Mask:
@@ -235,7 +235,8 @@ def _scattered(values: Mapping[int, object], rows: int, kind: pa.DataType) -> pa
 
 def _outcomes(sizes: Numbers, accepted: Mask, refused: Mask) -> list[Outcome]:
     if accepted.all():
-        return [Outcome(size, 0, 0) for size in sizes.tolist()]
+        by_size = {size: Outcome(size, 0, 0) for size in set(sizes.tolist())}
+        return [by_size[size] for size in sizes.tolist()]
     starts = np.cumsum(sizes) - sizes
     counts = (np.add.reduceat(mask, starts, dtype=np.int64).tolist() for mask in (accepted, refused))
     return [

@@ -117,7 +117,7 @@ def _mismatches(columns: Mapping[str, pa.Array], kinds: frozenset[str] | None) -
     """Rows that do not have exactly the payload that their kind promises."""
     rows = len(columns["kind"])
     is_known = kinds is not None and len(kinds) == 1 and kinds.issubset(Kind)
-    if is_known and all(columns[kind].null_count == (0 if kinds == {kind} else rows) for kind in Kind):
+    if is_known and kinds and all(columns[kind].null_count == (0 if kind in kinds else rows) for kind in Kind):
         return np.empty(0, dtype=np.int64)
     wrong = ~np.asarray(pc.is_in(columns["kind"], pa.array([str(kind) for kind in Kind])))
     for kind in Kind:
