@@ -295,7 +295,7 @@ class Shard:
         self._file.append(kind, first, last, payload)
 
     def _begin_file(self, messages: list[Control]) -> LogFile:
-        header = Header(self.number, self._next_file, self._incarnation, self._next_epoch, self._clock())
+        header = Header(self.number, self._next_file, self._incarnation, self._flushed_epoch + 1, self._clock())
         file = LogFile(self._disk, self._files.log, header, self._settings.segment_bytes)
         self._next_file += 1
         for message in messages:
