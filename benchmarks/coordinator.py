@@ -20,7 +20,7 @@ from benchmarks.harness import Result, show
 
 ROOT = Path(__file__).resolve().parent.parent
 BARE, SLATE = "bare loop", "SlateDB"
-# Of the bare loop's rate (issue 5), and of SlateDB's, which is a store that is meant for this.
+# Of the bare loop's rate, and of SlateDB's, which is a store that is meant for this.
 OF_BARE, OF_SLATE = 0.2, 1.0
 PACE, PACED_ROWS = 100_000, 1_000
 LATENCY_RATIO = 4.0

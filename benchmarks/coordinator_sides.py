@@ -38,6 +38,7 @@ from benchmarks.coordinator_data import (
     signals,
 )
 from resources.coordinator import Delta, Platform
+from resources.coordinator.aio import AsyncProducer
 from resources.home import Home
 
 COLUMN_PRODUCERS, WRITES_UNDERWAY = 4, 8
@@ -147,10 +148,21 @@ def slate_columns(root: Path, rows: int, write_rows: int) -> Measured:
 
 
 def ours_singles(root: Path, count: int) -> Measured:
-    """Writes of one delta each, from many producers that wait for every one."""
+    """Writes of one delta each, from many producers that wait for every one: coroutines, as in a server."""
     writes, content = lines(count, _now_us())
     ours = Ours(root)
-    measured = ours.send_from(SINGLE_PRODUCERS, writes, lambda line: [line], 1)
+
+    async def send(number: int) -> None:
+        producer = AsyncProducer(await asyncio.to_thread(ours.platform.producer, f"p{number}"))
+        for line in writes[number::SINGLE_PRODUCERS]:
+            await (await producer.write([line])).wait()
+
+    async def send_all() -> Measured:
+        watch = Stopwatch()
+        await asyncio.gather(*(send(number) for number in range(SINGLE_PRODUCERS)))
+        return watch.read()
+
+    measured = asyncio.run(send_all())
     return {**measured, "is_equal": ours.close(content)}
 
 

@@ -2,7 +2,7 @@
 
 Needs neither dagster nor pyspark. The way of a write through the modules:
 
-    platform     splits by shard, watermarks over shards    shard, aio   what callers call, for threads and for coroutines
+    platform     splits by shard, watermarks over shards    shard, aio   what callers call: threads, coroutines
     core         a shard in steps, without threads          writer       the threads that take the steps
     engine       numbers, gathers, flushes, tells           queue        who comes next when there is more than room
     bounds       what may be in memory and on the disk      producers    retries, refusals and fencing
