@@ -19,7 +19,7 @@ from resources.coordinator.control import BatchClosed, ProducerOpened, WriteRefu
 from resources.coordinator.decode import Deltas
 from resources.coordinator.disk import Disk
 from resources.coordinator.engine import Engine, Group, State, Ticket, View
-from resources.coordinator.epochs import Epochs
+from resources.coordinator.epochs import RESERVED_AHEAD, Epochs
 from resources.coordinator.errors import (
     BackpressureError,
     EmptyWriteError,
@@ -67,6 +67,8 @@ class ShardCore:
         *,
         durable_epoch: Callable[[], int] = lambda: 0,
         predicate: Predicate | None = None,
+        group_bytes: int = GROUP_BYTES,
+        reserved_ahead: int = RESERVED_AHEAD,
     ) -> None:
         self.number = files.shard
         self.durable_epoch = durable_epoch
@@ -85,10 +87,10 @@ class ShardCore:
         self.engine: Engine[ArrivedWrite, LogPart, LogSnapshot] = Engine(
             self._buffer,
             self.flusher.snapshot(),
-            Epochs(found.next_epoch, self._reserve),
+            Epochs(found.next_epoch, self._reserve, reserved_ahead),
             self.tracker,
             name=self.number,
-            group_bytes=GROUP_BYTES,
+            group_bytes=group_bytes,
             on_state=lambda state: self.transitions.append(Transition(clock(), state)),
         )
         self.batcher = Batcher(settings.batch, found.next_batch, predicate)
