@@ -5,13 +5,13 @@ operating system, so the order of its system calls is part of what is tried out;
 which is finer than the calls of `Disk`: the power may go between the write, the sync and the rename of one `replace`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
 from chaos.faults import EVERY_KIND, SYNCS, WRITES, Fault, FaultySystem
 from chaos.kernel import Call, CallKind, Moment, PowerCut, SimulatedKernel
-from chaos.nodes import SECTOR, Directory
+from chaos.nodes import SECTOR
 from chaos.survival import Survival
 from resources.coordinator.disk import RealDisk
 
@@ -34,8 +34,8 @@ __all__ = [
 class SimulatedDisk(RealDisk):
     """A disk in memory, for one life of a machine; `crash` gives the one for the next life."""
 
-    def __init__(self, root: Directory | None = None) -> None:
-        self.kernel = SimulatedKernel(root)
+    def __init__(self, kernel: SimulatedKernel | None = None) -> None:
+        self.kernel = kernel or SimulatedKernel()
         self.system = self.kernel
 
     @property
@@ -52,7 +52,19 @@ class SimulatedDisk(RealDisk):
 
         May be called again with another mode: what would have been, had it turned out differently.
         """
-        return SimulatedDisk(self.kernel.root_after(mode, random))
+        self.kernel.stop()
+        return self.after(mode, random)
+
+    def after(self, mode: Survival, random: Random) -> "SimulatedDisk":
+        """The disk as it might be if the power went now; it does not, and this life goes on."""
+        return SimulatedDisk(self.kernel.after(mode, random))
+
+    def watch(self, look: "Callable[[Call, Moment, SimulatedDisk], None]") -> None:
+        """Have each call shown before it is made, and each write in its middle, with the disk as it is then.
+
+        So one run of a workload is enough to try every crash in it. What is shown may be asked for `after` only.
+        """
+        self.kernel.on_call = lambda call, moment, kernel: look(call, moment, SimulatedDisk(kernel))
 
     def store(self, path: Path, data: bytes) -> None:
         """Put a file in place by magic, all of it synced and no call counted: to try out damage."""
@@ -73,6 +85,10 @@ class FaultyDisk(RealDisk):
     def trace(self) -> list[Call]:
         """Every call that might have failed, with those that did."""
         return self.faults.trace
+
+    def fail_from_now(self, fault: Fault) -> None:
+        """One more thing that goes wrong; its calls are counted from here on."""
+        self.faults.add(fault)
 
     def set_free_bytes(self, free_bytes: int | None) -> None:
         """What `free_bytes` says from now on; None for the truth."""

@@ -43,6 +43,12 @@ class FaultySystem:
         self._paths: dict[int, Path] = {}
         self._lock = threading.Lock()
 
+    def add(self, fault: Fault) -> None:
+        """Plan for one more; its calls are counted from here on."""
+        with self._lock:
+            self._plan.append(fault)
+            self._seen.append(0)
+
     def open(self, path: Path, flags: int, mode: int = 0o777, /) -> int:
         if flags & os.O_CREAT:
             self._pass(CallKind.CREATE, path)
@@ -119,8 +125,7 @@ class FaultySystem:
         if not fault.written:
             raise _error(fault, self._paths[fd])
         if fault.error is not None:
-            self._plan.append(fault._replace(nth=1, written=0))
-            self._seen.append(0)
+            self.add(fault._replace(nth=1, written=0))
         return data[: fault.written]
 
     def _fault(self, call: Call) -> Fault | None:

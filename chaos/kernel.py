@@ -14,7 +14,7 @@ from io import BufferedIOBase, BytesIO
 from itertools import count
 from pathlib import Path
 from random import Random
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from chaos.nodes import Directory, File, Node
 from chaos.survival import Survival, fate_of
@@ -69,13 +69,18 @@ class _Open(NamedTuple):
     position: list[int] | None
 
 
+# Is shown each call, and the machine as it is before it or in the middle of it; may not change that.
+Watcher = Callable[[Call, Moment, "SimulatedKernel"], None]
+
+
 class SimulatedKernel:
     """See `resources.coordinator.disk.System` for the calls. Any thread may make them, one at a time."""
 
-    def __init__(self, root: Directory | None = None) -> None:
+    def __init__(self, root: Directory | None = None, number: int = 0) -> None:
         self.trace: list[Call] = []  # what was called in this life
+        self.on_call: Watcher | None = None
         self._root = root or Directory()
-        self._numbers = count(1)
+        self._number = number  # of the last change, counted over all lives
         # Not to be mistaken for a real descriptor: there are never that many.
         self._descriptors = count(1_000_000)
         self._open: dict[int, _Open] = {}
@@ -87,13 +92,18 @@ class SimulatedKernel:
         """Let the power go at a call, counted from 1 since the start of this life."""
         self._cut_at = (at, moment)
 
-    def root_after(self, mode: Survival, random: Random) -> Directory:
-        """What is on the disk when the power comes back. Whoever still runs on this machine is stopped now."""
+    def stop(self) -> None:
+        """The machine is off; whoever still runs on it is stopped at the next call."""
         with self._lock:
             self._is_off = True
+
+    def after(self, mode: Survival, random: Random) -> "SimulatedKernel":
+        """The machine when the power comes back, if it went now."""
+        with self._lock:
             if mode is Survival.CACHE:
-                return copy.deepcopy(self._root)
-            return self._root.after(fate_of(mode, random, list(self._root.times())))
+                return SimulatedKernel(copy.deepcopy(self._root), self._number)
+            fate = fate_of(mode, random, list(self._root.times()))
+            return SimulatedKernel(self._root.after(fate), self._number)
 
     def fail_sync(self, fd: int) -> None:
         """Let the file or directory behave as after an fsync that failed."""
@@ -234,19 +244,30 @@ class SimulatedKernel:
     def _call(self, call: Call, effect: Callable[[int], T]) -> T:
         """Carry out a call with a number for its change, unless the power goes before; or let it go after."""
         self._refuse_if_off()
+        if self.on_call is not None:
+            self.on_call(call, Moment.BEFORE, self)
         self.trace.append(call)
+        self._number += 1
         if self._cut_at is None or len(self.trace) < self._cut_at[0]:
-            return effect(next(self._numbers))
+            return effect(self._number)
         if self._cut_at[1] is Moment.AFTER:
-            effect(next(self._numbers))
+            effect(self._number)
         self._is_off = True
         raise PowerCut(f"{self._cut_at[1].value} call {len(self.trace)}, {call.kind} {call.path}")
 
     def _write(self, kind: CallKind, found: _Open, data: memoryview, offset: int) -> int:
         file, whole = self._content(found), bytes(data)
-        if (len(self.trace) + 1, Moment.MIDDLE) == self._cut_at and not self._is_off:
-            file.write(next(self._numbers), offset, whole[: len(whole) // 2])
-        self._call(Call(kind, found.path, len(whole)), lambda number: file.write(number, offset, whole))
+        call, half = Call(kind, found.path, len(whole)), whole[: len(whole) // 2]
+        if (len(self.trace) + 1, Moment.MIDDLE) == self._cut_at:
+            self._number += 1
+            file.write(self._number, offset, half)
+        if self.on_call is not None:
+            copies: dict[int, Any] = {}
+            then = SimulatedKernel(copy.deepcopy(self._root, copies), self._number + 1)
+            if id(file) in copies:  # else it has no name, and nobody will ever read it
+                copies[id(file)].write(self._number + 1, offset, half)
+                self.on_call(call, Moment.MIDDLE, then)
+        self._call(call, lambda number: file.write(number, offset, whole))
         return len(whole)
 
     def _refuse_if_off(self) -> None:

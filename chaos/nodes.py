@@ -124,12 +124,7 @@ class _Naming(NamedTuple):
 
     number: int
     node: "Node"
-    gone: str | None = None
-    new: str | None = None
-    is_lost: bool = False  # by a sync that failed
-
-    def names(self) -> set[str | None]:
-        return {self.gone, self.new} - {None}
+    new: str | None = None  # None: it goes
 
 
 class Directory:
@@ -142,31 +137,27 @@ class Directory:
 
     def add(self, number: int, name: str, node: "Node") -> None:
         """A new file or directory."""
-        self._pending.append(_Naming(number, node, new=name))
+        self._pending.append(_Naming(number, node, name))
         self.entries[name] = node
 
     def rename(self, number: int, old: str, new: str) -> None:
         """Another name for a file; what had that name before is gone."""
         node = self.entries.pop(old)
-        self._pending.append(_Naming(number, node, gone=old, new=new))
+        self._pending.append(_Naming(number, node, new))
         self.entries[new] = node
 
     def remove(self, number: int, name: str) -> None:
         """No name any more."""
-        self._pending.append(_Naming(number, self.entries.pop(name), gone=name))
+        self._pending.append(_Naming(number, self.entries.pop(name)))
 
     def sync(self) -> None:
-        """Make certain what has changed since the last sync, successful or not."""
-        changes = [change for change in self._pending if not change.is_lost]
-        certain: set[str | None] = set()
-        for change in changes:
+        """Make certain what has changed since the last sync."""
+        for change in self._pending:
             _name(self._synced, change)
-            certain |= change.names()
-        self._pending = [change for change in self._pending if change.is_lost and not certain & change.names()]
+        self._pending.clear()
 
     def fail_sync(self) -> None:
-        """A sync failed: as for a file, no later one makes these names certain."""
-        self._pending = [change._replace(is_lost=True) for change in self._pending]
+        """A sync failed. Names lie in the journal, which forgets nothing: they stay as uncertain as they were."""
 
     def times(self) -> Iterator[Time]:
         """When each change happened that is at stake, here and below."""

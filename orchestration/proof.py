@@ -9,8 +9,8 @@ from typing import TypeVar
 from msgspec import Struct
 
 from resources.coordinator.disk import RealDisk
+from resources.coordinator.log_content import read_log
 from resources.coordinator.manifest import Entry, Manifest, verify_segment
-from resources.coordinator.seal import read_log
 from resources.coordinator.state import RESERVATION_FILE, STATE_FILE, Reservation, ShardState, load
 from resources.errors import DamageError
 from resources.home import Home

@@ -1,86 +1,89 @@
 """The orchestrator's storage, opened so that looking cannot change it.
 
-Belongs here: finding a home's storage and reading it without making, migrating or locking anything. Does not belong
-here: what is asked of it (`run_status.py`), and the instance that runs something (`instance.py`).
+Belongs here: opening a home's storage by its database's own driver, and reading it without making, migrating or locking
+anything. Does not belong here: which storage that is (`storage_settings.py`), what its tables mean (`run_records.py`),
+and the instance that runs something (`instance.py`).
 
-Importing this imports Dagster, which takes most of a second: whoever may do without asks `has_storage` first.
+Neither Dagster nor SQLAlchemy is imported: either takes longer than everything else that `status` does.
 """
 
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
-import dagster._check as check
-from dagster._core.instance.ref import InstanceRef
-from dagster._core.storage.event_log.base import EventLogStorage
-from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
-from dagster._core.storage.runs.base import RunStorage
-from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
-from sqlalchemy.engine import URL, Engine
-from sqlalchemy.exc import DatabaseError
-
 from orchestration.instance import EVENTS_FILE, RUNS_FILE
+from orchestration.storage_settings import PostgresServer, SqliteFiles, StorageError, read_storage_settings
 from resources.home import Home
-
-SQLITE_STORAGE = "DagsterSqliteStorage"
 
 Answer = TypeVar("Answer")
 
 
+class Database(NamedTuple):
+    """A connection that only reads, and what its driver writes in the place of a value."""
+
+    connection: Any  # as the DB-API has it, which has no type
+    place: str
+
+    def rows(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
+        """All rows of the answer; each `?` in the question is the place of a value."""
+        cursor = self.connection.cursor()
+        cursor.execute(question.replace("?", self.place), values)
+        found: list[tuple[Any, ...]] = cursor.fetchall()
+        return found
+
+
 class Storage(NamedTuple):
-    """Runs and backfills; events and verdicts."""
+    """Runs and backfills; events and verdicts. Each is seen as of one moment."""
 
-    runs: RunStorage
-    events: EventLogStorage
-
-
-class ReadOnlyEvents(SqliteEventLogStorage):
-    """The events in SQLite files, none of which is made or migrated by looking."""
-
-    def __init__(self, base_dir: str, *, is_quiet: bool) -> None:
-        self._is_quiet = is_quiet
-        super().__init__(base_dir)
-
-    def conn_string_for_shard(self, shard_name: str) -> str:
-        return _address(Path(self.path_for_shard(shard_name)), is_quiet=self._is_quiet)
-
-    def _initdb(self, engine: Engine, for_index_shard: bool = False) -> None:
-        """Nothing: whoever writes the files makes and migrates them."""
+    runs: Database
+    events: Database
 
 
 def ask(home: Home, question: Callable[[Storage], Answer]) -> Answer:
-    """Ask the storage that the home's settings of the orchestrator name.
+    """Ask the storage that the home's settings of the orchestrator name."""
+    storage = read_storage_settings(home)
+    return _ask_server(storage, question) if isinstance(storage, PostgresServer) else _ask_files(storage, question)
 
-    SQLite's files are in WAL mode, in which a reader makes two files beside the database. So a file that nobody has
-    open is first read as it lies, without SQLite's locks; if somebody came to write it meanwhile, the question is
-    asked again under locks.
+
+def _ask_files(files: SqliteFiles, question: Callable[[Storage], Answer]) -> Answer:
+    """Ask SQLite's files, which are in WAL mode, in which a reader makes two files beside the database.
+
+    So a file that nobody has open is first read as it lies, without SQLite's locks; if somebody came to write it
+    meanwhile, the question is asked again under locks.
     """
-    settings = InstanceRef.from_dir(str(home.dagster))
-    data = settings.storage_data
-    if data is None or data.class_name != SQLITE_STORAGE:
-        return _ask_server(settings, question)
-    base = Path(data.config_dict["base_dir"])
-    before = _states(base)
+    before = _states(files.base)
     try:
-        answer = question(_sqlite(base, is_quiet=True))
-    except DatabaseError:
-        if _is_settled(before, _states(base)):
+        with _sqlite(files.base, is_quiet=True) as storage:
+            answer = question(storage)
+    except sqlite3.DatabaseError:
+        if _is_settled(before, _states(files.base)):
             raise
     else:
-        if _is_settled(before, _states(base)):
+        if _is_settled(before, _states(files.base)):
             return answer
-    return question(_sqlite(base, is_quiet=False))
+    with _sqlite(files.base, is_quiet=False) as storage:
+        return question(storage)
 
 
-def _ask_server(settings: InstanceRef, question: Callable[[Storage], Answer]) -> Answer:
-    """Ask another kind of storage; there the rights of its user decide what looking may change."""
-    storage = check.not_none(settings.storage)
+def _ask_server(server: PostgresServer, question: Callable[[Storage], Answer]) -> Answer:
+    """Ask PostgreSQL, in a transaction that may only read."""
     try:
-        return question(Storage(storage.run_storage, storage.event_log_storage))
-    finally:
-        storage.run_storage.dispose()
-        storage.event_log_storage.dispose()
+        import psycopg2
+    except ImportError as error:
+        raise StorageError(
+            "PostgreSQL is read with psycopg2, which comes with dagster_postgres and is not installed. Install "
+            "dagster-postgres beside Tidemark, in the version that docs/guide/operating.md names."
+        ) from error
+    try:
+        with closing(psycopg2.connect(**server.options)) as connection:
+            connection.set_session(isolation_level="REPEATABLE READ", readonly=True)
+            database = Database(connection, "%s")
+            return question(Storage(database, database))
+    except psycopg2.Error as error:
+        raise StorageError(f"{type(error).__name__}: {error}") from error
 
 
 class _FileState(NamedTuple):
@@ -106,15 +109,18 @@ def _is_open(file: Path) -> bool:
     return file.with_name(f"{file.name}-wal").exists()
 
 
-def _sqlite(base: Path, *, is_quiet: bool) -> Storage:
-    events = base / EVENTS_FILE
-    return Storage(
-        SqliteRunStorage(_address(base / RUNS_FILE, is_quiet=is_quiet)),
-        ReadOnlyEvents(str(events.parent), is_quiet=is_quiet),
-    )
+@contextmanager
+def _sqlite(base: Path, *, is_quiet: bool) -> Iterator[Storage]:
+    with ExitStack() as opened:
+        runs, events = (
+            opened.enter_context(closing(_connect(base / name, is_quiet=is_quiet))) for name in (RUNS_FILE, EVENTS_FILE)
+        )
+        yield Storage(Database(runs, "?"), Database(events, "?"))
 
 
-def _address(file: Path, *, is_quiet: bool) -> str:
-    """A SQLite file as SQLAlchemy opens it for reading: a URI within an address, each with its own escapes."""
-    options = {"mode": "ro", "uri": "true", **({"immutable": "1"} if is_quiet and not _is_open(file) else {})}
-    return URL.create("sqlite", database=f"file:{quote(str(file))}", query=options).render_as_string()
+def _connect(file: Path, *, is_quiet: bool) -> sqlite3.Connection:
+    """A connection that sees the file as of its first question; in WAL mode no writer waits for it."""
+    options = "mode=ro" + ("&immutable=1" if is_quiet and not _is_open(file) else "")
+    connection = sqlite3.connect(f"file:{quote(str(file))}?{options}", uri=True, isolation_level=None)
+    connection.execute("BEGIN")
+    return connection

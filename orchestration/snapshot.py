@@ -124,6 +124,7 @@ def _shard_as_json(shard: ShardStatus, durable: dict[int, int]) -> dict[str, Any
     return {
         **shard._asdict(),
         "last_segment": to_builtins(shard.last_segment),
+        "live": to_builtins(shard.live),
         "durable_epoch": durable.get(shard.shard, 0),
     }
 

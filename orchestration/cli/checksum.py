@@ -10,13 +10,15 @@ from orchestration.cli.output import answer_json, console, table
 from orchestration.lake_status import table_names
 from resources.home import Home
 from resources.lake_files import checksum as checksum_of
+from resources.lake_files import quiet_database
 
 
 @command
 @as_json
 def checksum(home: Home, as_json: bool) -> None:
     """Rows and checksum of each table, independent of the order of rows and of how they lie in files."""
-    found = {name: checksum_of(home.lake / name) for name in table_names(home)}
+    with quiet_database() as database:
+        found = {name: checksum_of(home.lake / name, database=database) for name in table_names(home)}
     if as_json:
         answer_json({name: asdict(checked) for name, checked in found.items()})
         return

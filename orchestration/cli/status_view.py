@@ -12,6 +12,7 @@ from orchestration.cli.output import at, in_bytes, table
 from orchestration.lake_status import TableStatus
 from orchestration.run_status import BackfillStatus, CheckStatus, RunStatus
 from orchestration.snapshot import Snapshot, seconds_between, stream_watermarks
+from resources.coordinator.live import LiveStatus
 from resources.coordinator.status import ShardStatus
 
 # A screen holds this many; the JSON has all.
@@ -26,6 +27,8 @@ def status_view(snapshot: Snapshot) -> RenderableType:
 def _parts(snapshot: Snapshot) -> Iterator[RenderableType]:
     yield f"Home {snapshot.home}, {at(snapshot.now_us)} UTC"
     yield shard_table(snapshot.shards, snapshot.durable)
+    if running := [shard.live for shard in snapshot.shards if shard.live]:
+        yield live_table(running, snapshot.now_us)
     yield f"{_waiting(snapshot)}\n"
     yield watermark_table(stream_watermarks(snapshot.shards), now_us=snapshot.now_us)
     yield lake_table(snapshot.tables)
@@ -47,6 +50,26 @@ def shard_table(shards: list[ShardStatus], durable: dict[int, int]) -> Table:
         epochs = (shard.applied_epoch, shard.flushed_epoch, shard.sealed_epoch, durable.get(shard.shard, 0))
         numbers = [f"{number:,}" for number in (*epochs, shard.segments, shard.rows)]
         rows.add_row(str(shard.shard), *numbers, in_bytes(shard.log_bytes))
+    return rows
+
+
+def live_table(running: list[LiveStatus], now_us: int) -> Table:
+    """What shards that take writes now have in memory, and when and why they last flushed and delivered."""
+    columns = ("shard", "state", "in line", "pending", "last flush", "last batch", "by", "batch limit")
+    rows = table("Taking writes now", *columns, numbers=("in line", "pending", "last flush", "last batch", "batch limit"))
+    for live in running:
+        state = f"{live.state}, disk nearly full" if live.is_disk_low else live.state
+        batch = "" if live.last_batch_us is None else _ago(live.last_batch_us, now_us)
+        rows.add_row(
+            str(live.shard),
+            state,
+            f"{live.queued_writes:,}",
+            in_bytes(sum(live.bytes.values())),
+            _ago(live.last_flush_us, now_us),
+            batch,
+            live.last_batch_trigger or "",
+            f"{live.batch_limit_ms:,.0f} ms",
+        )
     return rows
 
 
@@ -103,6 +126,10 @@ def duration(seconds: float) -> str:
     if hours == 0:
         return f"{sign}{minutes} min {int(rest % 60)} s"
     return f"{sign}{hours} h {minutes % 60} min" if days == 0 else f"{sign}{days} d {hours % 24} h"
+
+
+def _ago(moment_us: int, now_us: int) -> str:
+    return f"{duration(seconds_between(moment_us, now_us))} ago"
 
 
 def _waiting(snapshot: Snapshot) -> str:

@@ -8,8 +8,12 @@ Needs neither dagster nor pyspark. The way of a write through the modules:
     arrival    decides on a group        watermarks  how far event time has come        recovery     from disk to shard
 """
 
+from typing import TYPE_CHECKING, Any
+
 from resources.coordinator.model import Delta, Kind, Level, Operation, Reason, Sample, Signal, Vector, Verdict
-from resources.coordinator.platform import Platform, PlatformReceipt, Producer, system_clock
+
+if TYPE_CHECKING:
+    from resources.coordinator.platform import Platform, PlatformReceipt, Producer, system_clock
 
 __all__ = [
     "Delta",
@@ -26,3 +30,12 @@ __all__ = [
     "Verdict",
     "system_clock",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What writes is imported when it is used: whoever only looks at a manifest needs neither Arrow nor numpy."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from resources.coordinator import platform
+
+    return getattr(platform, name)

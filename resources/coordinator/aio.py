@@ -15,7 +15,7 @@ from resources.coordinator.model import Level, Priority
 
 if TYPE_CHECKING:
     from resources.coordinator.core import WriteTicket
-    from resources.coordinator.decode import Deltas
+    from resources.coordinator.decoded import Deltas
     from resources.coordinator.handles import WriteHandle
     from resources.coordinator.platform import Platform, PlatformReceipt, Producer, SplitWrite
     from resources.home import Home

@@ -4,24 +4,29 @@ Belongs here: the order of decisions (structure, values, identity, watermark sta
 written down. Everything downstream reads these verdicts and never decides again.
 """
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from resources.coordinator.checks import check
-from resources.coordinator.decode import DecodedBatch, Refusal, Sent, bounded_original, decode
+from resources.coordinator.columns import Mask, Numbers, Words, constant, constant_of, numbers_of, repeated
+from resources.coordinator.decode import DecodedBatch, bounded_original, decode_group
+from resources.coordinator.decoded import Deltas, Refusal
 from resources.coordinator.fingerprint import SeriesNames
-from resources.coordinator.hashing import combine, hash_array
-from resources.coordinator.identities import IDENTITY_COLUMNS, Identities, Seen, Sighting
+from resources.coordinator.identities import IDENTITY_COLUMNS, REMEMBERED_COLUMNS, Identities, Seen, Sighting
 from resources.coordinator.model import Kind, Reason, Verdict
-from resources.coordinator.schema import LOG_SCHEMA, SENT_FIELDS, TIMESTAMP
+from resources.coordinator.row_hashes import hash_rows
+from resources.coordinator.schema import LOG_SCHEMA, TIMESTAMP
+from resources.coordinator.streams import NO_TIME, Part, Parts
 from resources.coordinator.watermarks import Watermarks
 from resources.settings import Settings
+
+# The C library gives large blocks back to the kernel, and every page of them has to be asked for again. When it sees
+# a block of this size (it takes no larger one into account) come back, it keeps what is smaller: columns of a group.
+_KEPT_BLOCK = 30 * 1024 * 1024
 
 
 class NumberedWrite(NamedTuple):
@@ -31,7 +36,7 @@ class NumberedWrite(NamedTuple):
     producer: str
     sequence: int
     received_us: int
-    deltas: Sequence[Sent] | pa.RecordBatch
+    deltas: Deltas
 
 
 class Outcome(NamedTuple):
@@ -51,97 +56,94 @@ class Arrivals:
         self._series = SeriesNames()
         self.watermarks = watermarks
         self.identities = identities
+        np.empty(_KEPT_BLOCK, dtype=np.uint8)
 
     def decide(self, writes: Sequence[NumberedWrite]) -> tuple[pa.RecordBatch, list[Outcome]]:
         """One batch in the log's schema for all writes, and each write's outcome."""
-        decoded = [decode(write.deltas, self._series) for write in writes]
-        sizes = np.array([part.rows for part in decoded])
-        starts = np.concatenate(([0], np.cumsum(sizes)))
-        columns = _concatenate(decoded)
-        columns |= self._numbering(writes, sizes)
-        columns["origin"] = (
-            columns["origin"].fill_null(columns["producer"]) if columns["origin"].null_count else columns["origin"]
-        )
+        decoded = decode_group([write.deltas for write in writes], self._series)
+        sizes = np.array([len(write.deltas) for write in writes])
+        columns = decoded.columns | self._numbering(writes, sizes)
+        words = decoded.words
+        if columns["origin"].null_count == decoded.rows:
+            columns["origin"] = columns["producer"]
+            words["origin"] = frozenset(write.producer for write in writes)
+        elif columns["origin"].null_count:
+            columns["origin"] = columns["origin"].fill_null(columns["producer"])
 
-        refusals = {
-            int(start) + row: why
-            for start, part in zip(starts, decoded, strict=False)
-            for row, why in part.refusals.items()
-        }
-        skip = np.zeros(int(starts[-1]), dtype=np.bool_)
-        skip[list(refusals)] = True
-        refusals |= check(columns, np.repeat([write.received_us for write in writes], sizes), self._settings, skip)
-        passed = np.ones(len(skip), dtype=np.bool_)
-        passed[list(refusals)] = False
-
-        columns["identity_hash"] = _hashes([columns[name] for name in IDENTITY_COLUMNS], passed)
-        columns["content_hash"] = _hashes([columns[kind] for kind in Kind], passed)
+        refusals = decoded.refusals
+        refused = _mask(refusals, decoded.rows)
+        refusals |= check(columns, numbers_of(columns["received_ts"]), self._settings, refused, words)
+        passed = ~_mask(refusals, decoded.rows)
+        columns |= _hashes(decoded, passed)
         copies = self._find_copies(columns, passed, refusals)
-        accepted = passed.copy()
-        accepted[list(copies)] = False
-        columns |= _verdicts(accepted, copies, refusals)
-        columns |= _originals(refusals, decoded, starts)
-        columns["watermark_ts"] = self._stamps(writes, starts, columns, accepted)
+        accepted = passed & ~_mask(copies, decoded.rows) if copies else passed
+        columns |= _verdicts(decoded.rows, copies, refusals)
+        columns |= _originals(refusals, decoded)
+        columns["watermark_ts"] = self._stamps(writes, sizes, words, columns, accepted)
         batch = pa.RecordBatch.from_arrays([columns[name] for name in LOG_SCHEMA.names], schema=LOG_SCHEMA)
-        return batch, _outcomes(starts, accepted, refusals)
+        return batch, _outcomes(sizes, accepted, _mask(refusals, decoded.rows))
 
     def remember(self, batch: pa.RecordBatch) -> None:
         """Recovery: put what the log says into the memory, without deciding anything again."""
-        passed = np.flatnonzero(np.asarray(batch["identity_hash"].is_valid()))
-        if len(passed):
-            rows = pa.array(passed)
-            self.identities.add({name: batch[name].take(rows) for name in batch.schema.names})
+        if self.identities.capacity:
+            batch = batch.select(REMEMBERED_COLUMNS)
+            hashes = batch["identity_hash"]
+            if hashes.null_count:
+                batch = batch.filter(hashes.is_valid())
+            if len(batch):
+                self.identities.add(dict(zip(REMEMBERED_COLUMNS, batch.columns, strict=True)))
 
     def replay(self, batch: pa.RecordBatch) -> None:
         """Recovery: bring watermarks to where they were after these writes."""
-        names = ["namespace", "kind", "epoch", "producer", "event_ts", "received_ts", "watermark_ts"]
-        rows = batch.select(names).filter(pc.equal(batch["verdict"], str(Verdict.ACCEPTED)))
-        if not rows.num_rows:
-            return
-        streams = _stream_codes({name: rows[name] for name in ("namespace", "kind")})
-        # One number per (write, stream), in the order of the writes; streams do not touch each other.
-        numbers = np.asarray(rows["epoch"]) * len(streams.names) + streams.codes
-        order = np.argsort(numbers, kind="stable")
-        firsts = np.flatnonzero(np.concatenate(([True], np.diff(numbers[order]) > 0)))
-        counts = np.diff(np.concatenate((firsts, [len(order)])))
-        newest = np.maximum.reduceat(np.asarray(rows["event_ts"].cast(pa.int64()))[order], firsts)
-        codes = streams.codes[order[firsts]]
-        heads = rows.select(["producer", "received_ts", "watermark_ts"]).take(pa.array(order[firsts]))
-        received, stamps = (heads[name].cast(pa.int64()).to_pylist() for name in ("received_ts", "watermark_ts"))
-        for code, producer, count, newest_us, received_us, stamp_us in zip(
-            codes, heads["producer"].to_pylist(), counts.tolist(), newest.tolist(), received, stamps, strict=True
-        ):
-            stream = streams.names[code]
-            self.watermarks.restore(stream, stamp_us)
-            self.watermarks.observe(stream, producer, count, newest_us, received_us)
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        epochs = numbers_of(columns["epoch"])
+        starts = np.concatenate(([0], (epochs[1:] != epochs[:-1]).nonzero()[0] + 1))
+        accepted = np.asarray(pc.equal(columns["verdict"], str(Verdict.ACCEPTED)))
+        found = {name: constant_of(columns[name]) for name in ("namespace", "kind")}
+        words = {name: frozenset([word]) for name, word in found.items() if word is not None}
+        parts = Parts(columns, words, np.diff(starts, append=len(epochs)), accepted)
+        stamps = parts.greatest(numbers_of(columns["watermark_ts"].view(pa.int64()).fill_null(NO_TIME))).tolist()
+        producers: list[str] = columns["producer"].take(pa.array(starts)).to_pylist()
+        received = numbers_of(columns["received_ts"])[starts].tolist()
+        for part in parts:
+            stamp = stamps[part.number]
+            self.watermarks.restore(part.stream, None if stamp == NO_TIME else stamp)
+            self._observe(part, producers[part.write], received[part.write])
 
-    def _numbering(self, writes: Sequence[NumberedWrite], sizes: npt.NDArray[np.int64]) -> dict[str, pa.Array]:
+    def _numbering(self, writes: Sequence[NumberedWrite], sizes: Numbers) -> dict[str, pa.Array]:
         total = int(sizes.sum())
-        ordinals = np.concatenate([np.arange(size) for size in sizes])
-        producers = pa.array([write.producer for write in writes]).take(
-            pa.array(np.repeat(np.arange(len(writes)), sizes))
+        ends = np.cumsum(sizes)
+        numbers = np.repeat(
+            np.array([(write.epoch, write.sequence, write.received_us) for write in writes]).T, sizes, axis=1
         )
+        ordinals = np.arange(total, dtype=np.int32)
+        if total > len(writes):
+            ordinals -= np.repeat((ends - sizes).astype(np.int32), sizes)
+        else:
+            ordinals[:] = 0
         return {
-            "shard": pa.array(np.full(total, self._shard), pa.int32()),
-            "epoch": pa.array(np.repeat([write.epoch for write in writes], sizes), pa.int64()),
-            "ordinal": pa.array(ordinals, pa.int32()),
-            "producer": producers,
-            "sequence": pa.array(np.repeat([write.sequence for write in writes], sizes), pa.int64()),
-            "received_ts": pa.array(np.repeat([write.received_us for write in writes], sizes), pa.int64()).cast(
-                TIMESTAMP
-            ),
+            "shard": pa.array(np.full(total, self._shard, dtype=np.int32)),
+            "epoch": pa.array(numbers[0]),
+            "ordinal": pa.array(ordinals),
+            "producer": repeated([write.producer for write in writes], sizes),
+            "sequence": pa.array(numbers[1]),
+            "received_ts": pa.array(numbers[2]).view(TIMESTAMP),
         }
 
     def _find_copies(
-        self, columns: dict[str, pa.Array], passed: npt.NDArray[np.bool_], refusals: dict[int, Refusal]
+        self, columns: dict[str, pa.Array], passed: Mask, refusals: dict[int, Refusal]
     ) -> dict[int, Sighting]:
         """Rows that were seen before. Another delta under a known identity is refused; a copy is no error."""
         if not self.identities.capacity:
             return {}
-        rows = np.flatnonzero(passed)
-        chosen = pa.array(rows)
-        sightings = self.identities.add({name: column.take(chosen) for name, column in columns.items()})
-        copies = {int(rows[at]): sighting for at, sighting in sightings.items()}
+        remembered = {name: columns[name] for name in REMEMBERED_COLUMNS}
+        if refusals:
+            rows = passed.nonzero()[0]
+            chosen = pa.array(rows)
+            sightings = self.identities.add({name: column.take(chosen) for name, column in remembered.items()})
+            copies = {int(rows[at]): sighting for at, sighting in sightings.items()}
+        else:
+            copies = self.identities.add(remembered)
         for row, sighting in copies.items():
             if sighting.seen is Seen.REUSED:
                 where = f"epoch {sighting.epoch}, place {sighting.ordinal}"
@@ -153,90 +155,91 @@ class Arrivals:
     def _stamps(
         self,
         writes: Sequence[NumberedWrite],
-        starts: npt.NDArray[np.int64],
+        sizes: Numbers,
+        words: Words,
         columns: dict[str, pa.Array],
-        accepted: npt.NDArray[np.bool_],
+        accepted: Mask,
     ) -> pa.Array:
         """The watermark before each write, per stream; then the write's own events count (T4)."""
-        streams = _stream_codes(columns)
-        events = np.asarray(columns["event_ts"].cast(pa.int64()).fill_null(0))
-        stamps = np.zeros(len(accepted), dtype=np.int64)
-        has_stamp = np.zeros(len(accepted), dtype=np.bool_)
-        for write, start, end in zip(writes, starts[:-1], starts[1:], strict=True):
-            rows = start + np.flatnonzero(accepted[start:end])
-            codes = streams.codes[rows]
-            for code in np.unique(codes):
-                mine = rows[codes == code]
-                stream = streams.names[code]
-                stamp = self.watermarks.stamp(stream, write.received_us)
-                if stamp is not None:
-                    stamps[mine], has_stamp[mine] = stamp, True
-                newest = int(events[mine].max())
-                self.watermarks.observe(stream, write.producer, len(mine), newest, write.received_us)
-        return pa.array(stamps, pa.int64(), mask=~has_stamp).cast(TIMESTAMP)
+        parts = Parts(columns, words, sizes, accepted)
+        stamps = [NO_TIME] * parts.number_of_parts
+        for part in parts:
+            write = writes[part.write]
+            stamp = self.watermarks.stamp(part.stream, write.received_us)
+            if stamp is not None:
+                stamps[part.number] = stamp
+            self._observe(part, write.producer, write.received_us)
+        by_row = parts.spread(np.array(stamps))
+        has_none = by_row == NO_TIME
+        if not accepted.all():
+            has_none |= ~accepted
+        return pa.array(by_row, mask=has_none if has_none.any() else None).view(TIMESTAMP)
+
+    def _observe(self, part: Part, producer: str, received_us: int) -> None:
+        """The one place where accepted deltas move a watermark."""
+        self.watermarks.observe(part.stream, producer, part.deltas, part.max_event_us, received_us)
 
 
-class _Streams(NamedTuple):
-    codes: npt.NDArray[np.int64]
-    names: list[tuple[str, str]]
+def _mask(rows: Mapping[int, object], total: int) -> Mask:
+    mask = np.zeros(total, dtype=np.bool_)
+    if rows:
+        mask[list(rows)] = True
+    return mask
 
 
-def _stream_codes(columns: dict[str, pa.Array]) -> _Streams:
-    namespaces, kinds = columns["namespace"].dictionary_encode(), columns["kind"].dictionary_encode()
-    width = max(len(kinds.dictionary), 1)
-    codes = np.asarray(namespaces.indices.fill_null(0)).astype(np.int64) * width + np.asarray(
-        kinds.indices.fill_null(0)
-    )
-    names = [
-        (namespace, kind) for namespace in namespaces.dictionary.to_pylist() for kind in kinds.dictionary.to_pylist()
-    ]
-    return _Streams(codes, names)
-
-
-def _concatenate(parts: Sequence[DecodedBatch]) -> dict[str, pa.Array]:
-    names = [name for name, _ in SENT_FIELDS] + ["key"]
-    return {name: pa.concat_arrays([part.columns[name] for part in parts]) for name in names}
-
-
-def _hashes(columns: Sequence[pa.Array], passed: npt.NDArray[np.bool_]) -> pa.Array:
-    return pa.array(combine(*(hash_array(column) for column in columns)).view(np.int64), pa.int64(), mask=~passed)
-
-
-def _verdicts(
-    accepted: npt.NDArray[np.bool_], copies: dict[int, Sighting], refusals: dict[int, Refusal]
-) -> dict[str, pa.Array]:
-    verdicts = np.where(accepted, str(Verdict.ACCEPTED), str(Verdict.REFUSED)).astype(object)
-    verdicts[[row for row, sighting in copies.items() if sighting.seen is Seen.COPY]] = str(Verdict.DUPLICATE)
-    reasons: list[str | None] = [None] * len(accepted)
-    details: list[str | None] = [None] * len(accepted)
-    for row, refusal in refusals.items():
-        reasons[row], details[row] = str(refusal.reason), refusal.detail
+def _hashes(decoded: DecodedBatch, passed: Mask) -> dict[str, pa.Array]:
+    namespaces = decoded.words.get("namespace", frozenset())
+    identity = [decoded.columns[name] for name in IDENTITY_COLUMNS]
+    if len(namespaces) == 1:
+        identity[IDENTITY_COLUMNS.index("namespace")] = next(iter(namespaces))
+    hashes = hash_rows(identity, [decoded.columns[kind] for kind in Kind], rows=decoded.rows)
+    missing = None if passed.all() else ~passed
     return {
-        "verdict": pa.array(verdicts, pa.string()),
-        "reason": pa.array(reasons, pa.string()),
-        "detail": pa.array(details, pa.string()),
+        name: pa.array(column.view(np.int64), mask=missing)
+        for name, column in zip(("identity_hash", "content_hash"), hashes, strict=True)
     }
 
 
-def _originals(
-    refusals: dict[int, Refusal], decoded: Sequence[DecodedBatch], starts: npt.NDArray[np.int64]
-) -> dict[str, pa.Array]:
+def _verdicts(rows: int, copies: dict[int, Sighting], refusals: dict[int, Refusal]) -> dict[str, pa.Array]:
+    if not copies and not refusals:
+        nothing = pa.nulls(rows, pa.string())
+        return {"verdict": constant(Verdict.ACCEPTED, rows), "reason": nothing, "detail": nothing}
+    verdicts = np.zeros(rows, dtype=np.int8)
+    verdicts[list(copies)] = 1
+    verdicts[list(refusals)] = 2
+    return {
+        "verdict": pa.array([str(Verdict.ACCEPTED), str(Verdict.DUPLICATE), str(Verdict.REFUSED)]).take(
+            pa.array(verdicts)
+        ),
+        "reason": _scattered({row: str(why.reason) for row, why in refusals.items()}, rows, pa.string()),
+        "detail": _scattered({row: why.detail for row, why in refusals.items()}, rows, pa.string()),
+    }
+
+
+def _originals(refusals: dict[int, Refusal], decoded: DecodedBatch) -> dict[str, pa.Array]:
     """What was sent, for the refused ones."""
-    raw: list[bytes | None] = [None] * int(starts[-1])
-    lengths: list[int | None] = [None] * int(starts[-1])
-    for row in refusals:
-        part = int(np.searchsorted(starts, row, side="right")) - 1
-        raw[row], lengths[row] = bounded_original(decoded[part].original(row - int(starts[part])))
-    return {"raw": pa.array(raw, pa.binary()), "raw_bytes": pa.array(lengths, pa.int64())}
+    raw = {row: bounded_original(decoded.original(row)) for row in refusals}
+    return {
+        "raw": _scattered({row: start for row, (start, _) in raw.items()}, decoded.rows, pa.binary()),
+        "raw_bytes": _scattered({row: length for row, (_, length) in raw.items()}, decoded.rows, pa.int64()),
+    }
 
 
-def _outcomes(
-    starts: npt.NDArray[np.int64], accepted: npt.NDArray[np.bool_], refusals: dict[int, Refusal]
-) -> list[Outcome]:
-    is_refused = np.zeros(len(accepted), dtype=np.bool_)
-    is_refused[list(refusals)] = True
-    outcomes = []
-    for start, end in pairwise(starts):
-        taken, refused = int(accepted[start:end].sum()), int(is_refused[start:end].sum())
-        outcomes.append(Outcome(taken, int(end - start) - taken - refused, refused))
-    return outcomes
+def _scattered(values: Mapping[int, object], rows: int, kind: pa.DataType) -> pa.Array:
+    """A column with these values at their rows, and none elsewhere."""
+    if not values:
+        return pa.nulls(rows, kind)
+    places = np.full(rows, -1)
+    places[list(values)] = np.arange(len(values))
+    return pa.array(list(values.values()), kind).take(pa.array(places, mask=places < 0))
+
+
+def _outcomes(sizes: Numbers, accepted: Mask, refused: Mask) -> list[Outcome]:
+    if accepted.all():
+        return [Outcome(size, 0, 0) for size in sizes.tolist()]
+    starts = np.cumsum(sizes) - sizes
+    counts = (np.add.reduceat(mask, starts, dtype=np.int64).tolist() for mask in (accepted, refused))
+    return [
+        Outcome(taken, size - taken - turned_down, turned_down)
+        for size, taken, turned_down in zip(sizes.tolist(), *counts, strict=True)
+    ]

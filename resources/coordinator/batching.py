@@ -11,15 +11,14 @@ no trigger hides another from those who count them.
 
 import threading
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct
 
 from resources.coordinator.adaptive import AdaptiveLimit, Limits
+from resources.coordinator.batch_record import BatchRecord, Trigger
 from resources.coordinator.model import Verdict
 from resources.coordinator.schema import LOG_SCHEMA
 from resources.settings import BatchSettings
@@ -27,19 +26,6 @@ from resources.settings import BatchSettings
 # What a group of rows takes beside its columns' bytes: some 50 Arrow arrays with their buffers. Measured; a group of
 # one delta has 400 bytes of columns, so without this the memory of small writes would be off by a factor of ninety.
 GROUP_OVERHEAD_BYTES = 36 * 1024
-
-
-class Trigger(StrEnum):
-    """Why a batch was closed."""
-
-    EXPLICIT = "explicit"  # somebody asked for it
-    TIME = "time"  # the oldest delta in it has waited for the adaptive limit
-    COUNT = "count"
-    SIZE = "size"
-    RATE_CHANGE = "rate_change"  # writes come faster or slower than when it was opened, by the configured factor
-    MEMORY_PRESSURE = "memory_pressure"  # the shard is above its high-water mark
-    SHUTDOWN = "shutdown"
-    PREDICATE = "predicate"  # the user's own
 
 
 class Pending(NamedTuple):
@@ -56,27 +42,6 @@ class Pending(NamedTuple):
 
 
 Predicate = Callable[[Pending], bool]
-
-
-class BatchRecord(Struct, frozen=True):
-    """What is recorded of a batch (N3). Ranges are half-open, times in microseconds."""
-
-    number: int  # from 1, without gaps
-    trigger: Trigger
-    also: tuple[Trigger, ...]  # what else was due when it was closed
-    from_epoch: int
-    to_epoch: int
-    writes: int
-    deltas: int  # accepted ones: these are delivered
-    duplicates: int
-    refused: int
-    keys: int  # distinct (namespace, key) of the deltas
-    bytes: int  # of all rows in memory, refused and duplicate ones too
-    mean_bytes: float  # of a row
-    min_event_us: int | None  # None without deltas
-    max_event_us: int | None
-    opened_us: int  # when the first of it was flushed
-    closed_us: int
 
 
 class Batch:

@@ -5,6 +5,7 @@ What needs other deltas to decide (duplicates, missing parents) does not belong 
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources.coordinator.decode import Refusal
+from resources.coordinator.columns import NO_ROWS, NO_WORDS, Numbers, Rows, Words, numbers_of, odd_ids, odd_names
+from resources.coordinator.decoded import Refusal
 from resources.coordinator.model import Operation, Priority, Reason, Source
 from resources.settings import NAME_PATTERN, Settings
 from resources.timegrid import from_us
@@ -40,70 +42,71 @@ _NEEDS: dict[Operation, tuple[str, ...]] = {
 
 
 class _Finding(NamedTuple):
-    wrong: Mask
+    wrong: Rows
     reason: Reason
     detail: str
     column: str | None = None  # whose value is shown
 
 
 def check(
-    columns: Mapping[str, pa.Array], received_us: npt.NDArray[np.int64], settings: Settings, skip: Mask
+    columns: Mapping[str, pa.Array], received_us: Numbers, settings: Settings, skip: Mask, words: Words = NO_WORDS
 ) -> dict[int, Refusal]:
-    """Row → why it is refused. Rows in `skip` were refused before and are not looked at."""
-    findings = [*_envelope(columns), *_times(columns, received_us, settings)]
+    """Row → why it is refused. Rows in `skip` were refused before and are not looked at.
+
+    `words` are all texts of some columns, where they are few: if these are right, the column is.
+    """
+    findings = [*_envelope(columns, words), *_times(columns, received_us, settings)]
     for kind, find in (("vector", _vector), ("sample", _sample), ("signal", _signal)):
-        rows = np.flatnonzero(np.asarray(columns[kind].is_valid()) & ~skip)
+        payloads = columns[kind]
+        if payloads.null_count == len(payloads):
+            continue
+        if not payloads.null_count and not skip.any():
+            findings += find(payloads, columns, settings)
+            continue
+        rows = np.flatnonzero(np.asarray(payloads.is_valid()) & ~skip)
         if len(rows):
-            part = columns[kind].take(pa.array(rows))
-            spread = [
-                (finding, rows) for finding in find(part, _dimensions(columns, rows, settings), _ids(columns, rows))
-            ]
-            findings += [finding._replace(wrong=_spread(finding.wrong, at, len(skip))) for finding, at in spread]
+            chosen = pa.array(rows)
+            part = {name: columns[name].take(chosen) for name in ("namespace", "delta_id")}
+            found = find(payloads.take(chosen), part, settings)
+            findings += [finding._replace(wrong=rows[finding.wrong]) for finding in found]
     refusals: dict[int, Refusal] = {}
     for finding in findings:
-        for row in np.flatnonzero(finding.wrong & ~skip):
-            if int(row) not in refusals:
+        for row in finding.wrong.tolist():
+            if row not in refusals and not skip[row]:
                 shown = f" It is {_shorten(columns[finding.column][row])}." if finding.column else ""
-                refusals[int(row)] = Refusal(finding.reason, finding.detail + shown)
+                refusals[row] = Refusal(finding.reason, finding.detail + shown)
     return refusals
 
 
-def _envelope(columns: Mapping[str, pa.Array]) -> list[_Finding]:
+def _envelope(columns: Mapping[str, pa.Array], words: Words) -> list[_Finding]:
     name_rule = "a lower-case letter, then up to 62 of a-z, 0-9 and _"
+    empty_ids, bad_ids = _wrong_ids(columns["delta_id"])
+    empty_keys, bad_keys = _wrong_ids(columns["key"])
     return [
         _Finding(
-            ~_matches(columns["namespace"], NAME_PATTERN),
+            _no_names(columns["namespace"], words.get("namespace")),
             Reason.BAD_NAME,
             f"namespace must be {name_rule}.",
             "namespace",
         ),
-        _Finding(_is_empty(columns["delta_id"]), Reason.EMPTY_ID, "delta_id is empty."),
+        _Finding(empty_ids, Reason.EMPTY_ID, "delta_id is empty."),
+        _Finding(bad_ids, Reason.BAD_ID, f"delta_id has control characters or more than {ID_LIMIT} bytes."),
+        _Finding(empty_keys, Reason.EMPTY_ID, "The id of what the delta is about is empty."),
+        _Finding(bad_keys, Reason.BAD_ID, f"The id has control characters or more than {ID_LIMIT} bytes.", "key"),
         _Finding(
-            _is_bad_id(columns["delta_id"]),
-            Reason.BAD_ID,
-            f"delta_id has control characters or more than {ID_LIMIT} bytes.",
-        ),
-        _Finding(_is_empty(columns["key"]), Reason.EMPTY_ID, "The id of what the delta is about is empty."),
-        _Finding(
-            _is_bad_id(columns["key"]),
-            Reason.BAD_ID,
-            f"The id has control characters or more than {ID_LIMIT} bytes.",
-            "key",
-        ),
-        _Finding(
-            ~_one_of(columns["priority"], list(Priority)),
+            _none_of(columns["priority"], list(Priority), words.get("priority")),
             Reason.WRONG_TYPE,
             f"priority must be {_listed(list(Priority))}.",
             "priority",
         ),
         _Finding(
-            ~_one_of(columns["source"], list(Source)),
+            _none_of(columns["source"], list(Source), words.get("source")),
             Reason.WRONG_TYPE,
             f"source must be {_listed(list(Source))}.",
             "source",
         ),
         _Finding(
-            ~_matches(columns["origin"], NAME_PATTERN) & np.asarray(columns["origin"].is_valid()),
+            _no_names(columns["origin"], words.get("origin"), may_be_missing=True),
             Reason.BAD_NAME,
             f"origin must be {name_rule}.",
             "origin",
@@ -111,69 +114,71 @@ def _envelope(columns: Mapping[str, pa.Array]) -> list[_Finding]:
     ]
 
 
-def _times(columns: Mapping[str, pa.Array], received_us: npt.NDArray[np.int64], settings: Settings) -> list[_Finding]:
+def _times(columns: Mapping[str, pa.Array], received_us: Numbers, settings: Settings) -> list[_Finding]:
     """D9: bounded on both sides, so that one wild clock makes no honest row late."""
     event_ts = columns["event_ts"]
-    event_us = np.asarray(event_ts.cast(pa.int64()).fill_null(0))
-    latest_us = received_us + settings.clock_skew_ms * 1_000
+    event_us = numbers_of(event_ts)
+    skew_us = settings.clock_skew_ms * 1_000
     earliest_us = settings.earliest_event_us
+    is_future = event_us.max() > received_us.min() + skew_us  # or may be: the rows' own times of arrival decide
     return [
-        _Finding(np.asarray(event_ts.is_null()), Reason.BAD_TIMESTAMP, "event_ts is missing."),
+        _Finding(_missing(event_ts), Reason.BAD_TIMESTAMP, "event_ts is missing."),
         _Finding(
-            event_us < earliest_us,
+            (event_us < earliest_us).nonzero()[0] if event_us.min() < earliest_us else NO_ROWS,
             Reason.TOO_OLD,
             f"The event is older than {from_us(earliest_us):%Y-%m-%dT%H:%M:%SZ}, the earliest kept here.",
         ),
         _Finding(
-            event_us > latest_us,
+            (event_us > received_us + skew_us).nonzero()[0] if is_future else NO_ROWS,
             Reason.FROM_THE_FUTURE,
             f"The event is more than {settings.clock_skew_ms / 1_000:g} s ahead of the clock here.",
         ),
     ]
 
 
-def _signal(signals: pa.StructArray, dimensions: npt.NDArray[np.int64], ids: pa.Array) -> list[_Finding]:  # noqa: ARG001 - one shape for all kinds
-    count = np.asarray(signals.field("count").fill_null(0))
-    weight = np.asarray(signals.field("weight_millionths").fill_null(0))
-    missing = np.asarray(pc.or_(signals.field("count").is_null(), signals.field("weight_millionths").is_null()))
+def _signal(signals: pa.StructArray, envelope: Mapping[str, pa.Array], settings: Settings) -> list[_Finding]:  # noqa: ARG001 - one shape for all kinds
+    count, weight = signals.field("count"), signals.field("weight_millionths")
     return [
         _Finding(
-            ~_matches(signals.field("signal"), NAME_PATTERN),
+            _no_names(signals.field("signal")),
             Reason.BAD_NAME,
             "signal.signal must be a plain name such as view.",
         ),
-        _Finding(missing, Reason.MISSING_FIELD, "signal.count or its weight is missing."),
         _Finding(
-            np.abs(count) > COUNT_LIMIT, Reason.OUT_OF_RANGE, f"signal.count is beyond {COUNT_LIMIT:,} either way."
+            np.union1d(_missing(count), _missing(weight)) if count.null_count or weight.null_count else NO_ROWS,
+            Reason.MISSING_FIELD,
+            "signal.count or its weight is missing.",
         ),
+        _Finding(_too_large(count), Reason.OUT_OF_RANGE, f"signal.count is beyond {COUNT_LIMIT:,} either way."),
         _Finding(
-            np.abs(weight) > COUNT_LIMIT,
+            _too_large(weight),
             Reason.OUT_OF_RANGE,
             f"signal.weight is beyond {COUNT_LIMIT // 10**6:,} either way.",
         ),
     ]
 
 
-def _sample(samples: pa.StructArray, dimensions: npt.NDArray[np.int64], ids: pa.Array) -> list[_Finding]:  # noqa: ARG001 - one shape for all kinds
+def _sample(samples: pa.StructArray, envelope: Mapping[str, pa.Array], settings: Settings) -> list[_Finding]:  # noqa: ARG001 - one shape for all kinds
     labels = samples.field("labels")
     sizes = np.asarray(_map_sizes(labels))
     value = samples.field("value")
     return [
-        _Finding(sizes < 1, Reason.NO_LABELS, "sample.labels is empty: a series is known by its labels."),
-        _Finding(sizes > LABELS_LIMIT, Reason.TOO_LARGE, f"sample.labels has more than {LABELS_LIMIT} entries."),
-        _Finding(
+        _found(sizes < 1, Reason.NO_LABELS, "sample.labels is empty: a series is known by its labels."),
+        _found(sizes > LABELS_LIMIT, Reason.TOO_LARGE, f"sample.labels has more than {LABELS_LIMIT} entries."),
+        _found(
             _any_in_row(labels, _bad_entries(labels)),
             Reason.BAD_ID,
             "A label has an empty name, control characters or is too long.",
         ),
-        _Finding(np.asarray(value.is_null()), Reason.MISSING_FIELD, "sample.value is missing."),
-        _Finding(
+        _found(np.asarray(value.is_null()), Reason.MISSING_FIELD, "sample.value is missing."),
+        _found(
             ~np.isfinite(np.asarray(value.fill_null(0.0))), Reason.NOT_FINITE, "sample.value is not a finite number."
         ),
     ]
 
 
-def _vector(vectors: pa.StructArray, dimensions: npt.NDArray[np.int64], ids: pa.Array) -> list[_Finding]:
+def _vector(vectors: pa.StructArray, envelope: Mapping[str, pa.Array], settings: Settings) -> list[_Finding]:
+    dimensions, ids = _dimensions(envelope["namespace"], settings), envelope["delta_id"]
     op, values, indices = (vectors.field(name) for name in ("op", "values", "indices"))
     lengths, index_counts = _list_sizes(values), _list_sizes(indices)
     is_whole = _one_of(op, [Operation.CREATE, Operation.REPLACE])
@@ -183,50 +188,50 @@ def _vector(vectors: pa.StructArray, dimensions: npt.NDArray[np.int64], ids: pa.
     row_bound = np.repeat(bound, np.maximum(index_counts, 0))
     parent = vectors.field("parent_id")
     return [
-        _Finding(
+        _found(
             ~_one_of(op, list(Operation)), Reason.UNKNOWN_OPERATION, f"vector.op must be {_listed(list(Operation))}."
         ),
-        *(_Finding(wrong, Reason.PAYLOAD_MISMATCH, detail) for wrong, detail in _mismatches(vectors, op)),
-        _Finding(
+        *(_found(wrong, Reason.PAYLOAD_MISMATCH, detail) for wrong, detail in _mismatches(vectors, op)),
+        _found(
             _has_non_finite(vectors, values),
             Reason.NOT_FINITE,
             "A number in the vector delta is not finite (as 32-bit float).",
         ),
-        _Finding(
+        _found(
             is_whole & (dimensions > 0) & (lengths != dimensions),
             Reason.WRONG_DIMENSION,
             "vector.values has not the namespace's declared length.",
         ),
-        _Finding(
+        _found(
             is_whole & ((lengths < 1) | (lengths > DIMENSION_LIMIT)),
             Reason.WRONG_DIMENSION,
             f"vector.values must have 1 to {DIMENSION_LIMIT:,} numbers.",
         ),
-        _Finding(
+        _found(
             is_partial & (lengths != index_counts),
             Reason.WRONG_DIMENSION,
             "vector.values and vector.indices differ in length.",
         ),
-        _Finding(is_partial & (index_counts < 1), Reason.WRONG_DIMENSION, "vector.indices is empty."),
-        _Finding(
+        _found(is_partial & (index_counts < 1), Reason.WRONG_DIMENSION, "vector.indices is empty."),
+        _found(
             _any_in_row(indices, (flat < 0) | (flat >= row_bound)),
             Reason.INDEX_OUT_OF_RANGE,
             "vector.indices has one outside the vector.",
         ),
-        _Finding(
+        _found(
             _has_repeats(indices, flat, index_counts), Reason.REPEATED_INDEX, "vector.indices names a dimension twice."
         ),
-        _Finding(_is_empty(parent) & np.asarray(parent.is_valid()), Reason.EMPTY_ID, "vector.parent_id is empty."),
-        _Finding(
+        _found(_is_empty(parent) & np.asarray(parent.is_valid()), Reason.EMPTY_ID, "vector.parent_id is empty."),
+        _found(
             _is_bad_id(parent), Reason.BAD_ID, f"vector.parent_id has control characters or more than {ID_LIMIT} bytes."
         ),
-        _Finding(
+        _found(
             np.asarray(pc.fill_null(pc.equal(parent, ids), False)),
             Reason.SELF_PARENT,
             "The delta names itself as its parent.",
         ),
         *(
-            _Finding(
+            _found(
                 _map_sizes(vectors.field(name)) > MAP_LIMIT,
                 Reason.TOO_LARGE,
                 f"vector.{name} has more than {MAP_LIMIT} entries.",
@@ -270,24 +275,58 @@ def _has_repeats(indices: pa.Array, flat: npt.NDArray[np.int32], counts: npt.NDA
     return wrong
 
 
-def _dimensions(
-    columns: Mapping[str, pa.Array], rows: npt.NDArray[np.int64], settings: Settings
-) -> npt.NDArray[np.int64]:
+def _found(wrong: Mask, reason: Reason, detail: str) -> _Finding:
+    return _Finding(np.flatnonzero(wrong), reason, detail)
+
+
+def _dimensions(namespaces: pa.Array, settings: Settings) -> Numbers:
     """Declared length of each row's vectors; 0 where none is declared."""
     declared = {name: namespace.dimension or 0 for name, namespace in settings.namespaces.items()}
-    encoded = columns["namespace"].take(pa.array(rows)).dictionary_encode()
+    encoded = namespaces.dictionary_encode()
     known = np.array([declared.get(name, 0) for name in encoded.dictionary.to_pylist()] or [0], dtype=np.int64)
     return np.asarray(known[np.asarray(encoded.indices.fill_null(0))])
 
 
-def _ids(columns: Mapping[str, pa.Array], rows: npt.NDArray[np.int64]) -> pa.Array:
-    return columns["delta_id"].take(pa.array(rows))
+def _no_names(texts: pa.Array, words: frozenset[str] | None = None, *, may_be_missing: bool = False) -> Rows:
+    """Rows without a plain name; only those are looked at that are not surely one."""
+    if words and all(map(_is_name, words)):
+        return NO_ROWS
+    odd = odd_names(texts)
+    if not len(odd):
+        return NO_ROWS
+    looked_at = texts.take(pa.array(odd))
+    is_name = _matches(looked_at, NAME_PATTERN)
+    return odd[~is_name & np.asarray(looked_at.is_valid())] if may_be_missing else odd[~is_name]
 
 
-def _spread(wrong: Mask, rows: npt.NDArray[np.int64], total: int) -> Mask:
-    whole = np.zeros(total, dtype=np.bool_)
-    whole[rows] = wrong
-    return whole
+def _wrong_ids(texts: pa.Array) -> tuple[Rows, Rows]:
+    """Rows with an empty id, and rows with a bad one; only those are looked at that are not surely decent."""
+    odd = odd_ids(texts, ID_LIMIT)
+    if not len(odd):
+        return NO_ROWS, NO_ROWS
+    looked_at = texts.take(pa.array(odd))
+    return odd[_is_empty(looked_at)], odd[_is_bad_id(looked_at)]
+
+
+@lru_cache(1_024)
+def _is_name(word: str) -> bool:
+    return bool(_matches(pa.array([word], pa.string()), NAME_PATTERN)[0])
+
+
+def _none_of(texts: pa.Array, allowed: list[Priority] | list[Source], words: frozenset[str] | None) -> Rows:
+    """Rows with another word than the allowed ones."""
+    return NO_ROWS if words and words.issubset(allowed) else np.flatnonzero(~_one_of(texts, allowed))
+
+
+def _missing(column: pa.Array) -> Rows:
+    return np.flatnonzero(np.asarray(column.is_null())) if column.null_count else NO_ROWS
+
+
+def _too_large(column: pa.Array) -> Rows:
+    numbers = numbers_of(column)
+    if numbers.min() >= -COUNT_LIMIT and numbers.max() <= COUNT_LIMIT:
+        return NO_ROWS
+    return ((numbers < -COUNT_LIMIT) | (numbers > COUNT_LIMIT)).nonzero()[0]
 
 
 def _matches(texts: pa.Array, pattern: str) -> Mask:

@@ -10,7 +10,7 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct
 
-from resources.coordinator.batching import BatchRecord
+from resources.coordinator.batch_record import BatchRecord
 
 
 class Lost(Struct, frozen=True, tag="lost"):

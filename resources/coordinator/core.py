@@ -13,10 +13,11 @@ from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from resources.coordinator.batching import Batch, Batcher, BatchRecord, Predicate, Trigger
+from resources.coordinator.batch_record import BatchRecord, Trigger
+from resources.coordinator.batching import Batch, Batcher, Predicate
 from resources.coordinator.bounds import GROUP_BYTES, Place, Tracker
 from resources.coordinator.control import BatchClosed, ProducerOpened, WriteRefused
-from resources.coordinator.decode import Deltas
+from resources.coordinator.decoded import Deltas
 from resources.coordinator.disk import Disk
 from resources.coordinator.engine import Engine, Group, State, Ticket, View
 from resources.coordinator.epochs import RESERVED_AHEAD, Epochs
@@ -93,13 +94,15 @@ class ShardCore:
             group_bytes=group_bytes,
             on_state=lambda state: self.transitions.append(Transition(clock(), state)),
         )
+        self.event_time = self.flusher.event_time()  # what the other shards may know
         self.batcher = Batcher(settings.batch, found.next_batch, predicate)
         self.last_batch: BatchRecord | None = None
-        self._is_batch_asked = self._is_stopping = False
+        self._is_batch_asked = self.is_stopping = False
         for rows in found.unbatched:
             self._gather(rows, len(set(rows["epoch"].to_pylist())))
             while (batch := self.close_batch()) is not None:
-                self.settle(batch)  # nobody can have subscribed yet
+                self.settle(batch)
+                self.release(batch.bytes)  # nobody can have subscribed yet
 
     # The door.
 
@@ -169,7 +172,7 @@ class ShardCore:
 
     def stop(self) -> None:
         """Take no more; what was taken is drained by the writer's next steps (C10)."""
-        self._is_stopping = True
+        self.is_stopping = True
 
     def view(self) -> View[LogPart, LogSnapshot]:
         """What a reader of its own writes sees, taken in one step (C11)."""
@@ -215,6 +218,8 @@ class ShardCore:
             self._producers.remember(write.producer, write.sequence, ticket.epoch, self._manifest.to_epoch)
             self._unflushed.pop((write.producer, write.sequence), None)
         self.engine.publish(group, snapshot)
+        if self._settings.shards > 1:
+            self.event_time = self.flusher.event_time()
         if snapshot.rows is not None:
             self._gather(snapshot.rows, len(group.tickets))
 
@@ -223,22 +228,25 @@ class ShardCore:
         now_us = self._clock()
         self._is_batch_asked = False
         trigger = self.batcher.due(now_us, is_pressed=self.tracker.is_pressed)
-        if self._is_stopping and not self.engine.has_writes:
+        if self.is_stopping and not self.engine.has_writes:
             trigger = Trigger.SHUTDOWN
         return self.batcher.close(trigger, now_us) if trigger else None
 
     def settle(self, batch: Batch) -> None:
-        """A closed batch is on its way to the subscribers: give its bytes back, and have it logged with what follows.
+        """A closed batch is on its way to the subscribers: have it logged with what follows.
 
         Have its record computed before, without a lock: that takes a while.
         """
-        self.tracker.release(Place.PENDING, batch.bytes)
         self._buffer.note(BatchClosed(batch.record), is_urgent=False)
         self.last_batch = batch.record
 
+    def release(self, size: int) -> None:
+        """The bytes of a batch that nobody waits for any more are given back."""
+        self.tracker.release(Place.PENDING, size)
+
     def is_drained(self) -> bool:
         """Whether a shard that takes no more has nothing left to do but close its log."""
-        return self._is_stopping and not self.engine.has_writes and not self.batcher.pending_deltas
+        return self.is_stopping and not self.engine.has_writes and not self.batcher.pending_deltas
 
     def close(self) -> None:
         """Log what is left to be logged, seal, and leave the reservation where the next life goes on."""
@@ -281,5 +289,5 @@ class ShardCore:
 
     def _refuse_if_stopped(self, write: object = None) -> None:
         self.engine.refuse_if_failed(write)
-        if self._is_stopping:
+        if self.is_stopping:
             raise ShardStoppedError(self.number, "it is shutting down.", write)

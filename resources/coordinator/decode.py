@@ -2,31 +2,31 @@
 
 Belongs here: structure (is it an object, are the fields there and of the right type). What is wrong with a value is
 decided in `checks.py`, for all rows at once. Nothing is thrown away: what cannot be decoded becomes a row that says
-why, with the bytes that were sent.
+why, with the bytes that were sent. Writes that come in columns are in `decode_columns.py`.
 """
 
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal
-from typing import Any, NamedTuple, TypeAlias, cast
+from itertools import chain, groupby
+from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from resources.coordinator.errors import WriteFormatError
+from resources.coordinator.columns import constant, texts
+from resources.coordinator.decode_columns import FEW_WORDS, concatenate, decode_columns, to_batch
+from resources.coordinator.decoded import DecodedBatch, Refusal, RefusedError, Sent, name_series
 from resources.coordinator.fingerprint import SeriesNames
-from resources.coordinator.model import Delta, Kind, Reason, Sample, Signal, Vector
-from resources.coordinator.schema import RAW_LIMIT, SAMPLE, SENT_FIELDS, SIGNAL, VECTOR
+from resources.coordinator.model import Delta, Kind, Reason, Signal, Vector
+from resources.coordinator.schema import RAW_LIMIT, SAMPLE, SENT_FIELDS, SIGNAL, TIMESTAMP, VECTOR
 from resources.timegrid import to_us
 
-Sent = Delta | Mapping[str, Any] | bytes | str
-Deltas: TypeAlias = Sequence[Sent] | pa.RecordBatch  # what one write holds, in one shard
+__all__ = ["DELTA_LIMIT", "DecodedBatch", "Refusal", "Sent", "bounded_original", "decode", "decode_group", "to_batch"]
 
 # One delta: a vector of 65,536 dimensions in JSON is below this.
 DELTA_LIMIT = 4 * 1024 * 1024
@@ -35,110 +35,55 @@ MILLION = Decimal(1_000_000)
 FIRST_US, LAST_US = to_us(datetime.min.replace(tzinfo=UTC)), to_us(datetime.max.replace(tzinfo=UTC))
 
 _decoder = msgspec.json.Decoder(Delta)
+_encoder = msgspec.json.Encoder()
 _PLACE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`")
-
-
-class Refusal(NamedTuple):
-    """Why a delta was refused, in one word and in a sentence."""
-
-    reason: Reason
-    detail: str
-
-
-class DecodedBatch(NamedTuple):
-    """Columns of `SENT_FIELDS` plus `key`, with the refusals and the original bytes beside them."""
-
-    columns: dict[str, pa.Array]
-    refusals: dict[int, Refusal]  # row → why; everything else was well-formed
-    original: Callable[[int], Sent]  # row → what was sent
-
-    @property
-    def rows(self) -> int:
-        """Number of deltas."""
-        return len(self.columns["key"])
-
-
-class _Refused(Exception):  # noqa: N818 - never leaves this module
-    def __init__(self, reason: Reason, detail: str, envelope: Mapping[str, Any] | None = None) -> None:
-        super().__init__(detail)
-        self.refusal = Refusal(reason, detail)
-        self.envelope = envelope or {}
 
 
 def decode(deltas: Sequence[Sent] | pa.RecordBatch, series: SeriesNames) -> DecodedBatch:
     """Lay deltas out in columns, and say which of them are none."""
     if isinstance(deltas, pa.RecordBatch):
-        return _decode_columns(deltas, series)
+        return decode_columns(deltas, series)
     rows: list[tuple[Any, ...]] = []
     refusals: dict[int, Refusal] = {}
     for sent in deltas:
         try:
             rows.append(_row(_structure(sent), series))
-        except _Refused as refused:
+        except RefusedError as refused:
             refusals[len(rows)] = refused.refusal
             rows.append(_partial_row(refused.envelope))
-    return DecodedBatch(_columns(rows), refusals, deltas.__getitem__)
+    columns, words = _columns(rows)
+    return DecodedBatch(columns, refusals, deltas.__getitem__, words)
 
 
-def to_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
-    """Columns that a producer sends, in the log's types; columns that are missing are taken as empty."""
-    unknown = set(table.column_names) - {name for name, _ in SENT_FIELDS}
-    if unknown or "kind" not in table.column_names:
-        wanted, found = ", ".join(name for name, _ in SENT_FIELDS), ", ".join(table.column_names)
-        raise WriteFormatError(f"A write in columns has {wanted}; this one has {found}.")
-    try:
-        fields = [pa.field(name, kind) for name, kind in SENT_FIELDS if name in table.column_names]
-        arrays = [
-            table[field.name].combine_chunks().cast(field.type)
-            if isinstance(table, pa.Table)
-            else table[field.name].cast(field.type)
-            for field in fields
-        ]
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise WriteFormatError(f"A column of the write cannot be read: {error}") from error
-    present = dict(zip((field.name for field in fields), arrays, strict=True))
-    columns = [present.get(name, pa.nulls(len(table), kind)) for name, kind in SENT_FIELDS]
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(SENT_FIELDS))
+def decode_group(writes: Sequence[Sequence[Sent] | pa.RecordBatch], series: SeriesNames) -> DecodedBatch:
+    """The same for several writes, one behind the other: neighbours of one form are decoded together."""
+    parts = []
+    for is_columns, run in groupby(writes, lambda write: isinstance(write, pa.RecordBatch)):
+        neighbours = list(run)
+        whole = concatenate(neighbours) if is_columns else list(chain.from_iterable(neighbours))
+        parts.append(decode(whole, series))
+    if len(parts) == 1:
+        return parts[0]
+    starts = np.cumsum([0, *(part.rows for part in parts)])
 
+    def original(row: int) -> Sent:
+        number = int(np.searchsorted(starts, row, side="right")) - 1
+        return parts[number].original(row - int(starts[number]))
 
-def _decode_columns(batch: pa.RecordBatch, series: SeriesNames) -> DecodedBatch:
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    refusals: dict[int, Refusal] = {}
-    labels = columns["sample"].field("labels")
-    keys = pc.coalesce(columns["vector"].field("vector_id"), columns["signal"].field("entity_id"))
-    if labels.null_count < len(labels):
-        names: list[str | None] = keys.to_pylist()
-        for row, found in enumerate(labels.to_pylist()):
-            if found is not None:
-                try:
-                    names[row] = _series_name(sorted(found), series, {})
-                except _Refused as refused:
-                    refusals[row] = refused.refusal
-        keys = pa.array(names, pa.string())
-    wrong = _payload_mismatches(columns)
-    for row in np.flatnonzero(wrong).tolist():
-        kind = columns["kind"][row].as_py()
-        known = kind in {str(member) for member in Kind}
-        refusals[row] = (
-            Refusal(Reason.PAYLOAD_MISMATCH, f"A delta of kind {kind!r} has exactly the payload {kind!r}.")
-            if known
-            else Refusal(Reason.UNKNOWN_KIND, f"The kind {kind!r} is not known; it is one of vector, sample, signal.")
-        )
-    columns["key"] = keys
-    return DecodedBatch(columns, refusals, lambda row: _row_as_object(batch, row))
-
-
-def _payload_mismatches(columns: Mapping[str, pa.Array]) -> npt.NDArray[np.bool_]:
-    """Rows that do not have exactly the payload that their kind promises."""
-    wrong = ~np.asarray(pc.is_in(columns["kind"], pa.array([str(kind) for kind in Kind])))
-    for kind in Kind:
-        promised = np.asarray(pc.fill_null(pc.equal(columns["kind"], str(kind)), False))
-        wrong |= promised != np.asarray(columns[kind].is_valid())
-    return wrong
-
-
-def _row_as_object(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
-    return {name: value for name, value in batch.slice(row, 1).to_pylist()[0].items() if value is not None}
+    return DecodedBatch(
+        {name: pa.concat_arrays([part.columns[name] for part in parts]) for name in parts[0].columns},
+        {
+            int(start) + row: why
+            for start, part in zip(starts, parts, strict=False)
+            for row, why in part.refusals.items()
+        },
+        original,
+        {
+            name: frozenset().union(*(part.words[name] for part in parts))
+            for name in FEW_WORDS
+            if all(name in part.words for part in parts)
+        },
+    )
 
 
 def original_bytes(sent: Sent) -> bytes:
@@ -162,14 +107,26 @@ def _structure(sent: Sent) -> Delta:
     """The delta as a typed struct, or the reason why it is none."""
     if isinstance(sent, bytes | str):
         if len(sent) > DELTA_LIMIT:
-            raise _Refused(Reason.TOO_LARGE, f"The delta has {len(sent)} bytes; {DELTA_LIMIT} are allowed.")
+            raise RefusedError(Reason.TOO_LARGE, f"The delta has {len(sent)} bytes; {DELTA_LIMIT} are allowed.")
         try:
             return _decoder.decode(sent)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return _from_object(_loads(sent))
     if isinstance(sent, Delta):
         sent = msgspec.to_builtins(sent, builtin_types=(datetime,))
-    return _from_object(sent)
+    return _plain(sent) or _from_object(sent)
+
+
+def _plain(found: Any) -> Delta | None:
+    """The delta, if it is surely one: of the right types, with texts that are Unicode and numbers that JSON can say."""
+    if type(found) is not dict or isinstance(found.get("event_ts"), str):
+        return None
+    try:
+        delta = msgspec.convert(found, Delta)
+        _encoder.encode(delta)
+    except (msgspec.MsgspecError, UnicodeError, OverflowError, RecursionError):
+        return None
+    return delta
 
 
 def _loads(sent: bytes | str) -> Any:
@@ -177,17 +134,17 @@ def _loads(sent: bytes | str) -> Any:
     try:
         return json.loads(sent)
     except (ValueError, RecursionError) as error:
-        raise _Refused(Reason.MALFORMED, f"Not JSON: {error}.") from error
+        raise RefusedError(Reason.MALFORMED, f"Not JSON: {error}.") from error
 
 
 def _from_object(found: Any) -> Delta:
     if not isinstance(found, Mapping):
-        raise _Refused(Reason.MALFORMED, f"A delta is a JSON object, not {_type_name(found)}.")
+        raise RefusedError(Reason.MALFORMED, f"A delta is a JSON object, not {_type_name(found)}.")
     try:
         # Lone surrogates are legal in Python and in escaped JSON, and no text for anybody else.
         json.dumps(found, ensure_ascii=False, default=str).encode()
     except (UnicodeError, ValueError, TypeError, RecursionError) as error:
-        raise _Refused(
+        raise RefusedError(
             Reason.MALFORMED, f"The delta has text that is not Unicode, or refers to itself: {error}."
         ) from error
     if isinstance(found.get("event_ts"), str):
@@ -195,7 +152,7 @@ def _from_object(found: Any) -> Delta:
     try:
         return msgspec.convert(found, Delta)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise _Refused(*_explain(str(error)), envelope=found) from error
+        raise RefusedError(*_explain(str(error)), envelope=found) from error
 
 
 def _moment(text: str, envelope: Mapping[str, Any]) -> datetime:
@@ -203,7 +160,7 @@ def _moment(text: str, envelope: Mapping[str, Any]) -> datetime:
     try:
         return datetime.fromisoformat(text.strip())
     except ValueError as error:
-        raise _Refused(Reason.BAD_TIMESTAMP, f"event_ts is no moment in time: {error}.", envelope) from error
+        raise RefusedError(Reason.BAD_TIMESTAMP, f"event_ts is no moment in time: {error}.", envelope) from error
 
 
 def _explain(message: str) -> Refusal:
@@ -223,73 +180,79 @@ def _explain(message: str) -> Refusal:
 
 
 def _row(delta: Delta, series: SeriesNames) -> tuple[Any, ...]:
-    payloads = {Kind.VECTOR: delta.vector, Kind.SAMPLE: delta.sample, Kind.SIGNAL: delta.signal}
-    present = [str(kind) for kind, payload in payloads.items() if isinstance(payload, Vector | Sample | Signal)]
-    envelope = _envelope(delta)
-    if delta.kind not in payloads:
-        detail = f"The kind {delta.kind!r} is not known; it is one of vector, sample, signal."
-        raise _Refused(Reason.UNKNOWN_KIND, detail, envelope)
-    if present != [delta.kind]:
-        found = ", ".join(present) or "none"
-        detail = f"A delta of kind {delta.kind!r} has exactly the payload {delta.kind!r}; this one has {found}."
-        raise _Refused(Reason.PAYLOAD_MISMATCH, detail, envelope)
-    head = (
-        delta.namespace,
-        delta.kind,
-        delta.delta_id,
-        _event_us(delta.event_ts, envelope),
-        delta.priority,
-        delta.source,
-        delta.origin,
-    )
-    payload = payloads[Kind(delta.kind)]
-    if isinstance(payload, Signal):
-        return (*head, None, None, _signal(payload, envelope), payload.entity_id)
-    if isinstance(payload, Sample):
-        labels = sorted(payload.labels.items())
-        return (*head, None, (labels, payload.value), None, _series_name(labels, series, envelope))
-    vector = cast(Vector, payload)  # the only one left: exactly the payload of the kind is present
-    return (*head, _vector(vector, envelope), None, None, vector.vector_id)
+    """A well-formed delta in the order of the columns, with its key at the end."""
+    kind, vector, sample, signal = delta.kind, delta.vector, delta.sample, delta.signal
+    if kind == Kind.SIGNAL and signal is not None and vector is None and sample is None:
+        return (*_head(delta), None, None, _signal(signal, delta), signal.entity_id)
+    if kind == Kind.SAMPLE and sample is not None and vector is None and signal is None:
+        labels = sorted(sample.labels.items())
+        try:
+            name = name_series(labels, series)
+        except RefusedError as refused:
+            raise RefusedError(*refused.refusal, _envelope(delta)) from refused
+        return (*_head(delta), None, (labels, sample.value), None, name)
+    if kind == Kind.VECTOR and vector is not None and sample is None and signal is None:
+        return (*_head(delta), _vector(vector, delta), None, None, vector.vector_id)
+    payloads = {Kind.VECTOR: vector, Kind.SAMPLE: sample, Kind.SIGNAL: signal}
+    if kind not in payloads:
+        detail = f"The kind {kind!r} is not known; it is one of vector, sample, signal."
+        raise RefusedError(Reason.UNKNOWN_KIND, detail, _envelope(delta))
+    found = ", ".join(name for name, payload in payloads.items() if payload is not None) or "none"
+    detail = f"A delta of kind {kind!r} has exactly the payload {kind!r}; this one has {found}."
+    raise RefusedError(Reason.PAYLOAD_MISMATCH, detail, _envelope(delta))
 
 
-def _series_name(labels: list[tuple[str, str]], series: SeriesNames, envelope: Mapping[str, Any]) -> str:
-    name = series.fingerprint(labels)
-    if series.collides(labels, name):
-        detail = f"Another series has the same fingerprint {name}; change a label of one of them."
-        raise _Refused(Reason.FINGERPRINT_COLLISION, detail, envelope)
-    return name
+def _head(delta: Delta) -> tuple[Any, ...]:
+    moment = delta.event_ts
+    try:
+        event_us = _event_us(moment)
+    except RefusedError as refused:
+        raise RefusedError(*refused.refusal, _envelope(delta)) from refused
+    return (delta.namespace, delta.kind, delta.delta_id, event_us, delta.priority, delta.source, delta.origin)
 
 
-def _event_us(found: datetime | int, envelope: Mapping[str, Any]) -> int:
+def _event_us(found: datetime | int) -> int:
     event_us = found if isinstance(found, int) else to_us(found if found.tzinfo else found.replace(tzinfo=UTC))
     if not FIRST_US <= event_us <= LAST_US:
-        raise _Refused(
-            Reason.BAD_TIMESTAMP, "event_ts is not within the years 1 to 9999 (microseconds since 1970).", envelope
+        raise RefusedError(
+            Reason.BAD_TIMESTAMP, "event_ts is not within the years 1 to 9999 (microseconds since 1970)."
         )
     return event_us
 
 
-def _signal(payload: Signal, envelope: Mapping[str, Any]) -> tuple[str, str, int, int]:
-    if not math.isfinite(payload.weight):
-        raise _Refused(Reason.NOT_FINITE, f"signal.weight is {payload.weight}.", envelope)
-    # The shortest decimal text of the number is what the producer meant; half a millionth goes to the even neighbour.
-    millionths = (
-        int((Decimal(repr(payload.weight)) * MILLION).to_integral_value(ROUND_HALF_EVEN)) if payload.weight else 0
-    )
+def _signal(payload: Signal, delta: Delta) -> tuple[str, str, int, int]:
+    weight = payload.weight
+    if not math.isfinite(weight):
+        raise RefusedError(Reason.NOT_FINITE, f"signal.weight is {weight}.", _envelope(delta))
+    millionths = millionths_of(weight)
     for name, value in (("count", payload.count), ("weight", millionths)):
         if not INT64_MIN <= value <= INT64_MAX:
-            raise _Refused(Reason.OUT_OF_RANGE, f"signal.{name} does not fit into 64 bits.", envelope)
+            raise RefusedError(Reason.OUT_OF_RANGE, f"signal.{name} does not fit into 64 bits.", _envelope(delta))
     return payload.entity_id, payload.signal, payload.count, millionths
 
 
-def _vector(payload: Vector, envelope: Mapping[str, Any]) -> tuple[Any, ...]:
+def millionths_of(weight: float) -> int:
+    """A finite weight in millionths.
+
+    The shortest decimal text of the number is what the producer meant; half a millionth goes to the even neighbour.
+    """
+    if -1e6 < weight < 1e6:
+        # Below a million the product is off by less than a thousandth, so that what is clear here is clear in decimals.
+        scaled = weight * 1e6
+        nearest = round(scaled)
+        if abs(scaled - nearest) < 0.49:
+            return nearest
+    return int((Decimal(repr(weight)) * MILLION).to_integral_value(ROUND_HALF_EVEN))
+
+
+def _vector(payload: Vector, delta: Delta) -> tuple[Any, ...]:
     for name, numbers, low, high in (
         ("indices", payload.indices or (), -(2**31), 2**31 - 1),
         ("clock", (payload.clock or {}).values(), 0, INT64_MAX),
     ):
         if any(not low <= number <= high for number in numbers):
             reason = Reason.INDEX_OUT_OF_RANGE if name == "indices" else Reason.OUT_OF_RANGE
-            raise _Refused(reason, f"vector.{name} has a number outside {low} to {high}.", envelope)
+            raise RefusedError(reason, f"vector.{name} has a number outside {low} to {high}.", _envelope(delta))
     return (
         payload.vector_id,
         payload.op,
@@ -317,10 +280,8 @@ def _partial_row(envelope: Mapping[str, Any]) -> tuple[Any, ...]:
     try:
         moment = _moment(moment, {}) if isinstance(moment, str) else moment
         # True is an int to Python, and no moment to anybody.
-        event_us = (
-            _event_us(moment, {}) if isinstance(moment, datetime | int) and not isinstance(moment, bool) else None
-        )
-    except _Refused:
+        event_us = _event_us(moment) if isinstance(moment, datetime | int) and not isinstance(moment, bool) else None
+    except RefusedError:
         event_us = None
     return (
         texts.get("namespace"),
@@ -337,23 +298,42 @@ def _partial_row(envelope: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def _columns(rows: list[tuple[Any, ...]]) -> dict[str, pa.Array]:
+def _columns(rows: list[tuple[Any, ...]]) -> tuple[dict[str, pa.Array], dict[str, frozenset[str]]]:
     """Transpose; structs are put together from their fields, which is several times faster than from dictionaries."""
-    columns: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) if rows else [()] * (len(SENT_FIELDS) + 1)
-    result: dict[str, pa.Array] = {}
-    for (name, kind), values in zip(SENT_FIELDS, columns, strict=False):
-        result[name] = _structs(values, kind) if kind in (VECTOR, SAMPLE, SIGNAL) else pa.array(values, kind)
-    result["key"] = pa.array(columns[len(SENT_FIELDS)], pa.string())
-    return result
+    values: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) if rows else [()] * (len(SENT_FIELDS) + 1)
+    by_name = dict(zip((name for name, _ in SENT_FIELDS), values, strict=False))
+    columns = {name: _array(by_name[name], kind) for name, kind in SENT_FIELDS}
+    # Of signals alone the key is a column that is there already.
+    columns["key"] = (
+        columns["signal"].field("entity_id")
+        if rows and not columns["signal"].null_count
+        else _array(values[len(SENT_FIELDS)], pa.string())
+    )
+    words = {name: frozenset(by_name[name]) for name in FEW_WORDS}
+    return columns, {name: found for name, found in words.items() if None not in found}
+
+
+def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
+    first: Any = values[0] if values else None
+    if first is None and values.count(None) == len(values):
+        return pa.nulls(len(values), kind)
+    if kind in (VECTOR, SAMPLE, SIGNAL):
+        return _structs(values, kind)
+    if pa.types.is_string(kind):
+        return constant(first, len(values)) if values.count(first) == len(values) else texts(values)
+    if kind in (pa.int64(), TIMESTAMP) and None not in values:
+        return pa.array(np.array(values, dtype=np.int64)).view(kind)
+    return pa.array(values, kind)
 
 
 def _structs(values: tuple[Any, ...], kind: pa.StructType) -> pa.StructArray:
-    width = kind.num_fields
-    gap = (None,) * width
-    fields = zip(*(value or gap for value in values), strict=True) if values else [()] * width
-    children = [pa.array(field, kind.field(index).type) for index, field in enumerate(fields)]
-    absent = pa.array([value is None for value in values], pa.bool_())
-    return pa.StructArray.from_arrays(children, fields=[kind.field(index) for index in range(width)], mask=absent)
+    gap = (None,) * kind.num_fields
+    is_whole = None not in values
+    children = zip(*(values if is_whole else (value or gap for value in values)), strict=True)
+    fields = list(kind)
+    arrays = [_array(child, field.type) for child, field in zip(children, fields, strict=True)]
+    absent = None if is_whole else pa.array([value is None for value in values], pa.bool_())
+    return pa.StructArray.from_arrays(arrays, fields=fields, mask=absent)
 
 
 def _type_name(value: Any) -> str:

@@ -6,6 +6,7 @@ not fsynced. So the order of write, sync and rename that is tested is the one th
 """
 
 import contextlib
+import errno
 import os
 from io import BufferedIOBase
 from pathlib import Path
@@ -16,7 +17,10 @@ class Disk(Protocol):
     """What a crash-safe writer needs, and nothing else."""
 
     def create(self, path: Path, size: int) -> int:
-        """Create a file that must not exist, with `size` bytes of zeros set aside; give its descriptor."""
+        """Create a file that must not exist, with `size` bytes of zeros set aside; give its descriptor.
+
+        If there is no space for them, there is no file either.
+        """
 
     def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> None:
         """Write all of `data` at `offset`."""
@@ -55,7 +59,10 @@ class Disk(Protocol):
         """Names in a directory, sorted; none if it does not exist."""
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and its parents, and sync what names them."""
+        """Make a directory and its parents, and sync what names them, also where they are there already.
+
+        Whoever made them may have been killed before the sync.
+        """
 
     def free_bytes(self, path: Path) -> int:
         """How much more can be written to the file system that holds `path`, which must exist."""
@@ -87,7 +94,12 @@ class RealDisk:
 
     def create(self, path: Path, size: int) -> int:
         fd = self.system.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
-        self.system.posix_fallocate(fd, 0, size)
+        try:
+            self.system.posix_fallocate(fd, 0, size)
+        except OSError:
+            self.system.close(fd)
+            self.system.unlink(path)
+            raise
         return fd
 
     def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> None:
@@ -152,15 +164,16 @@ class RealDisk:
             return []
 
     def make_directory(self, path: Path) -> None:
-        try:
-            self.system.mkdir(path)
-        except FileExistsError:
-            return
-        except FileNotFoundError:
-            self.make_directory(path.parent)
-            self.make_directory(path)
-        else:
-            self.sync_directory(path.parent)
+        for folder in reversed((path, *path.parents)):
+            with contextlib.suppress(FileExistsError):
+                self.system.mkdir(folder)
+        for folder in path.parents:
+            try:
+                self.sync_directory(folder)
+            except OSError as error:
+                # One that we may not read, or on a file system without such a sync, is none that we made.
+                if error.errno not in {errno.EACCES, errno.EPERM, errno.EINVAL}:
+                    raise
 
     def free_bytes(self, path: Path) -> int:
         found = self.system.statvfs(path)

@@ -21,29 +21,29 @@ from resources.coordinator.queue import Line
 W = TypeVar("W")
 F = TypeVar("F")
 S = TypeVar("S")
-W_in = TypeVar("W_in", contravariant=True)
-F_in = TypeVar("F_in", contravariant=True)
-F_out = TypeVar("F_out", covariant=True)
-S_out = TypeVar("S_out", covariant=True)
+W_contra = TypeVar("W_contra", contravariant=True)
+F_contra = TypeVar("F_contra", contravariant=True)
+F_co = TypeVar("F_co", covariant=True)
+S_co = TypeVar("S_co", covariant=True)
 
 
-class Buffer(Protocol[W_in, F_out]):
+class Buffer(Protocol[W_contra, F_co]):
     """Where writes gather in memory, in the order of their epochs."""
 
-    def apply(self, epoch: int, write: W_in) -> None:
+    def apply(self, epoch: int, write: W_contra) -> None:
         """Take one write in."""
 
     def is_empty(self) -> bool:
         """Whether nothing was taken in since it was last frozen."""
 
-    def freeze(self) -> F_out:
+    def freeze(self) -> F_co:
         """All of it, never to change again; the buffer is empty afterwards."""
 
 
-class Flusher(Protocol[F_in, S_out]):
+class Flusher(Protocol[F_contra, S_co]):
     """Who makes frozen buffers safe."""
 
-    def persist(self, frozen: Sequence[F_in]) -> S_out:
+    def persist(self, frozen: Sequence[F_contra]) -> S_co:
         """Make them safe, in order, as one; give the snapshot that has them. An error means: outcome unknown."""
 
 
@@ -100,7 +100,7 @@ class Engine(Generic[W, F, S]):
         *,
         name: int,
         group_bytes: int,
-        on_state: Callable[[State], None] = lambda state: None,
+        on_state: Callable[[State], object] = lambda _: None,
     ) -> None:
         self._buffer, self._epochs, self.tracker = buffer, epochs, tracker
         self._name, self._group_bytes, self._on_state = name, group_bytes, on_state
@@ -203,7 +203,8 @@ class Engine(Generic[W, F, S]):
         untouched = [*self._buffered, *self._line.clear()]
         for ticket in untouched:
             ticket.error = ShardStoppedError(
-                self._name, f"{error}. Nothing of this write was written. Start the shard again, and send it again.",
+                self._name,
+                f"{error}. Nothing of this write was written. Start the shard again, and send it again.",
                 ticket.write,
             )
         self._buffered, self._frozen, self._in_flight = [], [], None

@@ -10,12 +10,12 @@ RESERVED_AHEAD = 1_000
 
 
 class Epochs:
-    """The numbers of one coordinator's writes: 1, 2, 3, …"""
+    """The numbers of one coordinator's writes, from 1 on."""
 
     def __init__(
         self,
         next_epoch: int = 1,
-        reserve: Callable[[int], None] = lambda to_epoch: None,
+        reserve: Callable[[int], object] = lambda _: None,
         ahead: int = RESERVED_AHEAD,
     ) -> None:
         self.last = next_epoch - 1

@@ -136,6 +136,19 @@ class WaitTimeoutError(CoordinatorError):
         super().__init__(f"Epoch {epoch} did not become {level} within {seconds:g} s. It is not lost: wait again.")
 
 
+class SubscriptionEndedError(CoordinatorError):
+    """Nothing more will come: `cause` is what stopped the shard, or None where somebody closed it on purpose."""
+
+    def __init__(self, cause: BaseException | None = None) -> None:
+        self.cause = cause
+        super().__init__(
+            "The subscription was closed, and everything before that was delivered."
+            if cause is None
+            else f"The shard stopped ({cause}). Everything flushed before that is in the log: subscribe again when it "
+            "has been started again, and read the snapshot."
+        )
+
+
 class LogDamageError(CoordinatorError, DamageError):
     """A log file is damaged where no crash can have torn it."""
 

@@ -13,21 +13,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.coordinator.alignment import ShardView
-from resources.coordinator.arrival import Arrivals, NumberedWrite, Outcome
-from resources.coordinator.batching import BatchRecord
+from resources.coordinator.arrival import NumberedWrite, Outcome
+from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.bounds import DiskGauge
 from resources.coordinator.control import BatchClosed, Control, ProducerOpened, WriteRefused
-from resources.coordinator.decode import Sent
+from resources.coordinator.decoded import Deltas
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.frames import Header
 from resources.coordinator.groups import encode_group
 from resources.coordinator.log import LogFile
+from resources.coordinator.log_content import read_log
 from resources.coordinator.manifest import Manifest
 from resources.coordinator.producers import Producers
 from resources.coordinator.recovery import Recovered, ShardFiles
 from resources.coordinator.schema import LOG_SCHEMA
-from resources.coordinator.seal import Sealer, read_log
+from resources.coordinator.seal import Sealer
 from resources.coordinator.state import STATE_FILE, ShardState, save
 from resources.coordinator.watermarks import Stream
 from resources.failpoints import reach
@@ -40,7 +41,7 @@ class ArrivedWrite(NamedTuple):
     producer: str
     sequence: int
     arrived_us: int
-    deltas: Sequence[Sent] | pa.RecordBatch
+    deltas: Deltas
 
 
 class LogPart(NamedTuple):
@@ -68,9 +69,7 @@ class LogBuffer:
     def apply(self, epoch: int, write: ArrivedWrite) -> None:
         # Times of receipt follow the epochs, also when a clock goes back or the line changed the order.
         self._last_received_us = max(self._last_received_us, write.arrived_us)
-        self._writes.append(
-            NumberedWrite(epoch, write.producer, write.sequence, self._last_received_us, write.deltas)
-        )
+        self._writes.append(NumberedWrite(epoch, write.producer, write.sequence, self._last_received_us, write.deltas))
 
     @property
     def is_urgent(self) -> bool:

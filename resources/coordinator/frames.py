@@ -14,12 +14,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import google_crc32c
-import numpy as np
 
 from resources.coordinator.errors import LogDamageError
-from resources.coordinator.schema import SCHEMA_VERSION
 
 FORMAT_VERSION = 2
+SCHEMA_VERSION = 1  # of the rows in a frame (`schema.py`, which needs Arrow, as reading frames does not)
 FILE_MAGIC = b"TIDEMARK"
 FRAME_MAGIC = 0xD317
 _HEADER = struct.Struct(">8sIIIIQQQq")
@@ -28,6 +27,7 @@ HEADER_BYTES = _HEADER.size
 FRAME_BYTES = _FRAME.size
 # Bounded before anything is allocated for it.
 PAYLOAD_LIMIT = 256 * 1024 * 1024
+_ZEROS = bytes(1024 * 1024)
 
 
 class Header(NamedTuple):
@@ -127,7 +127,7 @@ def find_tail(data: memoryview, header: Header, end_of_frames: int, where: str) 
     A group is written only after the one before it is on the disk, so whatever a crash can tear is the last thing in
     the file. If anything valid follows, an acknowledged frame has been damaged, and nothing may be cut off.
     """
-    if not np.frombuffer(data, dtype=np.uint8)[end_of_frames:].any():
+    if _is_zero(data[end_of_frames:]):
         return Tail(end_of_frames, is_torn=False)
     rest = bytes(data[end_of_frames:])
     mark = struct.pack(">H", FRAME_MAGIC)
@@ -140,6 +140,14 @@ def find_tail(data: memoryview, header: Header, end_of_frames: int, where: str) 
             )
         at = rest.find(mark, at + 1)
     return Tail(end_of_frames, is_torn=True)
+
+
+def _is_zero(data: memoryview) -> bool:
+    """Whether there is nothing but zeros, compared piece by piece: a file is many megabytes, and mostly zeros."""
+    return all(
+        bytes(data[start : start + len(_ZEROS)]) == _ZEROS[: len(data) - start]
+        for start in range(0, len(data), len(_ZEROS))
+    )
 
 
 def _checksum(start: bytes, payload: bytes | memoryview, header: Header, offset: int) -> int:

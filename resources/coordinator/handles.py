@@ -85,7 +85,7 @@ class WriteHandle:
         return self.receipt(level)
 
     def listen(self, listener: object) -> bool:
-        """Have a listener told when the write is flushed; false if it is flushed already. Raises if it never will be."""
+        """Have a listener told when it is flushed; false if it is flushed already; raises if it never will be."""
         return self._sending.ticket is not None and self._keeper.listen(self._sending.ticket, listener)
 
     def receipt(self, level: Level) -> Receipt:

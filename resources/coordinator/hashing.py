@@ -18,6 +18,9 @@ Hashes = npt.NDArray[np.uint64]
 Offsets = npt.NDArray[np.int64]
 
 _WORD = 8
+_PADDING = np.zeros(_WORD, dtype=np.uint8)
+_27, _28, _30, _31 = (np.uint64(number) for number in (27, 28, 30, 31))
+_GAMMA, _FIRST, _SECOND = (np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 _MULTIPLIER = np.uint64(0x9FB21C651E98DF25)
 # Keeps the first `n` bytes of a word, for n = 0 … 8.
@@ -26,17 +29,28 @@ _KEEP = np.array([0, *(2 ** (8 * size) - 1 for size in range(1, 9))], dtype=np.u
 
 def mix(values: Hashes) -> Hashes:
     """The finalizer of splitmix64: every bit of the input reaches every bit of the output."""
-    z = values + np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    return mix_in_place(values + np.uint64(0))
+
+
+def mix_in_place(z: Hashes) -> Hashes:
+    """The same, written over the input."""
+    z += _GAMMA
+    high = z >> _30
+    z ^= high
+    z *= _FIRST
+    np.right_shift(z, _27, out=high)
+    z ^= high
+    z *= _SECOND
+    np.right_shift(z, _31, out=high)
+    z ^= high
+    return z
 
 
 def combine(*parts: Hashes) -> Hashes:
-    """One hash of several, in order."""
-    result = np.zeros(len(parts[0]), dtype=np.uint64)
+    """One hash of several, in order; one number stands for as many of the same."""
+    result = np.zeros(1, dtype=np.uint64)
     for part in parts:
-        result = mix(result * np.uint64(31) + part)
+        result = mix_in_place(result * _31 + part)
     return result
 
 
@@ -46,7 +60,7 @@ def hash_array(array: pa.Array) -> Hashes:
     if array.null_count == len(array):
         return np.full(len(array), _NULL)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        hashes = _hash_bytes(np.frombuffer(array.buffers()[2] or b"", dtype=np.uint8), _offsets(array))
+        hashes = hash_bytes(np.frombuffer(array.buffers()[2] or b"", dtype=np.uint8), _offsets(array))
     elif pa.types.is_struct(kind):
         hashes = combine(*(hash_array(child) for child in array.flatten()))
     elif pa.types.is_map(kind):
@@ -55,7 +69,7 @@ def hash_array(array: pa.Array) -> Hashes:
     elif pa.types.is_list(kind):
         offsets = _offsets(array)
         elements = hash_array(_children(array, array.values))
-        hashes = _hash_bytes(elements.view(np.uint8), (offsets - offsets[0]) * _WORD)
+        hashes = hash_bytes(elements.view(np.uint8), (offsets - offsets[0]) * _WORD)
     else:
         hashes = mix(_as_words(array))
     if array.null_count:
@@ -63,23 +77,39 @@ def hash_array(array: pa.Array) -> Hashes:
     return hashes
 
 
-def _hash_bytes(data: npt.NDArray[np.uint8], offsets: Offsets) -> Hashes:
-    lengths = np.diff(offsets)
-    state = mix(lengths.astype(np.uint64))
-    padded = np.concatenate((data[offsets[0] : offsets[-1]], np.zeros(_WORD, dtype=np.uint8)))
+def hash_bytes(data: npt.NDArray[np.uint8], offsets: Offsets) -> Hashes:
+    """Hash byte strings that lie behind one another; each ends where the next begins."""
+    lengths = offsets[1:] - offsets[:-1]
+    state = mix_in_place(lengths.astype(np.uint64))
+    padded = np.concatenate((data[offsets[0] : offsets[-1]], _PADDING))
     # Every byte position as the start of a word: an unaligned view, nothing is copied.
     words = np.ndarray((len(padded) - _WORD + 1,), np.dtype("<u8"), padded, strides=(1,))
     starts = offsets[:-1] - offsets[0]
-    rows = np.flatnonzero(lengths)
+    shortest = int(lengths.min()) if len(lengths) else 0
     at = 0
+    while at + _WORD <= shortest:  # a whole word in every row: nothing has to be picked out
+        _stir(state, words[starts + at])
+        at += _WORD
+    rows = (lengths > at).nonzero()[0]
     while len(rows):
         rest = lengths[rows] - at
-        word = words[starts[rows] + at] & _KEEP[np.minimum(rest, _WORD)]
-        mixed = (state[rows] ^ word) * _MULTIPLIER
-        state[rows] = mixed ^ (mixed >> np.uint64(28))
+        word = words[starts[rows] + at]
+        word &= _KEEP[np.minimum(rest, _WORD)]
+        if len(rows) == len(state):
+            _stir(state, word)
+        else:
+            state[rows] = _stir(state[rows], word)
         rows = rows[rest > _WORD]
         at += _WORD
-    return mix(state)
+    return mix_in_place(state)
+
+
+def _stir(state: Hashes, word: Hashes) -> Hashes:
+    """Mix one word into each state, in place."""
+    state ^= word
+    state *= _MULTIPLIER
+    state ^= state >> _28
+    return state
 
 
 def _as_words(array: pa.Array) -> Hashes:

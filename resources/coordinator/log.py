@@ -7,7 +7,7 @@ from pathlib import Path
 
 from resources.coordinator.disk import Disk
 from resources.coordinator.frames import HEADER_BYTES, Header, encode_frame, encode_header
-from resources.coordinator.seal import log_name
+from resources.coordinator.log_content import log_name
 from resources.failpoints import reach
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from resources.coordinator.batching import BatchRecord
+from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.disk import Disk, RealDisk
 from resources.coordinator.errors import ManifestDamageError, SegmentDamageError
 from resources.timegrid import from_us
@@ -57,10 +57,10 @@ class Entry(Struct, frozen=True):
     stamp_hours: dict[str, int]  # accepted deltas by hour of the watermark in force; "" while there was none
     producers: dict[str, tuple[int, int]]  # first and last sequence of each producer
     watermarks: dict[str, int]  # "namespace/kind" → event-time watermark after the last write, microseconds
-    batches: list[BatchRecord]  # closed while this was written; the last of them may reach into it only in part
     sealed_us: int
     incarnation: int
     previous: str  # sha256 of the line before
+    batches: list[BatchRecord] = []  # closed since the entry before was sealed; deltas may lie in that one (C5)
 
 
 def manifest_name(sealed_us: int) -> str:

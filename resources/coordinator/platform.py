@@ -5,25 +5,35 @@ is in `shard.py`.
 """
 
 import re
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from resources.coordinator.alignment import align, stream_watermarks
 from resources.coordinator.arrival import Outcome
-from resources.coordinator.decode import Deltas as ShardDeltas
-from resources.coordinator.decode import Sent, decode, to_batch
+from resources.coordinator.batching import Predicate
+from resources.coordinator.core import Clock
+from resources.coordinator.decode import decode, to_batch
+from resources.coordinator.decoded import Deltas as ShardDeltas
 from resources.coordinator.disk import Disk, RealDisk
-from resources.coordinator.errors import BackpressureError, EmptyWriteError, WriteFormatError, WriteTooLargeError
+from resources.coordinator.errors import (
+    BackpressureError,
+    EmptyWriteError,
+    ShardStoppedError,
+    WriteFormatError,
+    WriteTooLargeError,
+)
 from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.handles import WriteHandle
 from resources.coordinator.model import Level, Priority
 from resources.coordinator.recovery import ShardFiles
-from resources.coordinator.shard import Clock, Shard
+from resources.coordinator.shard import Shard
 from resources.coordinator.slots import shard_of_slot, slots_of
 from resources.home import Home
 from resources.settings import NAME_PATTERN
@@ -140,7 +150,14 @@ class Producer:
 class Platform:
     """Every shard of a home, open for writing. One process at a time may have it open."""
 
-    def __init__(self, home: Home, clock: Clock, disk: Disk, durable_epochs: Callable[[], dict[int, int]]) -> None:
+    def __init__(
+        self,
+        home: Home,
+        clock: Clock,
+        disk: Disk,
+        durable_epochs: Callable[[], dict[int, int]],
+        close_batch_when: Predicate | None = None,
+    ) -> None:
         self._stack = ExitStack()
         self._series = SeriesNames()
         settings = home.settings
@@ -149,9 +166,22 @@ class Platform:
         with self._stack:
             for number in range(settings.shards):
                 files = ShardFiles(number, home.log(number), home.segments(number))
-                shard = Shard(files, settings, clock, disk, lambda number=number: durable_epochs().get(number, 0))  # type: ignore[misc]
+                shard = Shard(
+                    files,
+                    settings,
+                    clock,
+                    disk,
+                    lambda number=number: durable_epochs().get(number, 0),  # type: ignore[misc]
+                    predicate=close_batch_when,
+                )
                 self.shards[number] = self._stack.enter_context(shard)
             self._stack = self._stack.pop_all()
+        self._is_stopping = threading.Event()
+        self._aligner: threading.Thread | None = None
+        if len(self.shards) > 1 and clock is system_clock:
+            every_s = settings.watermark_ms / 1_000
+            self._aligner = threading.Thread(target=self._align_by_the_clock, args=(every_s,), daemon=True)
+            self._aligner.start()
 
     @classmethod
     def open(
@@ -161,13 +191,15 @@ class Platform:
         clock: Clock = system_clock,
         disk: Disk | None = None,
         durable_epochs: Callable[[], dict[int, int]] | None = None,
+        close_batch_when: Predicate | None = None,
     ) -> "Platform":
         """Open a home for writing; it is created if it is not there.
 
         `durable_epochs` tells how far each shard has come in the lake; by default it is read from the tables.
+        `close_batch_when` is a trigger of your own for batches (C5): it is shown what is pending, and should be quick.
         """
         home.create()
-        return cls(home, clock, disk or RealDisk(), durable_epochs or _epochs_in_lake(home))
+        return cls(home, clock, disk or RealDisk(), durable_epochs or _epochs_in_lake(home), close_batch_when)
 
     def __enter__(self) -> "Platform":
         return self
@@ -189,9 +221,7 @@ class Platform:
 
     def split(self, deltas: Deltas) -> dict[int, ShardDeltas]:
         """The parts of a write by shard, each in the order in which it came."""
-        whole: ShardDeltas = (
-            to_batch(deltas) if isinstance(deltas, pa.Table | pa.RecordBatch) else deltas
-        )
+        whole: ShardDeltas = to_batch(deltas) if isinstance(deltas, pa.Table | pa.RecordBatch) else deltas
         if not len(whole):
             raise EmptyWriteError
         if len(self.shards) == 1:
@@ -201,12 +231,41 @@ class Platform:
         return {int(number): _take(whole, np.flatnonzero(shards == number)) for number in np.unique(shards)}
 
     def seal(self) -> None:
-        """Seal what every shard has flushed."""
+        """Seal what every shard has taken, with the watermarks that it has come to over all of them."""
+        for shard in self.shards.values():
+            shard.flush()
+        self.align()
         for shard in self.shards.values():
             shard.seal()
 
+    def align(self) -> None:
+        """Let shards in which nobody sends follow the watermarks of the others (T2).
+
+        Done by itself about every `watermark_ms` of the machine's clock; whoever brings a clock of their own says when.
+        """
+        for adoption in align([shard.event_time() for shard in self.shards.values()]):
+            self.shards[adoption.shard].adopt(adoption.stream, adoption.watermark_us)
+
+    def watermarks(self) -> dict[str, int]:
+        """`namespace/kind` → event-time watermark of the stream over all shards (T2)."""
+        return stream_watermarks([shard.event_time() for shard in self.shards.values()])
+
+    def metrics(self) -> str:
+        """All shards' metrics, as Prometheus reads them (C13)."""
+        from resources.coordinator.metrics import render
+
+        return render([shard.metrics for shard in self.shards.values()])
+
+    def _align_by_the_clock(self, every_s: float) -> None:
+        while not self._is_stopping.wait(every_s):
+            with suppress(ShardStoppedError):
+                self.align()
+
     def shutdown(self) -> None:
         """Drain, flush, seal and stop every shard."""
+        self._is_stopping.set()
+        if self._aligner is not None:
+            self._aligner.join()
         self._stack.close()
 
 

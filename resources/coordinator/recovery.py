@@ -15,15 +15,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from resources.coordinator.arrival import Arrivals
-from resources.coordinator.batching import BatchRecord
+from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.control import BatchClosed, Control, Lost, ProducerOpened, WatermarkAdvanced, WriteRefused
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.identities import Identities
+from resources.coordinator.log_content import LogContent, read_log
 from resources.coordinator.manifest import Manifest
 from resources.coordinator.producers import Producers
 from resources.coordinator.schema import LOG_SCHEMA
-from resources.coordinator.seal import LogContent, Sealer, read_log
+from resources.coordinator.seal import Sealer
 from resources.coordinator.state import RESERVATION_FILE, STATE_FILE, Reservation, ShardState, load, save
 from resources.coordinator.watermarks import Watermarks
 from resources.failpoints import reach

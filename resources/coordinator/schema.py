@@ -1,12 +1,10 @@
 """How a delta lies in the log and in a segment: one Arrow schema, the same columns in the same order.
 
-Belongs here: columns and their meaning. The schema is a format: a change to it needs a new `SCHEMA_VERSION`, which
-stands in the header of every log file and in the metadata of every segment.
+Belongs here: columns and their meaning. The schema is a format: a change to it needs a new `SCHEMA_VERSION`
+(`frames.py`), which stands in the header of every log file and in the metadata of every segment.
 """
 
 import pyarrow as pa
-
-SCHEMA_VERSION = 1
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -48,6 +46,8 @@ SENT_FIELDS: list[tuple[str, pa.DataType]] = [
     ("sample", SAMPLE),
     ("signal", SIGNAL),
 ]
+
+SENT_SCHEMA = pa.schema(SENT_FIELDS)
 
 # What the coordinator adds.
 ARRIVAL_FIELDS: list[tuple[str, pa.DataType]] = [

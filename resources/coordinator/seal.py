@@ -6,9 +6,8 @@ file may go.
 """
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,44 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from resources.coordinator.batching import BatchRecord
+from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.disk import Disk
-from resources.coordinator.frames import HEADER_BYTES, Frame, Header, decode_header, find_tail, read_frames
-from resources.coordinator.groups import Group, decode_group
+from resources.coordinator.log_content import LogContent
 from resources.coordinator.manifest import Entry, HourCounts, Manifest
 from resources.coordinator.model import Verdict
 from resources.coordinator.schema import LOG_SCHEMA
 from resources.failpoints import reach
 from resources.timegrid import HOUR_US, hour_key
-
-
-class LogContent(NamedTuple):
-    """What is in one log file."""
-
-    header: Header
-    frames: list[Frame]
-    is_torn: bool
-
-    def groups(self) -> Iterator[Group]:
-        """What was flushed together, in order."""
-        for frame in self.frames:
-            yield decode_group(frame.payload)
-
-
-def read_log(disk: Disk, path: Path) -> LogContent | None:
-    """All valid frames of a log file; None if it was created and never begun. Damage before the end is refused."""
-    data = memoryview(disk.read(path))
-    header = decode_header(data, str(path))
-    if header is None:
-        return None
-    frames = list(read_frames(data, header))
-    end = frames[-1].end if frames else HEADER_BYTES
-    return LogContent(header, frames, find_tail(data, header, end, str(path)).is_torn)
-
-
-def log_name(number: int) -> str:
-    """Name of a log file."""
-    return f"{number:010d}.log"
 
 
 class Sealer:
@@ -108,7 +77,6 @@ class Sealer:
         return entry
 
     def _write(self, table: pa.Table, path: Path) -> tuple[int, str]:
-        self._disk.make_directory(self._directory)
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd", write_statistics=True, row_group_size=1_000_000)
         data = memoryview(sink.getvalue())

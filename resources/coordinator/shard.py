@@ -1,22 +1,21 @@
-"""One shard at work: threads around the core, and the API for threads (C1, C6, C9, C10).
+"""One shard, for threads: writing, waiting, subscribing, shutting down (C1, C6, C9, C10).
 
-Belongs here: who runs what, under which lock, and waiting. A write is numbered on the caller's thread; the writer
-thread flushes group after group; closed log files are sealed on a third thread. What is done, and in which order, is
-in `core.py`; the API for asyncio is in `aio.py`.
+Belongs here: what callers call, under which lock, and how they wait. What is done, and in which order, is in `core.py`;
+the threads that do it are in `writer.py`; the API for asyncio is in `aio.py`.
 """
 
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 
 from filelock import FileLock, Timeout
 
-from resources.coordinator import aio
-from resources.coordinator.batching import Batch, Predicate
-from resources.coordinator.bounds import measure
+from resources.coordinator.alignment import ShardView
+from resources.coordinator.batching import Predicate
+from resources.coordinator.bounds import Place, measure
 from resources.coordinator.core import Clock, ShardCore, WriteTicket
-from resources.coordinator.decode import Deltas
+from resources.coordinator.decoded import Deltas
+from resources.coordinator.delivery import Wants
 from resources.coordinator.disk import Disk
 from resources.coordinator.engine import View
 from resources.coordinator.errors import (
@@ -28,36 +27,16 @@ from resources.coordinator.errors import (
 )
 from resources.coordinator.flusher import LogPart, LogSnapshot
 from resources.coordinator.handles import Receipt, WriteHandle
-from resources.coordinator.live import LiveFile
-from resources.coordinator.metrics import ShardMetrics
+from resources.coordinator.metrics import Metrics, Standing
 from resources.coordinator.model import Level, Priority
 from resources.coordinator.recovery import ShardFiles
-from resources.coordinator.subscriptions import Filter, Subscription, Subscriptions
+from resources.coordinator.subscriptions import Subscription
+from resources.coordinator.writer import BackgroundSealing, Writer
 from resources.settings import Settings
+from resources.timegrid import SECOND_US
 
 # How often a waiter for `durable` looks at the table: a look costs milliseconds, a commit takes seconds.
 DURABLE_POLL_SECONDS = 0.2
-# The writer looks up at least this often: the clock that it was given need not run like the machine's.
-LOOK_SECONDS = 1.0
-
-
-class BackgroundSealing:
-    """Seals on a thread of its own."""
-
-    def __init__(self, shard: int) -> None:
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"seal-{shard}")
-        self._last: Future[None] | None = None
-
-    def submit(self, job: Callable[[], None]) -> None:
-        self._last = self._pool.submit(job)
-
-    def wait(self) -> None:
-        if self._last is not None:
-            self._last.result()
-
-    def shutdown(self) -> None:
-        """Let go of the thread."""
-        self._pool.shutdown()
 
 
 class Shard:
@@ -85,15 +64,11 @@ class Shard:
             self._sealing.shutdown()
             self._process_lock.release()
             raise
-        self.metrics = ShardMetrics(self.number)
-        self._subscriptions = Subscriptions(settings.batch)
-        self._live = LiveFile(files.log, self.number)
         # The door is open to whoever holds it; it is notified when anything moved that somebody may wait for.
         self._changed = threading.Condition()
-        self._batches_asked = self._batches_closed = 0
-        self._is_stopping = False
-        self._thread = threading.Thread(target=self._run, name=f"shard-{self.number}", daemon=True)
-        self._thread.start()
+        self._waiters = 0
+        self.metrics = Metrics(self.number, self._standing)
+        self._writer = Writer(self.core, self._changed, settings, clock, files, self.metrics)
 
     def __enter__(self) -> "Shard":
         return self
@@ -196,11 +171,15 @@ class Shard:
         wanted = self.applied_epoch if epoch is None else epoch
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._changed:
-            self.core.check_epoch(wanted)
+            if epoch is not None:  # the last one may have been lost in a crash, and then there is nothing to wait for
+                self.core.check_epoch(wanted)
             if level is Level.APPLIED:
                 return
             engine = self.core.engine
-            if not self._changed.wait_for(lambda: engine.flushed_epoch >= wanted or engine.failure, timeout):
+            self._waiters += 1
+            is_there = self._changed.wait_for(lambda: engine.flushed_epoch >= wanted or engine.failure, timeout)
+            self._waiters -= 1
+            if not is_there:
                 raise WaitTimeoutError(wanted, "flushed", timeout or 0.0)
             if engine.flushed_epoch < wanted:
                 raise OutcomeUnknownError(wanted, engine.failure or ShardStoppedError(self.number, "it stopped."))
@@ -208,7 +187,7 @@ class Shard:
             self._wait_durable(wanted, deadline, timeout)
 
     def _wait_durable(self, epoch: int, deadline: float | None, timeout: float | None) -> None:
-        if epoch > self.core.sealed_epoch and not self._is_stopping:
+        if epoch > self.core.sealed_epoch and not self.core.is_stopping:
             self.seal()
         while self.durable_epoch < epoch:
             if deadline is not None and time.monotonic() >= deadline:
@@ -226,17 +205,15 @@ class Shard:
         """Have what is flushed delivered as a batch now; returns at once when nothing is pending (C5)."""
         with self._changed:
             self.core.ask_batch()
-            self._batches_asked += 1
-            mine = self._batches_asked
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._batches_closed >= mine or self.core.engine.failure)
+            mine = self._writer.ask_batch()
+            self._changed.wait_for(lambda: self._writer.batches_answered >= mine or self.core.engine.failure)
             self.core.engine.refuse_if_failed()
 
-    def subscribe(self, choose: Filter | None = None) -> Subscription:
-        """Batches from now on. A subscriber that falls behind is told what it missed, and delays nobody (C9)."""
+    def subscribe(self, wants: Wants | None = None) -> Subscription:
+        """Batches from now on, those that `wants` says yes to. Who falls behind is told so, and delays nobody (C9)."""
         with self._changed:
             self.core.engine.refuse_if_failed()
-            return self._subscriptions.subscribe(choose)
+            return self._writer.subscriptions.subscribe(wants)
 
     def snapshot(self) -> LogSnapshot:
         """What plain readers see: everything flushed."""
@@ -252,6 +229,11 @@ class Shard:
         with self._changed:
             self._changed.notify_all()
 
+    def event_time(self) -> ShardView:
+        """How far event time has come in the log."""
+        with self._changed:
+            return self.core.event_time
+
     def adopt(self, stream: tuple[str, str], watermark_us: int) -> None:
         """Let a watermark follow those of the other shards (T2)."""
         with self._changed:
@@ -261,17 +243,34 @@ class Shard:
     def shutdown(self) -> None:
         """Drain the queue, flush, seal, stop, and let go of the shard (C10)."""
         with self._changed:
-            if self._is_stopping:
+            if self.core.is_stopping:
                 return
-            self._is_stopping = True
             self.core.stop()
             self._changed.notify_all()
-        self._thread.join()
+        self._writer.join()
         self._sealing.shutdown()
-        self._live.remove()
         self._process_lock.release()
         if (failure := self.core.engine.failure) is not None:
             raise ShardStoppedError(self.number, f"it failed before it was shut down: {failure}") from failure
+
+    def _standing(self) -> Standing:
+        """Where it stands, for the metrics. The lake is asked, so this takes a moment."""
+        durable_epoch = self.durable_epoch
+        with self._changed:
+            held, engine, limits = self.core.tracker.bytes, self.core.engine, self.core.batcher.limits(self._clock())
+            return Standing(
+                pending_bytes=held[Place.PENDING],
+                in_flight_bytes=held[Place.IN_FLIGHT] + held[Place.BUFFERED],
+                queued_writes=engine.queued,
+                queued_bytes=held[Place.QUEUED],
+                waiters=self._waiters,
+                applied_epoch=engine.applied_epoch,
+                flushed_epoch=engine.flushed_epoch,
+                durable_epoch=durable_epoch,
+                subscribers=len(self._writer.subscriptions),
+                limit_seconds=limits.limit_us / SECOND_US,
+                target_writes=limits.target_writes,
+            )
 
     def _wait_for_next_group(self) -> None:
         """Return when everything that is in the buffer now is flushed. The caller holds the lock."""
@@ -280,62 +279,6 @@ class Shard:
         self._changed.notify_all()
         self._changed.wait_for(lambda: engine.groups_flushed >= wanted or engine.failure)
         engine.refuse_if_failed()
-
-    # From here on: the writer thread.
-
-    def _run(self) -> None:
-        try:
-            while not self.core.is_drained():
-                self._flush_next_group()
-                self._deliver_batches()
-                self._live.show(self.core, self._clock())
-            self.core.close()
-            self._subscriptions.end()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, waiters must hear of it and nothing may be written after it
-            with self._changed:
-                tickets = self.core.fail(error)
-                self._changed.notify_all()
-            self._subscriptions.fail(ShardStoppedError(self.number, f"{error}. Start it again to recover."))
-            aio.tell(tickets)
-
-    def _flush_next_group(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self.core.has_work() or self._is_stopping, self._seconds_to_wait())
-            if not self.core.has_work():
-                return
-            group = self.core.take()
-        started = time.monotonic()
-        snapshot = self.core.persist(group)
-        with self._changed:
-            self.core.publish(group, snapshot)
-            self._changed.notify_all()
-        self.metrics.flushed(group, snapshot, time.monotonic() - started, self._clock())
-        aio.tell(group.tickets)
-
-    def _deliver_batches(self) -> None:
-        while (batch := self._close_batch()) is not None:
-            self.metrics.closed(batch.record)  # computed here, by whoever asks first
-            with self._changed:
-                self.core.settle(batch)
-            started = time.monotonic()
-            self._subscriptions.deliver(batch)
-            took_s = time.monotonic() - started
-            with self._changed:
-                self.core.batcher.delivered(batch, took_s)
-
-    def _close_batch(self) -> Batch | None:
-        with self._changed:
-            asked = self._batches_asked
-            batch = self.core.close_batch()
-            if batch is None and asked > self._batches_closed:
-                # All that was pending when they asked has been closed.
-                self._batches_closed = asked
-                self._changed.notify_all()
-            return batch
-
-    def _seconds_to_wait(self) -> float:
-        look = self.core.next_look_us()
-        return LOOK_SECONDS if look is None else min(max(look - self._clock(), 0) / 1e6, LOOK_SECONDS)
 
 
 def _lock_process(files: ShardFiles) -> FileLock:

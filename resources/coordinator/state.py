@@ -10,7 +10,7 @@ import google_crc32c
 import msgspec
 from msgspec import Struct
 
-from resources.coordinator.batching import BatchRecord
+from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.producers import ProducerState

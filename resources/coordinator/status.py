@@ -6,9 +6,10 @@ Belongs here: a look from outside, at any time, also while another process write
 from typing import NamedTuple
 
 from resources.coordinator.disk import RealDisk
+from resources.coordinator.live import LiveStatus, read_live
+from resources.coordinator.log_content import read_log
 from resources.coordinator.manifest import Entry, Manifest
-from resources.coordinator.seal import read_log
-from resources.coordinator.state import RESERVATION_FILE, Reservation, load
+from resources.coordinator.state import RESERVATION_FILE, STATE_FILE, Reservation, ShardState, load
 from resources.home import Home
 
 
@@ -17,14 +18,15 @@ class ShardStatus(NamedTuple):
 
     shard: int
     incarnation: int
-    applied_epoch: int  # last epoch known to be given out; what only another process's memory holds is not seen here
+    applied_epoch: int  # last epoch known to be given out
     flushed_epoch: int  # last epoch in the log
     sealed_epoch: int  # last epoch in a segment
     log_bytes: int  # valid bytes that are not sealed yet
     segments: int
     rows: int
     last_segment: Entry | None
-    watermarks: dict[str, int]  # "namespace/kind" → microseconds, as of the last seal
+    watermarks: dict[str, int]  # "namespace/kind" → microseconds, as of the last log file that was closed
+    live: LiveStatus | None  # what only the running process knows, if there is one
 
 
 def read_status(home: Home) -> list[ShardStatus]:
@@ -36,6 +38,7 @@ def _shard_status(home: Home, shard: int) -> ShardStatus:
     disk = RealDisk()
     manifest = Manifest(home.segments(shard), disk)
     reservation = load(disk, home.log(shard) / RESERVATION_FILE, Reservation) or Reservation()
+    state = load(disk, home.log(shard) / STATE_FILE, ShardState) or ShardState()
     sealed = manifest.to_epoch - 1
     flushed, log_bytes = sealed, 0
     for name in disk.list(home.log(shard)):
@@ -49,15 +52,20 @@ def _shard_status(home: Home, shard: int) -> ShardStatus:
                     flushed = max(flushed, frame.last_epoch)
                     log_bytes += frame.end - frame.offset
     last = manifest.entries[-1] if manifest.entries else None
+    live = read_live(home.log(shard))
     return ShardStatus(
         shard=shard,
         incarnation=reservation.incarnation,
-        applied_epoch=flushed,
+        # What only the memory of the writer holds is seen if it shows itself.
+        applied_epoch=max(flushed, live.applied_epoch) if live else flushed,
         flushed_epoch=flushed,
         sealed_epoch=sealed,
         log_bytes=log_bytes,
         segments=len(manifest.entries),
         rows=sum(entry.rows for entry in manifest.entries),
         last_segment=last,
-        watermarks=last.watermarks if last else {},
+        watermarks={
+            name: stream.watermark_us for name, stream in state.watermarks.items() if stream.watermark_us is not None
+        },
+        live=live,
     )

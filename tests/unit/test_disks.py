@@ -18,6 +18,7 @@ from chaos.disks import (
     SECTOR,
     SYNCS,
     WRITES,
+    Call,
     CallKind,
     Fault,
     FaultyDisk,
@@ -285,6 +286,14 @@ def test_names_of_one_directory_survive_each_on_its_own(disk: SimulatedDisk) -> 
     }
 
 
+def test_a_directory_that_a_killed_process_has_made_is_synced_by_the_next_that_wants_it(disk: SimulatedDisk) -> None:
+    disk.system.mkdir(HOME / "sub")
+    next_life = disk.crash(Survival.CACHE, Random(0))
+    next_life.make_directory(HOME / "sub")
+    next_life.replace(HOME / "sub" / "file", b"synced")
+    assert contents(next_life.crash(Survival.NOTHING, Random(0)), HOME / "sub") == {"file": b"synced"}
+
+
 def test_a_directory_that_was_not_synced_is_lost_with_all_that_was(disk: SimulatedDisk) -> None:
     disk.system.mkdir(HOME / "sub")
     disk.replace(HOME / "sub" / "file", b"synced")
@@ -296,7 +305,9 @@ def test_when_only_the_process_died_all_is_there_but_still_not_certain(disk: Sim
     write_to(disk, FILE, b"unsynced")
     next_life = disk.crash(Survival.CACHE, Random(0))
     assert contents(next_life) == {"file": b"unsynced"}
-    assert contents(next_life.crash(Survival.NOTHING, Random(0))) == {}
+    assert contents(next_life.after(Survival.NOTHING, Random(0))) == {}
+    write_to(next_life, OTHER, b"later")
+    assert {"other"} not in [set(left) for left in outcomes(next_life, Survival.PREFIX)]
 
 
 # When the power goes.
@@ -325,6 +336,26 @@ def test_the_power_goes_before_in_the_middle_of_or_after_the_call_that_was_named
     assert left(4, Moment.AFTER) == left(5, Moment.BEFORE) == {"file": empty}
     assert left(5, Moment.MIDDLE) == {"file": sectors("a") + empty[SECTOR:]}
     assert left(5, Moment.AFTER) == {"file": sectors("a", "b") + empty[2 * SECTOR :]}
+
+
+def test_every_crash_of_a_workload_can_be_seen_in_one_run_of_it() -> None:
+    seen: list[tuple[int, Moment, dict[str, bytes]]] = []
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+
+    def look(_: Call, moment: Moment, then: SimulatedDisk) -> None:
+        seen.append((len(disk.trace) + 1, moment, contents(then.after(Survival.EVERYTHING, Random(0)))))
+
+    disk.watch(look)
+    workload(disk)
+    assert len(seen) == len(disk.trace) - 2 + sum(call.kind in WRITES for call in disk.trace)
+    for at, moment, left in seen:
+        again = SimulatedDisk()
+        again.make_directory(HOME)
+        again.cut_power(at, moment)
+        with pytest.raises(PowerCut):
+            workload(again)
+        assert contents(again.crash(Survival.EVERYTHING, Random(0))) == left, (at, moment)
 
 
 def test_the_calls_of_a_life_are_counted_and_named(disk: SimulatedDisk) -> None:
@@ -493,6 +524,14 @@ def test_a_disk_that_fills_up_takes_the_first_part_of_a_write(disk: SimulatedDis
     assert faulty.read(FILE) == b"ab" + bytes(8)
 
 
+def test_where_there_is_no_space_there_is_no_file_either(disk: SimulatedDisk) -> None:
+    faulty = FaultyDisk(disk, [Fault(frozenset({CallKind.ALLOCATE}), nth=1, error=errno.ENOSPC)])
+    with pytest.raises(OSError, match="No space"):
+        faulty.create(FILE, 10)
+    assert contents(faulty) == {}
+    faulty.create(FILE, 10)
+
+
 def test_what_a_failed_sync_has_lost_no_later_sync_brings_back(disk: SimulatedDisk) -> None:
     faulty = FaultyDisk(disk, [Fault(frozenset({CallKind.FDATASYNC}), nth=2)])
     fd = faulty.create(FILE, 4 * SECTOR)
@@ -508,23 +547,19 @@ def test_what_a_failed_sync_has_lost_no_later_sync_brings_back(disk: SimulatedDi
     assert {left["file"] for left in outcomes(disk, Survival.RANDOM)} == {
         sectors(*letters, "c", "\0") for letters in product("\0a", "\0b")
     }
-    faulty = FaultyDisk(disk.crash(Survival.CACHE, Random(0)))
-    assert faulty.read(FILE) == sectors("a", "b", "c", "\0")
-    faulty.append(FILE, b"")
-    assert FaultyDisk(disk.crash(Survival.NOTHING, Random(0))).read(FILE) == sectors("\0", "\0", "c", "\0")
+    next_life = disk.crash(Survival.CACHE, Random(0))
+    assert next_life.read(FILE) == sectors("a", "b", "c", "\0")
+    next_life.append(FILE, b"d")
+    assert outcomes(next_life, Survival.NOTHING) == [{"file": sectors("\0", "\0", "c", "\0") + b"d"}]
 
 
-def test_a_name_that_a_failed_sync_has_lost_no_later_sync_brings_back(disk: SimulatedDisk) -> None:
+def test_names_lie_in_the_journal_and_are_not_lost_by_a_sync_that_failed(disk: SimulatedDisk) -> None:
     faulty = FaultyDisk(disk, [Fault(frozenset({CallKind.FSYNC_DIRECTORY}), nth=1)])
     with pytest.raises(OSError, match="Input/output error"):
         faulty.replace(FILE, b"a")
+    assert contents(disk.after(Survival.NOTHING, Random(0))) == {}
     faulty.sync_directory(HOME)
-    faulty.replace(OTHER, b"b")
-    assert contents(faulty) == {"file": b"a", "other": b"b"}
-    assert outcomes(disk, Survival.NOTHING) == [{"other": b"b"}]
-    faulty = FaultyDisk(disk.crash(Survival.CACHE, Random(0)))
-    faulty.replace(FILE, b"again")
-    assert faulty.read(FILE) == b"again"
+    assert contents(disk.after(Survival.NOTHING, Random(0))) == {"file": b"a"}
 
 
 def test_free_space_is_what_one_says(disk: SimulatedDisk, tmp_path: Path) -> None:

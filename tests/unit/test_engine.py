@@ -46,7 +46,9 @@ def test_the_same_engine_serves_a_kind_of_write_that_knows_no_deltas_c1() -> Non
     assert coordinator.get("a") == coordinator.get_own("a") == "2"
 
 
-@given(st.lists(st.tuples(st.sampled_from("write flush own".split()), st.sampled_from("xyz"), st.text("01", max_size=2))))
+@given(
+    st.lists(st.tuples(st.sampled_from(["write", "flush", "own"]), st.sampled_from("xyz"), st.text("01", max_size=2)))
+)
 def test_the_last_write_wins_whatever_is_flushed_or_looked_at_in_between_c1(steps: list[tuple[str, str, str]]) -> None:
     coordinator, model, flushed = KeyedCoordinator(), dict[str, str](), dict[str, str]()
     for step, key, value in steps:

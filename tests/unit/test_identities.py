@@ -2,12 +2,15 @@
 
 from itertools import pairwise
 from typing import NamedTuple
+from unittest.mock import patch
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator.identities import Identities, Seen
+from resources.coordinator import identities
+from resources.coordinator.identities import FEW_ROWS, Identities, Seen
 from resources.coordinator.schema import TIMESTAMP
 
 
@@ -72,22 +75,66 @@ rows_strategy = st.lists(
 )
 
 
-@given(rows_strategy, st.integers(1, 12), st.lists(st.integers(1, 24), max_size=5))
+# Few rows are looked at one by one, many at once: the same rows must get the same answers either way.
+many_from = st.sampled_from([0, 3, FEW_ROWS])
+cuts_strategy = st.lists(st.integers(1, 24), max_size=5)
+
+
+@given(rows_strategy, st.integers(1, 12), cuts_strategy, many_from)
 def test_the_memory_answers_as_a_comparison_with_the_last_deltas_would(
-    rows: list[Row], capacity: int, cuts: list[int]
+    rows: list[Row], capacity: int, cuts: list[int], few: int
 ) -> None:
-    assert add_all(Identities(capacity), rows, cuts) == by_definition(rows, capacity)
+    with patch.object(identities, "FEW_ROWS", few):
+        assert add_all(Identities(capacity), rows, cuts) == by_definition(rows, capacity)
 
 
-@given(rows_strategy, st.integers(1, 12), st.lists(st.integers(1, 24), max_size=5))
-def test_how_the_log_was_cut_into_batches_does_not_matter(rows: list[Row], capacity: int, cuts: list[int]) -> None:
-    assert add_all(Identities(capacity), rows, cuts) == add_all(Identities(capacity), rows, [])
+@given(rows_strategy, st.integers(1, 12), cuts_strategy, many_from)
+def test_how_the_log_was_cut_into_batches_does_not_matter(
+    rows: list[Row], capacity: int, cuts: list[int], few: int
+) -> None:
+    with patch.object(identities, "FEW_ROWS", few):
+        assert add_all(Identities(capacity), rows, cuts) == add_all(Identities(capacity), rows, [])
+
+
+# Hashes of which only the upper half, only the lower half, or nothing tells them apart; long rows of slots are taken.
+crowded_rows = st.lists(
+    st.builds(
+        lambda number, content, upper, lower: Row("k", number, "d", content, (upper * number % 5 << 32) + lower),
+        st.integers(0, 30),
+        st.integers(0, 1),
+        st.integers(0, 1),
+        st.integers(0, 2),
+    ).map(lambda row: row._replace(hashed=row.hashed if row.event_us % 2 else row.event_us % 7)),
+    max_size=120,
+)
+
+
+@given(crowded_rows, st.integers(1, 60), st.lists(st.integers(1, 119), max_size=8), many_from)
+def test_crowded_tables_answer_the_same(rows: list[Row], capacity: int, cuts: list[int], few: int) -> None:
+    by_identity: dict[int, int] = {}
+    rows = [row._replace(hashed=by_identity.setdefault(row.event_us, row.hashed)) for row in rows]
+    with patch.object(identities, "FEW_ROWS", few):
+        assert add_all(Identities(capacity), rows, cuts) == by_definition(rows, capacity)
+
+
+def test_a_capacity_that_no_memory_has_is_refused() -> None:
+    with pytest.raises(ValueError, match="fewer than 2\\^31"):
+        Identities(2**31)
 
 
 def test_memory_is_given_back_when_deltas_are_forgotten() -> None:
     memory = Identities(100)
     for start in range(0, 10_000, 50):
         memory.add(columns([Row("k", place, "d", 0, place) for place in range(start, start + 50)], start))
+        assert len(memory._kept._batches) <= 3
+        assert memory.nbytes <= 100 * 300
     assert len(memory) == 100
-    assert len(memory._first) <= 150
-    assert len(memory._batches) <= 3
+
+
+def test_a_slice_of_something_large_does_not_keep_it_alive() -> None:
+    memory = Identities(10)
+    before = pa.total_allocated_bytes()
+    large = pa.array(["x" * 1_000] * 10_000)
+    memory.add({**columns([Row("k", 0, "d", 0, 1)], 0), "key": large.slice(5, 1)})
+    del large
+    assert pa.total_allocated_bytes() - before < 100_000

@@ -9,7 +9,7 @@ from resources.coordinator.disk import RealDisk
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.frames import FRAME_BYTES, HEADER_BYTES, Header
 from resources.coordinator.log import LogFile
-from resources.coordinator.seal import read_log
+from resources.coordinator.log_content import read_log
 
 HEADER = Header(shard=0, number=1, incarnation=1, first_epoch=1, created_us=0)
 PAYLOADS = [b"first", b"second payload", b"third"]

@@ -1,0 +1,286 @@
+"""What the orchestrator's tables hold, read by SQL: runs, failures, backfills, materializations and verdicts.
+
+Belongs here: the questions in SQL, and the parts of the stored bodies that are used. Tables, columns and bodies are
+those of the Dagster that `pyproject.toml` pins; a test asks Dagster the same and compares. Does not belong here: what
+follows from the answers (`run_status.py`).
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.json import Decoder
+
+from orchestration.run_storage import Storage
+from resources.timegrid import SECOND_US, to_us
+
+UNFINISHED_RUNS = ("QUEUED", "NOT_STARTED", "MANAGED", "STARTING", "STARTED", "SUSPENDED", "CANCELING")
+FINISHED_RUNS = ("SUCCESS", "FAILURE", "CANCELED")
+UNFINISHED_BACKFILLS = ("REQUESTED", "CANCELING", "FAILING")
+# Dagster's stored names: a run was a pipeline once.
+RUN_FAILURE = "PIPELINE_FAILURE"
+MATERIALIZATION = "ASSET_MATERIALIZATION"
+
+
+class _Key(Struct):
+    path: list[str]
+
+    def __str__(self) -> str:
+        return "/".join(self.path)
+
+
+class _Keys(Struct):
+    """A set as it is stored, by the kind of set that it was."""
+
+    frozen: list[_Key] = field(name="__frozenset__", default_factory=list)
+    plain: list[_Key] = field(name="__set__", default_factory=list)
+
+
+class _RunBody(Struct):
+    tags: dict[str, str]
+    asset_selection: _Keys | None = None
+
+
+class _PartitionSet(Struct):
+    partition_set_name: str
+
+
+class _BackfillBody(Struct):
+    backfill_timestamp: float
+    asset_selection: list[_Key] | None = None
+    partition_set_origin: _PartitionSet | None = None
+    title: str | None = None
+
+
+class _Error(Struct):
+    message: str
+    cause: "_Error | None" = None
+
+
+class _StepFailure(Struct):
+    error: _Error | None = None
+
+
+class _StepFailureEvent(Struct):
+    event_specific_data: _StepFailure | None = None
+
+
+class _RunFailure(Struct):
+    error: _Error | None = None
+    first_step_failure_event: _StepFailureEvent | None = None
+
+
+class _RunFailureEvent(Struct):
+    message: str | None = None
+    event_specific_data: _RunFailure | None = None
+
+
+class _RunFailureEntry(Struct):
+    dagster_event: _RunFailureEvent
+
+
+class _Evaluation(Struct):
+    description: str | None = None
+
+
+class _EvaluationEvent(Struct):
+    event_specific_data: _Evaluation
+
+
+class _EvaluationEntry(Struct):
+    dagster_event: _EvaluationEvent
+
+
+class _AssetDetails(Struct):
+    last_wipe_timestamp: float | None = None
+
+
+_RUN, _BACKFILL, _DETAILS = Decoder(_RunBody), Decoder(_BackfillBody), Decoder(_AssetDetails)
+_FAILURE, _EVALUATION, _PATH = Decoder(_RunFailureEntry), Decoder(_EvaluationEntry), Decoder(list[str])
+
+
+class StoredRun(NamedTuple):
+    """One run; names of assets in the order of the alphabet, times in microseconds."""
+
+    run_id: str
+    job_name: str
+    status: str
+    assets: list[str]
+    tags: dict[str, str]
+    created_us: int
+    started_us: int | None
+    ended_us: int | None
+
+
+class StoredBackfill(NamedTuple):
+    """One backfill."""
+
+    backfill_id: str
+    status: str
+    assets: list[str]
+    partition_set: str | None
+    title: str | None
+    created_us: int
+
+
+class StoredTable(NamedTuple):
+    """An asset of which something was recorded, and not wiped since."""
+
+    key: str  # as the storage writes it
+    name: str
+    wiped_at: str | None  # what was materialized before does not count
+
+
+class StoredVerdict(NamedTuple):
+    """The last verdict on a partition, or its plan."""
+
+    row: int
+    status: str  # PLANNED, SUCCEEDED or FAILED
+    event: int
+    target: int | None  # the materialization that was judged
+
+
+def read_runs(storage: Storage, statuses: Sequence[str], limit: int) -> list[StoredRun]:
+    """The newest runs that have one of the statuses."""
+    rows = storage.runs.rows(
+        "SELECT run_id, pipeline_name, status, run_body, create_timestamp, start_time, end_time FROM runs "
+        f"WHERE status IN ({_places(statuses)}) ORDER BY id DESC LIMIT ?",
+        *statuses,
+        limit,
+    )
+    return [_run(*row) for row in rows]
+
+
+def _run(
+    run_id: str,
+    job_name: str,
+    status: str,
+    body: str,
+    created: datetime | str,
+    started: float | None,
+    ended: float | None,
+) -> StoredRun:
+    run = _RUN.decode(body)
+    keys = [*run.asset_selection.frozen, *run.asset_selection.plain] if run.asset_selection else []
+    # The status in the row is newer than the one in the body if two wrote at once.
+    return StoredRun(
+        run_id, job_name, status, _names(keys), run.tags, _naive_us(created), _seconds_us(started), _seconds_us(ended)
+    )
+
+
+def read_failures(storage: Storage, run_ids: Sequence[str]) -> dict[str, str]:
+    """Run → what its innermost error says, or who found it dead; nothing if neither said a word."""
+    if not run_ids:
+        return {}
+    rows = storage.events.rows(
+        "SELECT run_id, event FROM event_logs "
+        f"WHERE dagster_event_type = ? AND run_id IN ({_places(run_ids)}) ORDER BY id DESC",
+        RUN_FAILURE,
+        *run_ids,
+    )
+    return {run_id: _reason(_FAILURE.decode(event).dagster_event) for run_id, event in rows}
+
+
+def _reason(failure: _RunFailureEvent) -> str:
+    """The innermost error is the one that knows."""
+    # Who finds a run dead from outside, as the daemon does, leaves a message and no error.
+    data = failure.event_specific_data
+    step = data.first_step_failure_event if data else None
+    if step:
+        error = step.event_specific_data.error if step.event_specific_data else None
+    else:
+        error = data.error if data else None
+    while error and error.cause:
+        error = error.cause
+    return (error.message if error else failure.message) or ""
+
+
+def read_backfills(storage: Storage) -> list[StoredBackfill]:
+    """Backfills that are not finished, newest first."""
+    rows = storage.runs.rows(
+        "SELECT key, status, body FROM bulk_actions "
+        f"WHERE status IN ({_places(UNFINISHED_BACKFILLS)}) ORDER BY id DESC",
+        *UNFINISHED_BACKFILLS,
+    )
+    found = []
+    for key, status, text in rows:
+        body = _BACKFILL.decode(text)
+        origin = body.partition_set_origin
+        partition_set = origin.partition_set_name if origin else None
+        created_us = round(body.backfill_timestamp * SECOND_US)
+        names = _names(body.asset_selection or [])
+        found.append(StoredBackfill(key, status, names, partition_set, body.title, created_us))
+    return found
+
+
+def read_tables(storage: Storage) -> list[StoredTable]:
+    """Every asset that the orchestrator remembers, in the order of the stored keys."""
+    rows = storage.events.rows(
+        "SELECT asset_key, asset_details FROM asset_keys "
+        "WHERE wipe_timestamp IS NULL OR last_materialization_timestamp > wipe_timestamp"
+    )
+    # Sorted here: a server sorts by its own language.
+    return [StoredTable(key, "/".join(_PATH.decode(key)), _wiped_at(details)) for key, details in sorted(rows)]
+
+
+def _wiped_at(details: str | None) -> str | None:
+    wiped = _DETAILS.decode(details).last_wipe_timestamp if details else None
+    # All digits of the microseconds: SQLite compares times as text.
+    return (
+        str(datetime.fromtimestamp(wiped, UTC).replace(tzinfo=None).isoformat(" ", "microseconds")) if wiped else None
+    )
+
+
+def read_materializations(storage: Storage, table: StoredTable) -> dict[str, int]:
+    """Partition → the number of its last materialization."""
+    since = " AND timestamp > ?" if table.wiped_at else ""
+    rows = storage.events.rows(
+        "SELECT partition, max(id) FROM event_logs "
+        f"WHERE asset_key = ? AND dagster_event_type = ? AND partition IS NOT NULL{since} GROUP BY partition",
+        table.key,
+        MATERIALIZATION,
+        *([table.wiped_at] if table.wiped_at else []),
+    )
+    return {partition: last for partition, last in rows}  # noqa: C416 - the types of two columns
+
+
+def read_verdicts(storage: Storage, table: StoredTable, check: str) -> dict[str, StoredVerdict]:
+    """Partition → the last that was said of it."""
+    rows = storage.events.rows(
+        "SELECT partition, id, execution_status, evaluation_event_storage_id, materialization_event_storage_id "
+        "FROM asset_check_executions WHERE id IN ("
+        "SELECT max(id) FROM asset_check_executions WHERE asset_key = ? AND check_name = ? "
+        "AND partition IS NOT NULL AND evaluation_event_storage_id IS NOT NULL GROUP BY partition)",
+        table.key,
+        check,
+    )
+    return {partition: StoredVerdict(*verdict) for partition, *verdict in rows}
+
+
+def read_descriptions(storage: Storage, verdicts: Sequence[int]) -> Iterator[tuple[str, str]]:
+    """Partition and description of each of the verdicts."""
+    rows = storage.events.rows(
+        f"SELECT partition, evaluation_event FROM asset_check_executions WHERE id IN ({_places(verdicts)})", *verdicts
+    )
+    for partition, event in rows:
+        evaluation = _EVALUATION.decode(event).dagster_event.event_specific_data if event else None
+        yield partition, (evaluation and evaluation.description) or ""
+
+
+def _places(values: Sequence[Any]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def _names(keys: Sequence[_Key]) -> list[str]:
+    return sorted(map(str, keys))
+
+
+def _naive_us(moment: datetime | str) -> int:
+    """A stored time, which is in UTC and does not say so; SQLite has it as text."""
+    value = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    return to_us(value.replace(tzinfo=UTC))
+
+
+def _seconds_us(seconds: float | None) -> int | None:
+    return round(seconds * SECOND_US) if seconds else None

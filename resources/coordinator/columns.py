@@ -1,0 +1,154 @@
+"""Quick looks at Arrow columns, and columns that repeat a value: what keeps the way of a million deltas a second short.
+
+Belongs here: tests that find nearly every row surely fine from its bytes alone, without deciding about the others, and
+the making of columns without a value per row in Python. What is right or wrong is said in `checks.py` and nowhere else:
+it looks at the rows that are not surely fine.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Rows = npt.NDArray[np.int64]  # numbers of rows, rising
+Numbers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+Words = Mapping[str, frozenset[str]]  # every text that occurs in a column, for columns that have few and no gaps
+
+NO_WORDS: Words = {}
+NO_ROWS: Rows = np.empty(0, dtype=np.int64)
+# Texts that are repeated in small groups over and over: `signal`, `normal`, the namespace.
+_REMEMBERED_CONSTANTS = 256
+_SMALL = 256
+
+
+def constant_of(texts: pa.Array) -> str | None:
+    """The text that every row has; None if they differ, or if one has none."""
+    rows = len(texts)
+    if not rows or texts.null_count:
+        return None
+    offsets, data = bytes_of(texts)
+    length = int(offsets[1] - offsets[0])
+    if int(offsets[-1] - offsets[0]) != rows * length or (offsets[1:] - offsets[:-1] != length).any():
+        return None
+    # Every text is the same as the one before it.
+    if length and (data[length:] != data[:-length]).any():
+        return None
+    value: str = texts[0].as_py()
+    return value
+
+
+def odd_ids(texts: pa.Array, limit: int) -> Rows:
+    """Rows that are not surely a decent id: 1 to `limit` bytes, no control character, the first one visible ASCII."""
+    offsets, data = bytes_of(texts)
+    lengths = offsets[1:] - offsets[:-1]
+    if not len(lengths):
+        return NO_ROWS
+    is_plain = not texts.null_count and lengths.min() > 0 and lengths.max() <= limit
+    if is_plain and data.min() > 0x20 and data.max() < 0x7F:
+        return NO_ROWS
+    odd = (lengths < 1) | (lengths > limit)
+    first = _first_bytes(offsets, data)
+    odd |= (first <= 0x20) | (first >= 0x7F)
+    odd[_rows_of((data < 0x20) | (data == 0x7F), offsets)] = True
+    return _with_nulls(odd, texts)
+
+
+def odd_names(texts: pa.Array) -> Rows:
+    """Rows that are not surely a plain name: a lower-case letter, then up to 62 of a-z, 0-9 and _."""
+    offsets, data = bytes_of(texts)
+    lengths = offsets[1:] - offsets[:-1]
+    if not len(lengths):
+        return NO_ROWS
+    # Below zero a byte wraps around to something large, so that one comparison tests both ends of a range.
+    is_part = (data - np.uint8(ord("a"))) < 26
+    is_part |= (data - np.uint8(ord("0"))) < 10
+    is_part |= data == ord("_")
+    first = _first_bytes(offsets, data)
+    odd = (first - np.uint8(ord("a"))) >= 26
+    odd |= (lengths < 1) | (lengths > 63)
+    if not is_part.all():
+        odd[_rows_of(~is_part, offsets)] = True
+    return _with_nulls(odd, texts)
+
+
+def bytes_of(texts: pa.Array) -> tuple[npt.NDArray[np.int32], Bytes]:
+    """Offsets of a text column, and the bytes that they point into, both cut to the rows of the column."""
+    _, offsets, data = texts.buffers()
+    if offsets is None:  # as Arrow makes it for no rows
+        return np.zeros(1, dtype=np.int32), np.empty(0, dtype=np.uint8)
+    places = np.frombuffer(offsets, dtype=np.int32, count=len(texts) + 1, offset=4 * texts.offset)
+    first = int(places[0])
+    return places, np.frombuffer(data or b"", dtype=np.uint8)[first : int(places[-1])]
+
+
+def numbers_of(column: pa.Array) -> Numbers:
+    """A column of 64 bits (a number or a moment) as numbers; 0 where there is none."""
+    if column.null_count:
+        column = column.fill_null(0)
+    return np.frombuffer(column.buffers()[1], dtype=np.int64, count=len(column), offset=8 * column.offset)
+
+
+def repeated(values: Sequence[str], counts: Numbers) -> pa.Array:
+    """A text column: each value as often as its count says."""
+    if len(values) == 1:
+        return constant(values[0], int(counts[0]))
+    encoded = [value.encode() for value in values]
+    lengths = np.repeat(np.array([len(value) for value in encoded], dtype=np.int32), counts)
+    data = b"".join([value * count for value, count in zip(encoded, counts.tolist(), strict=True)])
+    return _texts(lengths, data)
+
+
+def constant(value: str, rows: int) -> pa.Array:
+    """A text column that has one value on every row."""
+    return _small_constant(value, rows) if rows <= _SMALL else _constant(value, rows)
+
+
+def texts(values: Sequence[str | None]) -> pa.Array:
+    """A text column of a few values; of ASCII it is put together in a third of the time that Arrow takes for it."""
+    if len(values) <= _SMALL and None not in values:
+        whole = "".join(values)  # type: ignore[arg-type]
+        if whole.isascii():
+            lengths = np.fromiter(map(len, values), np.int32, len(values))  # type: ignore[arg-type]
+            return _texts(lengths, whole.encode())
+    return pa.array(values, pa.string())
+
+
+def _constant(value: str, rows: int) -> pa.Array:
+    encoded = value.encode()
+    offsets = np.arange(0, len(encoded) * (rows + 1) if encoded else rows + 1, len(encoded) or 1, dtype=np.int32)
+    if not encoded:
+        offsets = np.zeros(rows + 1, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(encoded * rows)], 0)
+
+
+_small_constant = lru_cache(_REMEMBERED_CONSTANTS)(_constant)
+
+
+def _texts(lengths: npt.NDArray[np.int32], data: bytes) -> pa.Array:
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.Array.from_buffers(pa.string(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(data)], 0)
+
+
+def _first_bytes(offsets: npt.NDArray[np.int32], data: Bytes) -> Bytes:
+    """The first byte of every row; of one without any, some other byte."""
+    if not len(data):
+        return np.zeros(len(offsets) - 1, dtype=np.uint8)
+    first: Bytes = data.take(offsets[:-1] - offsets[0], mode="clip")
+    return first
+
+
+def _rows_of(is_odd: npt.NDArray[np.bool_], offsets: npt.NDArray[np.int32]) -> Rows:
+    """The rows in which these bytes lie."""
+    places = is_odd.nonzero()[0]
+    return np.searchsorted(offsets, places + offsets[0], side="right") - 1 if len(places) else NO_ROWS
+
+
+def _with_nulls(odd: npt.NDArray[np.bool_], column: pa.Array) -> Rows:
+    if column.null_count:
+        odd = odd | column.is_null().to_numpy(zero_copy_only=False)
+    return odd.nonzero()[0]

@@ -1,0 +1,130 @@
+"""A write that comes in columns: is it one at all, and what are its deltas about.
+
+Belongs here: structure, for all rows at once. A write in columns comes from outside, so that its buffers are proved
+to be what they claim (offsets within bounds, texts in UTF-8) before any value in them is touched.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from resources.coordinator.columns import constant_of
+from resources.coordinator.decoded import DecodedBatch, Refusal, RefusedError, name_series
+from resources.coordinator.errors import WriteFormatError
+from resources.coordinator.fingerprint import SeriesNames
+from resources.coordinator.model import Kind, Reason
+from resources.coordinator.schema import SENT_FIELDS, SENT_SCHEMA
+
+# Columns in which most groups have but one text, or a few.
+FEW_WORDS = ("namespace", "kind", "priority", "source")
+
+
+def to_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+    """Columns that a producer sends, proved and in the log's types; columns that are missing are taken as empty."""
+    try:
+        table.validate(full=True)
+        if isinstance(table, pa.RecordBatch) and table.schema.equals(SENT_SCHEMA):
+            return table
+        _refuse_other_columns(table.column_names)
+        return pa.RecordBatch.from_arrays([_column(table, *field) for field in SENT_FIELDS], schema=SENT_SCHEMA)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowIndexError, pa.ArrowTypeError) as error:
+        raise WriteFormatError(f"A column of the write cannot be read: {error}") from error
+
+
+def _refuse_other_columns(names: Sequence[str]) -> None:
+    known = [name for name, _ in SENT_FIELDS]
+    if "kind" not in names or len(set(names)) < len(names) or not set(names) <= set(known):
+        raise WriteFormatError(f"A write in columns has {', '.join(known)}; this one has {', '.join(names)}.")
+
+
+def _column(table: pa.Table | pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+    if name not in table.column_names:
+        return pa.nulls(len(table), kind)
+    column = table[name]
+    if column.type != kind:
+        column = column.cast(kind)
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Batches from `to_batch` behind one another; a payload that none of them has is not copied row by row."""
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches)
+    rows = table.num_rows
+    columns = [
+        pa.nulls(rows, column.type) if column.null_count == rows else column.combine_chunks()
+        for column in table.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
+
+
+def decode_columns(batch: pa.RecordBatch, series: SeriesNames) -> DecodedBatch:
+    """The columns of a batch from `to_batch`, with the key of each row; some rows may be no deltas."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    found = {name: constant_of(columns[name]) for name in FEW_WORDS}
+    words = {name: frozenset([word]) for name, word in found.items() if word is not None}
+    refusals: dict[int, Refusal] = {}
+    keys = _texts_of(columns, "signal", "entity_id")
+    if columns["vector"].null_count < len(batch):
+        keys = pc.coalesce(_texts_of(columns, "vector", "vector_id"), keys)
+    if columns["sample"].null_count < len(batch):
+        keys = _with_series(keys, _flattened(columns["sample"], "labels"), series, refusals)
+    for row in _mismatches(columns, words.get("kind")).tolist():
+        kind = columns["kind"][row].as_py()
+        known = kind in {str(member) for member in Kind}
+        refusals[row] = (
+            Refusal(Reason.PAYLOAD_MISMATCH, f"A delta of kind {kind!r} has exactly the payload {kind!r}.")
+            if known
+            else Refusal(Reason.UNKNOWN_KIND, f"The kind {kind!r} is not known; it is one of vector, sample, signal.")
+        )
+    columns["key"] = keys
+    return DecodedBatch(columns, refusals, lambda row: _row_as_object(batch, row), words)
+
+
+def _texts_of(columns: Mapping[str, pa.Array], payload: str, field: str) -> pa.Array:
+    structs = columns[payload]
+    if structs.null_count == len(structs):
+        return pa.nulls(len(structs), pa.string())
+    return _flattened(structs, field)
+
+
+def _flattened(structs: pa.StructArray, field: str) -> pa.Array:
+    """A field of payloads; none where there is no payload, whatever lies hidden there."""
+    return pc.struct_field(structs, field) if structs.null_count else structs.field(field)
+
+
+def _with_series(keys: pa.Array, labels: pa.Array, series: SeriesNames, refusals: dict[int, Refusal]) -> pa.Array:
+    names: list[str | None] = keys.to_pylist()
+    for row, found in enumerate(labels.to_pylist()):
+        if found is None:
+            continue
+        if any(value is None for _, value in found):
+            refusals[row] = Refusal(Reason.BAD_ID, "A label has no value.")
+            continue
+        try:
+            names[row] = name_series(sorted(found), series)
+        except RefusedError as refused:
+            refusals[row] = refused.refusal
+    return pa.array(names, pa.string())
+
+
+def _mismatches(columns: Mapping[str, pa.Array], kinds: frozenset[str] | None) -> npt.NDArray[np.int64]:
+    """Rows that do not have exactly the payload that their kind promises."""
+    rows = len(columns["kind"])
+    is_known = kinds is not None and len(kinds) == 1 and kinds.issubset(Kind)
+    if is_known and all(columns[kind].null_count == (0 if str(kind) in (kinds or ()) else rows) for kind in Kind):
+        return np.empty(0, dtype=np.int64)
+    wrong = ~np.asarray(pc.is_in(columns["kind"], pa.array([str(kind) for kind in Kind])))
+    for kind in Kind:
+        promised = np.asarray(pc.fill_null(pc.equal(columns["kind"], str(kind)), False))
+        wrong |= promised != np.asarray(columns[kind].is_valid())
+    return np.flatnonzero(wrong)
+
+
+def _row_as_object(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
+    return {name: value for name, value in batch.slice(row, 1).to_pylist()[0].items() if value is not None}

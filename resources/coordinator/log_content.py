@@ -1,0 +1,46 @@
+"""What is in a log file, for whoever recovers it, seals it, proves it or only looks.
+
+Belongs here: a whole file as frames. What a frame looks like is in `frames.py`; the file that is being written, in
+`log.py`. Arrow is imported for the rows alone: a look at how far a log has got takes less time than that import.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from resources.coordinator.disk import Disk
+from resources.coordinator.frames import HEADER_BYTES, Frame, Header, decode_header, find_tail, read_frames
+
+if TYPE_CHECKING:
+    from resources.coordinator.groups import Group
+
+
+class LogContent(NamedTuple):
+    """What is in one log file."""
+
+    header: Header
+    frames: list[Frame]
+    is_torn: bool
+
+    def groups(self) -> "Iterator[Group]":
+        """What was flushed together, in order."""
+        from resources.coordinator.groups import decode_group
+
+        for frame in self.frames:
+            yield decode_group(frame.payload)
+
+
+def read_log(disk: Disk, path: Path) -> LogContent | None:
+    """All valid frames of a log file; None if it was created and never begun. Damage before the end is refused."""
+    data = memoryview(disk.read(path))
+    header = decode_header(data, str(path))
+    if header is None:
+        return None
+    frames = list(read_frames(data, header))
+    end = frames[-1].end if frames else HEADER_BYTES
+    return LogContent(header, frames, find_tail(data, header, end, str(path)).is_torn)
+
+
+def log_name(number: int) -> str:
+    """Name of a log file."""
+    return f"{number:010d}.log"

@@ -1,0 +1,154 @@
+"""The threads of a shard: one writes, one seals (C1, C5).
+
+Belongs here: which step comes next, and which of them hold the lock. The writer flushes group after group; while it
+waits for the disk the next group gathers. After each it closes the batches that are due, hands them to the
+subscribers, and tells those who wait.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from resources.coordinator import aio
+from resources.coordinator.batching import Batch
+from resources.coordinator.core import Clock, ShardCore, WriteGroup
+from resources.coordinator.errors import ShardStoppedError
+from resources.coordinator.flusher import LogSnapshot
+from resources.coordinator.live import LiveFile
+from resources.coordinator.metrics import BatchOutcome, FlushOutcome, Metrics
+from resources.coordinator.model import Level
+from resources.coordinator.recovery import ShardFiles
+from resources.coordinator.subscriptions import Subscriptions
+from resources.settings import Settings
+from resources.timegrid import SECOND_US
+
+# The writer looks up at least this often: the clock that it was given need not run like the machine's.
+LOOK_SECONDS = 1.0
+
+
+class BackgroundSealing:
+    """Seals on a thread of its own."""
+
+    def __init__(self, shard: int) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"seal-{shard}")
+        self._last: Future[None] | None = None
+
+    def submit(self, job: Callable[[], None]) -> None:
+        self._last = self._pool.submit(job)
+
+    def wait(self) -> None:
+        if self._last is not None:
+            self._last.result()
+
+    def shutdown(self) -> None:
+        """Let go of the thread."""
+        self._pool.shutdown()
+
+
+class Writer:
+    """The thread that writes. `changed` is the shard's lock, notified when anything moved that somebody waits for."""
+
+    def __init__(
+        self,
+        core: ShardCore,
+        changed: threading.Condition,
+        settings: Settings,
+        clock: Clock,
+        files: ShardFiles,
+        metrics: Metrics,
+    ) -> None:
+        self._core, self._changed, self._clock, self._metrics = core, changed, clock, metrics
+        self.subscriptions = Subscriptions(settings.batch, clock, release=self._release, delivered=self._delivered)
+        self.batches_answered = 0  # of those that were asked for
+        self._batches_asked = 0
+        self._live = LiveFile(files.log, files.shard)
+        self._thread = threading.Thread(target=self._run, name=f"shard-{files.shard}", daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Return when it has stopped."""
+        self._thread.join()
+
+    def ask_batch(self) -> int:
+        """Somebody wants a batch now; answered when `batches_answered` has come this far. The caller holds the lock."""
+        self._batches_asked += 1
+        self._changed.notify_all()
+        return self._batches_asked
+
+    def _run(self) -> None:
+        try:
+            while not self._core.is_drained():
+                self._flush_next_group()
+                self._deliver_batches()
+                self._live.show(self._core, self._clock())
+            self._core.close()
+            self.subscriptions.shut()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, waiters must hear of it and nothing may be written after it
+            self._metrics.flushed(FlushOutcome.FAILED, 0.0)
+            with self._changed:
+                tickets = self._core.fail(error)
+                self._changed.notify_all()
+            aio.tell(tickets)
+            self.subscriptions.shut(ShardStoppedError(self._core.number, f"{error}. Start it again to recover."))
+        finally:
+            self._live.remove()
+
+    def _flush_next_group(self) -> None:
+        core = self._core
+        with self._changed:
+            self._changed.wait_for(lambda: core.has_work() or core.is_stopping, self._seconds_to_wait())
+            if not core.has_work():
+                return
+            group = core.take()
+        started = time.monotonic()
+        snapshot = core.persist(group)
+        took_s = time.monotonic() - started
+        with self._changed:
+            core.publish(group, snapshot)
+            self._changed.notify_all()
+        aio.tell(group.tickets)
+        if group.tickets:
+            self._count(group, snapshot, took_s)
+
+    def _count(self, group: WriteGroup, snapshot: LogSnapshot, took_s: float) -> None:
+        now_us = self._clock()
+        latencies = [(now_us - ticket.submitted_us) / SECOND_US for ticket in group.tickets]
+        accepted, duplicate, refused = map(sum, zip(*snapshot.outcomes, strict=True))
+        self._metrics.flushed(FlushOutcome.FLUSHED, took_s, (accepted, duplicate, refused))
+        self._metrics.reached(Level.FLUSHED, writes=len(latencies), deltas=group.deltas, latencies=latencies)
+
+    def _deliver_batches(self) -> None:
+        while (batch := self._close_batch()) is not None:
+            started = time.monotonic()
+            _ = batch.record  # computed here, by whoever asks first, and without the lock
+            with self._changed:
+                self._core.settle(batch)
+            handed = self.subscriptions.publish(batch)
+            heard = BatchOutcome.DELIVERED if handed.queues else BatchOutcome.UNHEARD
+            outcome = BatchOutcome.MISSED if handed.missed else heard
+            self._metrics.batched(batch.trigger, outcome, time.monotonic() - started)
+
+    def _close_batch(self) -> Batch | None:
+        with self._changed:
+            asked = self._batches_asked
+            batch = self._core.close_batch()
+            if batch is None and asked > self.batches_answered:
+                # All that was pending when they asked has been closed.
+                self.batches_answered = asked
+                self._changed.notify_all()
+            return batch
+
+    def _release(self, size: int) -> None:
+        """Called by whoever was the last to have to do with a batch."""
+        with self._changed:
+            self._core.release(size)
+            self._changed.notify_all()
+
+    def _delivered(self, batch: Batch, seconds: float) -> None:
+        with self._changed:
+            self._core.batcher.delivered(batch, seconds)
+
+    def _seconds_to_wait(self) -> float:
+        look = self._core.next_look_us()
+        return LOOK_SECONDS if look is None else min(max(look - self._clock(), 0) / SECOND_US, LOOK_SECONDS)

@@ -1,0 +1,47 @@
+"""Flushed groups for tests of batches and subscriptions: rows of the log without a log."""
+
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from resources.coordinator.batch_record import Trigger
+from resources.coordinator.batching import Batch, Batcher
+from resources.coordinator.schema import LOG_SCHEMA
+from resources.settings import BatchSettings
+from tests.support.live import TEN_O_CLOCK
+
+
+class Row(NamedTuple):
+    """One delta of a write; what is not said does not matter."""
+
+    key: str = "item-1"
+    event_us: int | None = TEN_O_CLOCK
+    verdict: str = "accepted"
+    namespace: str = "shop"
+
+
+def group(*writes: tuple[int, list[Row]]) -> pa.RecordBatch:
+    """One flushed group: for each write its epoch and its rows."""
+    rows = [
+        {
+            "epoch": epoch,
+            "ordinal": ordinal,
+            "namespace": row.namespace,
+            "key": row.key,
+            "event_ts": row.event_us,
+            "verdict": row.verdict,
+            "delta_id": f"{epoch}-{ordinal}",
+        }
+        for epoch, write in writes
+        for ordinal, row in enumerate(write)
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=LOG_SCHEMA)
+
+
+def batch_of(number: int, *, epoch: int | None = None, rows: int = 1) -> Batch:
+    """A batch with one write: epoch = its number, if nothing else is said."""
+    batcher = Batcher(BatchSettings(), next_number=number)
+    batcher.add(group((epoch or number, [Row()] * rows)), 1, TEN_O_CLOCK)
+    batch = batcher.close(Trigger.COUNT, TEN_O_CLOCK)
+    assert batch is not None
+    return batch

@@ -1,0 +1,185 @@
+"""A platform at work, as an operator has it: commands, the pages and the daemon, each a process of its own.
+
+Whoever waits gives up after a generous limit, with what was seen last. Processes are ended by their id.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import dagster as dg
+import psutil
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+
+from expectations.checks import CHECK_NAME
+from orchestration.sensors import OPEN
+from resources.home import Home
+
+TIDEMARK = Path(__file__).parents[2] / "tidemark"
+TABLES = ("deltas", "dead_letters", "minute_counts", "hourly_counts", "weekly_counts")
+# Many times what these machines need when they are busy.
+COMMAND_LIMIT_S = 600.0
+READY_LIMIT_S = 180.0
+STOP_LIMIT_S = 90.0
+# Two looks of the slower sensor and a run's way through the queue: who is quiet for so long has nothing left to do.
+QUIET_S = 30.0
+
+# Asset → partition → number of the event that told of its last materialization.
+Materialized = dict[str, dict[str, int]]
+Seen = TypeVar("Seen")
+
+
+class GaveUpError(AssertionError):
+    """What was waited for did not happen."""
+
+
+def wait_until(
+    what: str, look: Callable[[], Seen], is_reached: Callable[[Seen], object] = bool, *, limit_s: float
+) -> Seen:
+    """Look until it is reached."""
+    deadline = time.monotonic() + limit_s
+    while not is_reached(seen := look()):
+        if time.monotonic() > deadline:
+            raise GaveUpError(f"Waited {limit_s:.0f} s until {what}. Seen last: {seen!r}")
+        time.sleep(0.5)
+    return seen
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """This one, without a failpoint that somebody else asked for."""
+    return {name: value for name, value in os.environ.items() if name != "TIDEMARK_FAILPOINT"} | extra
+
+
+def tidemark(home: Home, *arguments: str) -> Any:
+    """The answer of a command that succeeds."""
+    command = [str(TIDEMARK), *arguments, "--json", "--home", str(home.root)]
+    done = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, check=False, timeout=COMMAND_LIMIT_S
+    )
+    assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
+    return json.loads(done.stdout)
+
+
+class Ui:
+    """`./tidemark ui` on a free port, from when its pages answer until it is told to end."""
+
+    def __init__(self, home: Home, **extra: str) -> None:
+        self._home, self._extra = home, extra
+        self._log = home.root.parent / f"{home.root.name}-ui-{time.monotonic_ns()}.log"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = int(free.getsockname()[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        command = [str(TIDEMARK), "ui", "--port", str(self.port), "--home", str(self._home.root)]
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, env=environment(**self._extra), stdout=log, stderr=subprocess.STDOUT
+            )
+        wait_until(f"the pages answer ({self._log})", self._answer, limit_s=READY_LIMIT_S)
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        below = self._below()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        self.process.wait(STOP_LIMIT_S)
+        # A run is asked to end, and a code server ends when nobody asks it any more; both take their time.
+        _, alive = psutil.wait_procs(below, STOP_LIMIT_S)
+        for process in alive:
+            process.kill()
+        assert not alive, f"ui ended and left {alive} behind"
+
+    def daemon(self) -> psutil.Process:
+        """The process that starts everything by itself."""
+        [found] = [process for process in self._below() if _has(process, "dagster._daemon")]
+        return found
+
+    def code_server(self) -> psutil.Process:
+        """The process that the daemon asks for definitions, and that starts its runs."""
+        [found] = [process for process in self.daemon().children() if _has(process, "grpc")]
+        return found
+
+    def everything(self) -> list[psutil.Process]:
+        """All processes of it, and of the runs that it started."""
+        return [psutil.Process(self.process.pid), *self._below()]
+
+    def _below(self) -> list[psutil.Process]:
+        try:
+            return list(psutil.Process(self.process.pid).children(recursive=True))
+        except psutil.NoSuchProcess:
+            return []
+
+    def _answer(self) -> bool:
+        assert self.process.poll() is None, f"ui ended by itself: {self._log.read_text()[-4_000:]}"
+        try:
+            with urlopen(f"http://127.0.0.1:{self.port}/server_info", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except (URLError, OSError):
+            return False
+
+
+def _has(process: psutil.Process, word: str) -> bool:
+    try:
+        return word in process.cmdline()
+    except psutil.NoSuchProcess:
+        return False
+
+
+def materialized(instance: dg.DagsterInstance) -> Materialized:
+    """The last materialization of every partition of every table."""
+    kind, storage = dg.DagsterEventType.ASSET_MATERIALIZATION, instance.event_log_storage
+    return {table: dict(storage.get_latest_storage_id_by_partition(dg.AssetKey(table), kind)) for table in TABLES}
+
+
+def changes(before: Materialized, after: Materialized) -> dict[str, set[str]]:
+    """The partitions that were materialized meanwhile."""
+    return {
+        table: {key for key, number in found.items() if before[table].get(key) != number}
+        for table, found in after.items()
+    }
+
+
+def not_proven(instance: dg.DagsterInstance, partitions: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """Those of the partitions whose present rows have no verdict, or one that is not good."""
+    found: dict[str, list[str]] = {}
+    for table, keys in partitions.items():
+        check = dg.AssetCheckKey(dg.AssetKey(table), CHECK_NAME)
+        good = {
+            info.partition_key
+            for info in instance.event_log_storage.get_asset_check_partition_info([check])
+            if info.is_current and info.latest_execution_status == AssetCheckExecutionRecordStatus.SUCCEEDED
+        }
+        if bad := sorted(set(keys) - good):
+            found[table] = bad
+    return found
+
+
+def open_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Runs that wait or are under way, in words."""
+    return [
+        f"{run.job_name} {run.run_id} {run.status.value}" for run in instance.get_runs(dg.RunsFilter(statuses=OPEN))
+    ]
+
+
+def wait_until_quiet(instance: dg.DagsterInstance, *, limit_s: float) -> None:
+    """Until no run has been open for a while."""
+    quiet_since = [time.monotonic()]
+
+    def look() -> list[str]:
+        found = open_runs(instance)
+        if found:
+            quiet_since[0] = time.monotonic()
+        return found
+
+    wait_until("nothing runs any more", look, lambda _: time.monotonic() - quiet_since[0] > QUIET_S, limit_s=limit_s)
