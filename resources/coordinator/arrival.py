@@ -20,8 +20,8 @@ from resources.coordinator.identities import IDENTITY_COLUMNS, REMEMBERED_COLUMN
 from resources.coordinator.model import Kind, Reason, Verdict
 from resources.coordinator.row_hashes import hash_rows
 from resources.coordinator.schema import LOG_SCHEMA, TIMESTAMP
-from resources.coordinator.streams import NO_TIME, Part, Parts
-from resources.coordinator.watermarks import Watermarks
+from resources.coordinator.streams import NO_TIME, Parts
+from resources.coordinator.watermarks import Stream, Watermarks
 from resources.settings import Settings
 
 # The C library gives large blocks back to the kernel, and every page of them has to be asked for again. When it sees
@@ -75,7 +75,7 @@ class Arrivals:
         refusals |= check(columns, numbers_of(columns["received_ts"]), self._settings, refused, words)
         passed = ~_mask(refusals, decoded.rows)
         columns |= _hashes(decoded, passed)
-        copies = self._find_copies(columns, passed, refusals)
+        copies = self._find_copies(columns, passed, refusals, is_own=len(writes) > 1)
         accepted = passed & ~_mask(copies, decoded.rows) if copies else passed
         columns |= _verdicts(decoded.rows, copies, refusals)
         columns |= _originals(refusals, decoded)
@@ -105,33 +105,31 @@ class Arrivals:
         stamps = parts.greatest(numbers_of(columns["watermark_ts"].view(pa.int64()).fill_null(NO_TIME))).tolist()
         producers: list[str] = columns["producer"].take(pa.array(starts)).to_pylist()
         received = numbers_of(columns["received_ts"])[starts].tolist()
-        for part in parts:
-            stamp = stamps[part.number]
-            self.watermarks.restore(part.stream, None if stamp == NO_TIME else stamp)
-            self._observe(part, producers[part.write], received[part.write])
+        for number, write, stream, deltas, latest_us in parts:
+            stamp = stamps[number]
+            self.watermarks.restore(stream, None if stamp == NO_TIME else stamp)
+            self._observe(stream, producers[write], deltas, latest_us, received[write])
 
     def _numbering(self, writes: Sequence[NumberedWrite], sizes: Numbers) -> dict[str, pa.Array]:
         total = int(sizes.sum())
-        ends = np.cumsum(sizes)
-        numbers = np.repeat(
-            np.array([(write.epoch, write.sequence, write.received_us) for write in writes]).T, sizes, axis=1
-        )
-        ordinals = np.arange(total, dtype=np.int32)
+        epochs = np.array([write.epoch for write in writes])
+        sequences = np.array([write.sequence for write in writes])
+        received = np.array([write.received_us for write in writes])
+        ordinals = np.zeros(total, dtype=np.int32)
         if total > len(writes):
-            ordinals -= np.repeat((ends - sizes).astype(np.int32), sizes)
-        else:
-            ordinals[:] = 0
+            epochs, sequences, received = (np.repeat(values, sizes) for values in (epochs, sequences, received))
+            ordinals = np.arange(total, dtype=np.int32) - np.repeat((np.cumsum(sizes) - sizes).astype(np.int32), sizes)
         return {
             "shard": pa.array(np.full(total, self._shard, dtype=np.int32)),
-            "epoch": pa.array(numbers[0]),
+            "epoch": pa.array(epochs),
             "ordinal": pa.array(ordinals),
             "producer": repeated([write.producer for write in writes], sizes),
-            "sequence": pa.array(numbers[1]),
-            "received_ts": pa.array(numbers[2]).view(TIMESTAMP),
+            "sequence": pa.array(sequences),
+            "received_ts": pa.array(received).view(TIMESTAMP),
         }
 
     def _find_copies(
-        self, columns: dict[str, pa.Array], passed: Mask, refusals: dict[int, Refusal]
+        self, columns: dict[str, pa.Array], passed: Mask, refusals: dict[int, Refusal], *, is_own: bool
     ) -> dict[int, Sighting]:
         """Rows that were seen before. Another delta under a known identity is refused; a copy is no error."""
         if not self.identities.capacity:
@@ -140,10 +138,11 @@ class Arrivals:
         if refusals:
             rows = passed.nonzero()[0]
             chosen = pa.array(rows)
-            sightings = self.identities.add({name: column.take(chosen) for name, column in remembered.items()})
+            taken = {name: column.take(chosen) for name, column in remembered.items()}
+            sightings = self.identities.add(taken, is_own=True)
             copies = {int(rows[at]): sighting for at, sighting in sightings.items()}
         else:
-            copies = self.identities.add(remembered)
+            copies = self.identities.add(remembered, is_own=is_own)
         for row, sighting in copies.items():
             if sighting.seen is Seen.REUSED:
                 where = f"epoch {sighting.epoch}, place {sighting.ordinal}"
@@ -163,21 +162,21 @@ class Arrivals:
         """The watermark before each write, per stream; then the write's own events count (T4)."""
         parts = Parts(columns, words, sizes, accepted)
         stamps = [NO_TIME] * parts.number_of_parts
-        for part in parts:
-            write = writes[part.write]
-            stamp = self.watermarks.stamp(part.stream, write.received_us)
+        for number, place, stream, deltas, latest_us in parts:
+            write = writes[place]
+            stamp = self.watermarks.stamp(stream, write.received_us)
             if stamp is not None:
-                stamps[part.number] = stamp
-            self._observe(part, write.producer, write.received_us)
+                stamps[number] = stamp
+            self._observe(stream, write.producer, deltas, latest_us, write.received_us)
         by_row = parts.spread(np.array(stamps))
         has_none = by_row == NO_TIME
         if not accepted.all():
             has_none |= ~accepted
         return pa.array(by_row, mask=has_none if has_none.any() else None).view(TIMESTAMP)
 
-    def _observe(self, part: Part, producer: str, received_us: int) -> None:
-        """The one place where accepted deltas move a watermark."""
-        self.watermarks.observe(part.stream, producer, part.deltas, part.max_event_us, received_us)
+    def _observe(self, stream: Stream, producer: str, deltas: int, latest_us: int, received_us: int) -> None:
+        """The one place where accepted deltas of a write move a watermark."""
+        self.watermarks.observe(stream, producer, deltas, latest_us, received_us)
 
 
 def _mask(rows: Mapping[int, object], total: int) -> Mask:
@@ -236,7 +235,8 @@ def _scattered(values: Mapping[int, object], rows: int, kind: pa.DataType) -> pa
 
 def _outcomes(sizes: Numbers, accepted: Mask, refused: Mask) -> list[Outcome]:
     if accepted.all():
-        return [Outcome(size, 0, 0) for size in sizes.tolist()]
+        by_size = {size: Outcome(size, 0, 0) for size in set(sizes.tolist())}
+        return [by_size[size] for size in sizes.tolist()]
     starts = np.cumsum(sizes) - sizes
     counts = (np.add.reduceat(mask, starts, dtype=np.int64).tolist() for mask in (accepted, refused))
     return [

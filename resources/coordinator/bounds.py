@@ -21,6 +21,8 @@ GROUP_BYTES = 16 * 1024 * 1024
 RETRY_AFTER_S = 0.05
 # Space comes back when segments are drained and dropped, or when somebody clears up: that takes longer.
 DISK_RETRY_AFTER_S = 1.0
+# A row of columns: more than a signal or a sample takes, less than a share of a much larger table.
+USUAL_ROW_BYTES = 512
 # Writes are taken again only when this much more is free than is kept free, or a shard would flutter at the mark.
 DISK_RESUME_FACTOR = 1.1
 
@@ -116,7 +118,9 @@ class DiskGauge:
 def measure(deltas: Sequence[Sent] | pa.RecordBatch) -> int:
     """Bytes of a write: of the columns, or of the JSON that was or would be sent."""
     if isinstance(deltas, pa.RecordBatch):
-        return int(deltas.nbytes)
+        # Quick, and too much for a part of something larger; where it looks like that, the rows are measured.
+        size = int(deltas.get_total_buffer_size())
+        return size if size <= USUAL_ROW_BYTES * len(deltas) else int(deltas.nbytes)
     return sum(len(sent) if isinstance(sent, bytes | str) else _encoded_size(sent) for sent in deltas)
 
 

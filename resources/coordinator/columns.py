@@ -96,6 +96,8 @@ def repeated(values: Sequence[str], counts: Numbers) -> pa.Array:
     """A text column: each value as often as its count says."""
     if len(values) == 1:
         return constant(values[0], int(counts[0]))
+    if len(counts) == counts.sum():
+        return texts(values)
     encoded = [value.encode() for value in values]
     lengths = np.repeat(np.array([len(value) for value in encoded], dtype=np.int32), counts)
     data = b"".join([value * count for value, count in zip(encoded, counts.tolist(), strict=True)])

@@ -12,22 +12,25 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources.coordinator.columns import constant_of
+from resources.coordinator.columns import constant, constant_of
 from resources.coordinator.decoded import DecodedBatch, Refusal, RefusedError, name_series
 from resources.coordinator.errors import WriteFormatError
 from resources.coordinator.fingerprint import SeriesNames
-from resources.coordinator.model import Kind, Reason
+from resources.coordinator.model import Kind, Priority, Reason, Source
 from resources.coordinator.schema import SENT_FIELDS, SENT_SCHEMA
 
 # Columns in which most groups have but one text, or a few.
 FEW_WORDS = ("namespace", "kind", "priority", "source")
+# What a delta that does not say has, in columns as in JSON.
+DEFAULTS = {"priority": str(Priority.NORMAL), "source": str(Source.LOCAL)}
 
 
 def to_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
-    """Columns that a producer sends, proved and in the log's types; columns that are missing are taken as empty."""
+    """Columns that a producer sends, proved and in the log's types; what is missing is as in a delta without it."""
     try:
         table.validate(full=True)
-        if isinstance(table, pa.RecordBatch) and table.schema.equals(SENT_SCHEMA):
+        is_ready = isinstance(table, pa.RecordBatch) and table.schema.equals(SENT_SCHEMA)
+        if is_ready and not any(table[name].null_count for name in DEFAULTS):
             return table
         _refuse_other_columns(table.column_names)
         return pa.RecordBatch.from_arrays([_column(table, *field) for field in SENT_FIELDS], schema=SENT_SCHEMA)
@@ -43,10 +46,12 @@ def _refuse_other_columns(names: Sequence[str]) -> None:
 
 def _column(table: pa.Table | pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
     if name not in table.column_names:
-        return pa.nulls(len(table), kind)
+        return constant(DEFAULTS[name], len(table)) if name in DEFAULTS else pa.nulls(len(table), kind)
     column = table[name]
     if column.type != kind:
         column = column.cast(kind)
+    if name in DEFAULTS and column.null_count:
+        column = column.fill_null(DEFAULTS[name])
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
@@ -117,7 +122,7 @@ def _mismatches(columns: Mapping[str, pa.Array], kinds: frozenset[str] | None) -
     """Rows that do not have exactly the payload that their kind promises."""
     rows = len(columns["kind"])
     is_known = kinds is not None and len(kinds) == 1 and kinds.issubset(Kind)
-    if is_known and all(columns[kind].null_count == (0 if str(kind) in (kinds or ()) else rows) for kind in Kind):
+    if is_known and kinds and all(columns[kind].null_count == (0 if kind in kinds else rows) for kind in Kind):
         return np.empty(0, dtype=np.int64)
     wrong = ~np.asarray(pc.is_in(columns["kind"], pa.array([str(kind) for kind in Kind])))
     for kind in Kind:

@@ -21,7 +21,7 @@ from resources.coordinator.decoded import Deltas
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.frames import Header
-from resources.coordinator.groups import encode_group
+from resources.coordinator.groups import Payload, encode_group
 from resources.coordinator.log import LogFile
 from resources.coordinator.log_content import read_log
 from resources.coordinator.manifest import Manifest
@@ -211,8 +211,8 @@ class LogFlusher:
         self._close_file()
         self._sealing.wait()
 
-    def _append(self, writes: Sequence[NumberedWrite], payload: bytes) -> None:
-        if self._file.end + len(payload) > self._settings.segment_bytes:
+    def _append(self, writes: Sequence[NumberedWrite], payload: Payload) -> None:
+        if self._file.end + payload.bytes > self._settings.segment_bytes:
             self._roll()
         self._file.append((writes[0].epoch, writes[-1].epoch) if writes else (0, 0), payload)
 

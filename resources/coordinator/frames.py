@@ -10,8 +10,8 @@ offset: a frame that was copied, or left over from another file, is not valid he
 """
 
 import struct
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import google_crc32c
 
@@ -92,10 +92,14 @@ def decode_header(data: memoryview, where: str) -> Header | None:
     return header
 
 
-def encode_frame(epochs: tuple[int, int], payload: bytes, header: Header, offset: int) -> bytes:
-    """One frame, ready to be written at `offset` of the file with this header; `epochs` are its first and last."""
-    crc = _checksum(_FRAME.pack(FRAME_MAGIC, 0, len(payload), *epochs, 0, 0), payload, header, offset)
-    return b"".join((_FRAME.pack(FRAME_MAGIC, 0, len(payload), *epochs, crc, 0), payload))
+def encode_frame_head(epochs: tuple[int, int], payload: Sequence[Any], header: Header, offset: int) -> bytes:
+    """What stands before the payload in a frame at `offset` of the file with this header.
+
+    `epochs` are the first and the last of its writes; the payload may be in pieces, each bytes or an Arrow buffer.
+    """
+    length = sum(len(piece) for piece in payload)
+    crc = _checksum(_FRAME.pack(FRAME_MAGIC, 0, length, *epochs, 0, 0), payload, header, offset)
+    return _FRAME.pack(FRAME_MAGIC, 0, length, *epochs, crc, 0)
 
 
 def read_frames(data: memoryview, header: Header) -> Iterator[Frame]:
@@ -116,7 +120,7 @@ def frame_at(data: memoryview, header: Header, offset: int) -> Frame | None:
         return None
     payload = data[offset + FRAME_BYTES : end]
     start = _FRAME.pack(FRAME_MAGIC, 0, length, first_epoch, last_epoch, 0, 0)
-    if crc != _checksum(start, payload, header, offset):
+    if crc != _checksum(start, [bytes(payload)], header, offset):
         return None
     return Frame(first_epoch, last_epoch, payload, offset, end)
 
@@ -150,7 +154,9 @@ def _is_zero(data: memoryview) -> bool:
     )
 
 
-def _checksum(start: bytes, payload: bytes | memoryview, header: Header, offset: int) -> int:
+def _checksum(start: bytes, payload: Sequence[Any], header: Header, offset: int) -> int:
     salt = struct.pack(">QQQQ", header.shard, header.number, header.incarnation, offset)
     crc = google_crc32c.value(salt + start)
-    return int(google_crc32c.extend(crc, bytes(payload) if isinstance(payload, memoryview) else payload))
+    for piece in payload:
+        crc = google_crc32c.extend(crc, piece)
+    return int(crc)

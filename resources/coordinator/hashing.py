@@ -18,6 +18,7 @@ Hashes = npt.NDArray[np.uint64]
 Offsets = npt.NDArray[np.int64]
 
 _WORD = 8
+_NOTHING_YET = np.zeros(1, dtype=np.uint64)
 _PADDING = np.zeros(_WORD, dtype=np.uint8)
 _27, _28, _30, _31 = (np.uint64(number) for number in (27, 28, 30, 31))
 _GAMMA, _FIRST, _SECOND = (np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
@@ -46,9 +47,9 @@ def mix_in_place(z: Hashes) -> Hashes:
     return z
 
 
-def combine(*parts: Hashes) -> Hashes:
-    """One hash of several, in order; one number stands for as many of the same."""
-    result = np.zeros(1, dtype=np.uint64)
+def combine(*parts: Hashes, start: Hashes = _NOTHING_YET) -> Hashes:
+    """One hash of several, in order, behind those in `start`; one number stands for as many of the same."""
+    result = start
     for part in parts:
         result = mix_in_place(result * _31 + part)
     return result

@@ -124,13 +124,16 @@ class Identities:
         tables = {id(generation): generation.nbytes for generation in (self._older, self._newer)}
         return sum(tables.values()) + self._kept.nbytes
 
-    def add(self, columns: Mapping[str, pa.Array]) -> dict[int, Sighting]:
-        """Remember deltas (all of which passed the checks) and tell, by row, which were seen before."""
+    def add(self, columns: Mapping[str, pa.Array], *, is_own: bool = False) -> dict[int, Sighting]:
+        """Remember deltas (all of which passed the checks) and tell, by row, which were seen before.
+
+        `is_own` says that the columns share their memory with nobody, so that they need not be copied to be kept.
+        """
         if not self.capacity:
             return {}
         hashes = np.asarray(columns["identity_hash"]).view(np.uint64)
         sightings: dict[int, Sighting] = {}
-        self._kept.append(columns)
+        self._kept.append(columns, is_own=is_own)
         for start in range(0, len(hashes), self._rows_at_once):
             found = self._add(hashes[start : start + self._rows_at_once])
             sightings |= {start + row: sighting for row, sighting in found.items()} if start else found

@@ -51,12 +51,14 @@ class Kept:
         """Bytes of all columns."""
         return sum(int(column.nbytes) for batch in self._batches for column in batch)
 
-    def append(self, columns: Mapping[str, pa.Array]) -> None:
-        """Keep the next rows."""
+    def append(self, columns: Mapping[str, pa.Array], *, is_own: bool) -> None:
+        """Keep the next rows; if they are not our own, they may be slices of something large and are copied soon."""
         batch = tuple(columns[name] for name in KEPT_COLUMNS)
         self._starts.append(self._end)
         self._batches.append(batch)
         self._end += len(batch[0])
+        if is_own and not self._fresh and len(batch[0]) >= self._rows_together:
+            return
         self._fresh += 1
         self._fresh_rows += len(batch[0])
 
@@ -71,7 +73,7 @@ class Kept:
 
     def _put_together(self) -> None:
         first = len(self._batches) - self._fresh
-        # With an empty one behind it even a single batch is copied: what came may be a slice of something large.
+        # With an empty one behind it even a single batch is copied.
         batch = tuple(
             pa.concat_arrays([*columns, columns[0].slice(0, 0)]) for columns in zip(*self._batches[first:], strict=True)
         )

@@ -21,6 +21,8 @@ Column: TypeAlias = pa.Array | str
 _ROWS_AT_ONCE = 8_192
 _REMEMBERED_TEXTS = 1_024
 
+_NOTHING = hash_array(pa.nulls(1, pa.string()))
+
 _Later = Callable[[], Hashes]
 
 
@@ -33,7 +35,7 @@ def hash_rows(*lists: Sequence[Column], rows: int) -> list[Hashes]:
         parts = [[plan.of(_slice(column, start, size)) for column in columns] for columns in lists]
         plan.run()
         for result, columns in zip(results, parts, strict=True):
-            result[start : start + size] = combine(*(later() for later in columns))
+            result[start : start + size] = _combine([later() for later in columns])
     return results
 
 
@@ -44,6 +46,19 @@ def _slice(column: Column, start: int, size: int) -> Column:
 @lru_cache(_REMEMBERED_TEXTS)
 def _hash_of(text: str) -> Hashes:
     return hash_array(pa.array([text], pa.string()))
+
+
+def _combine(parts: list[Hashes]) -> Hashes:
+    """What `combine` gives; for parts at the beginning that stand for all rows it was worked out before."""
+    leading = next((place for place, part in enumerate(parts) if len(part) > 1), len(parts))
+    if not leading:
+        return combine(*parts)
+    return combine(*parts[leading:], start=_combined(tuple(int(part[0]) for part in parts[:leading])))
+
+
+@lru_cache(_REMEMBERED_TEXTS)
+def _combined(hashes: tuple[int, ...]) -> Hashes:
+    return combine(*(np.array([hashed], dtype=np.uint64) for hashed in hashes))
 
 
 class _Plan:
@@ -62,13 +77,12 @@ class _Plan:
             found = _hash_of(column)
             return lambda: found
         if column.null_count == len(column):
-            nothing = hash_array(column.slice(0, 1))
-            return lambda: nothing
+            return lambda: _NOTHING
         if not column.null_count:
             kind = column.type
             if pa.types.is_struct(kind):
                 children = [self.of(child) for child in column.flatten()]
-                return lambda: combine(*(later() for later in children))
+                return lambda: _combine([later() for later in children])
             if pa.types.is_string(kind):
                 return self._once(column, self._add_text)
             if pa.types.is_int64(kind) or pa.types.is_timestamp(kind):

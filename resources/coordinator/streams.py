@@ -5,7 +5,6 @@ Belongs here: taking a group apart for `arrival.py`, without a step per row. Whe
 """
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +16,9 @@ from resources.coordinator.watermarks import Stream
 NO_TIME = int(np.iinfo(np.int64).min)
 
 
-class Part(NamedTuple):
-    """The accepted deltas of one write in one stream; there is at least one."""
-
-    number: int
-    write: int  # place in the group
-    stream: Stream
-    deltas: int
-    max_event_us: int
+# The accepted deltas of one write in one stream, of which there is at least one: its number, the write's place in the
+# group, the stream, how many deltas, and the latest time of an event in microseconds.
+Part = tuple[int, int, Stream, int, int]
 
 
 class Parts:
@@ -41,12 +35,12 @@ class Parts:
         self.number_of_parts = len(sizes) * width
 
     def __iter__(self) -> Iterator[Part]:
-        """Parts in the order of the writes."""
+        """Parts in the order of the writes: plain tuples, because there may be one for every delta."""
         counts, latest = self._counts().tolist(), self.greatest(numbers_of(self._columns["event_ts"])).tolist()
         width = len(self._streams)
         for number, count in enumerate(counts):
             if count:
-                yield Part(number, number // width, self._streams[number % width], count, latest[number])
+                yield number, number // width, self._streams[number % width], count, latest[number]
 
     def greatest(self, values: Numbers) -> Numbers:
         """Of each part, the greatest value over its accepted deltas; `NO_TIME` where it has none."""

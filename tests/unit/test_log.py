@@ -20,7 +20,7 @@ FILE_SIZE = 512
 def log_path(tmp_path: Path) -> Path:
     file = LogFile(RealDisk(), tmp_path, HEADER, FILE_SIZE)
     for epoch, payload in enumerate(PAYLOADS, start=1):
-        file.append((epoch, epoch), payload)
+        file.append((epoch, epoch), [payload])
     file.close()
     return file.path
 
