@@ -77,19 +77,25 @@ def encode_header(header: Header) -> bytes:
 
 
 def decode_header(data: memoryview, where: str) -> Header | None:
-    """The header, or None if the file was never begun; a header that is there but wrong is damage."""
-    if len(data) < HEADER_BYTES or not any(data[:HEADER_BYTES]):
+    """The header, or None if the file was never begun; a wrong header with anything behind it is damage.
+
+    Nothing is written behind a header before it is on the disk. So what a crash can tear has only zeros behind it, and
+    nobody was told of anything in such a file.
+    """
+    if len(data) < HEADER_BYTES:
         return None
     magic, version, schema, shard, crc, number, incarnation, first_epoch, created_us = _HEADER.unpack_from(data)
     header = Header(shard, number, incarnation, first_epoch, created_us)
+    if encode_header(header) == bytes(data[:HEADER_BYTES]):
+        return header
+    if not np.frombuffer(data, dtype=np.uint8)[HEADER_BYTES:].any():
+        return None
     if magic != FILE_MAGIC or version != FORMAT_VERSION or schema != SCHEMA_VERSION:
         raise LogDamageError(
             f"{where} is not a log file of format {FORMAT_VERSION} and schema {SCHEMA_VERSION}. "
             "Use the version of Tidemark that wrote it."
         )
-    if encode_header(header) != bytes(data[:HEADER_BYTES]):
-        raise LogDamageError(f"{where} has a header with a wrong checksum ({crc:08x}). Restore the file from a backup.")
-    return header
+    raise LogDamageError(f"{where} has a header with a wrong checksum ({crc:08x}). Restore the file from a backup.")
 
 
 def encode_frame_head(epochs: tuple[int, int], payload: Sequence[Any], header: Header, offset: int) -> bytes:

@@ -22,6 +22,16 @@ class LogContent(NamedTuple):
     frames: list[Frame]
     is_torn: bool
 
+    @property
+    def end(self) -> int:
+        """Where the last valid frame ends."""
+        return self.frames[-1].end if self.frames else HEADER_BYTES
+
+    @property
+    def next_epoch(self) -> int:
+        """First epoch that may be in the next file."""
+        return max([self.header.first_epoch, *(frame.last_epoch + 1 for frame in self.frames)])
+
     def groups(self) -> "Iterator[Group]":
         """What was flushed together, in order."""
         from resources.coordinator.groups import decode_group
@@ -36,9 +46,8 @@ def read_log(disk: Disk, path: Path) -> LogContent | None:
     header = decode_header(data, str(path))
     if header is None:
         return None
-    frames = list(read_frames(data, header))
-    end = frames[-1].end if frames else HEADER_BYTES
-    return LogContent(header, frames, find_tail(data, header, end, str(path)).is_torn)
+    content = LogContent(header, list(read_frames(data, header)), is_torn=False)
+    return content._replace(is_torn=find_tail(data, header, content.end, str(path)).is_torn)
 
 
 def log_name(number: int) -> str:

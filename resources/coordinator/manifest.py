@@ -86,7 +86,8 @@ class Manifest:
         self._disk = disk or RealDisk()
         self.entries: list[Entry] = []
         self.head = NOTHING_BEFORE
-        self._torn: tuple[Path, bytes] | None = None
+        self._last: tuple[Path, int] | None = None  # the last file, and how many bytes of it are whole lines
+        self._is_torn = False
         self._read()
 
     @property
@@ -96,7 +97,8 @@ class Manifest:
 
     def append(self, entry: Entry) -> None:
         """Add one entry, durably."""
-        self.repair()
+        if self._is_torn:
+            self.repair()
         line = line_of(entry)
         self._disk.append(self.directory / manifest_name(entry.sealed_us), line + b"\n")
         self._accept(entry, line, entry.file)
@@ -107,20 +109,29 @@ class Manifest:
         return self._disk.open(verify_segment(self.directory, entry, self._disk))
 
     def repair(self) -> None:
-        """Remove the half line that a crash left at the very end; only the shard's writer may do this."""
-        if self._torn:
-            path, whole = self._torn
-            self._disk.replace(path, whole)
-            self._torn = None
+        """Put the last file in place again, without the line that a crash tore; only the shard's writer may do this.
+
+        Also if nothing is torn: a process that was killed may have left its last line in the cache, not on the disk,
+        and the log file that the line makes superfluous must not go before the line is certain.
+        """
+        if self._last is not None:
+            path, size = self._last
+            self._disk.replace(path, self._disk.read(path)[:size])
+            self._is_torn = False
 
     def _read(self) -> None:
         head = None
         if HEAD_FILE in self._disk.list(self.directory):
             head = msgspec.json.decode(self._disk.read(self.directory / HEAD_FILE), type=Head)
-        for path, line in self._lines():
+        for path, line, end, is_last in self._lines():
             try:
                 entry = msgspec.json.decode(line, type=Entry)
             except msgspec.MsgspecError as error:
+                if is_last and (head is None or head.number <= len(self.entries)):
+                    # The end of a line may reach the disk before its middle. The head comes after the line is synced
+                    # and before its log file goes, so what this line was to say can be said again.
+                    self._last, self._is_torn = (path, end - len(line) - 1), True
+                    break
                 raise ManifestDamageError(
                     f"{path} has a line that is no manifest entry ({error}). {RESTORE}"
                 ) from error
@@ -133,7 +144,8 @@ class Manifest:
                 f"was sealed: an entry is missing. {RESTORE}"
             )
 
-    def _lines(self) -> Iterator[tuple[Path, bytes]]:
+    def _lines(self) -> Iterator[tuple[Path, bytes, int, bool]]:
+        """Every line that ends in a newline, where in its file it ends, and whether nothing at all comes after it."""
         names = [
             name for name in self._disk.list(self.directory) if name.startswith("manifest-") and name.endswith(".jsonl")
         ]
@@ -144,9 +156,12 @@ class Manifest:
                 # A line without its newline was never acknowledged to anybody, if it is the very last one.
                 if name != names[-1]:
                     raise ManifestDamageError(f"{path} ends in half a line, but a later file exists. {RESTORE}")
-                self._torn = (path, whole + newline)
-            for line in whole.split(b"\n") if whole else []:
-                yield path, line
+                self._is_torn = True
+            size, end = len(whole + newline), 0
+            self._last = (path, size)
+            for line in whole.split(b"\n") if newline else []:
+                end += len(line) + 1
+                yield path, line, end, name == names[-1] and end == size and not rest
 
     def _accept(self, entry: Entry, line: bytes, where: str) -> None:
         expected = (len(self.entries) + 1, self.to_epoch, self.head)

@@ -3,9 +3,14 @@
 Belongs here: the order of steps, which is the same after a clean stop, a crash, or a crash during recovery. Whatever
 valid frames the log still holds are sealed into segments at once, so that nothing is ever appended behind a torn tail
 and what was only in the page cache becomes durable. Damage anywhere but at the very end is refused.
+
+What is read here may be there only in the cache: the process before may have been killed between a write and its sync,
+and a power cut can still take it away. So everything is first read and proved, then made certain, and only then does
+anything follow from it.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,12 +65,12 @@ def recover(disk: Disk, files: ShardFiles, settings: Settings, now_us: int, dura
     """Bring a shard to the point where it may take writes. The caller holds the shard's lock."""
     disk.make_directory(files.log)
     disk.make_directory(files.segments)
-    _remove_leftovers(disk, files)
     reservation = load(disk, files.log / RESERVATION_FILE, Reservation) or Reservation()
     state = load(disk, files.log / STATE_FILE, ShardState) or ShardState()
     manifest = Manifest(files.segments, disk)
-    manifest.repair()
     contents = _read_logs(disk, files)
+    _make_certain(disk, files, manifest, contents)
+    _remove_leftovers(disk, files)
 
     arrivals = Arrivals(
         files.shard, settings, Watermarks(settings, state.watermarks), Identities(settings.recent_identities)
@@ -133,7 +138,29 @@ def _read_logs(disk: Disk, files: ShardFiles) -> list[tuple[Path, LogContent | N
             raise LogDamageError(
                 f"{path} belongs to shard {content.header.shard}, not to shard {files.shard}. Move it back."
             )
+    for (_, before), (path, after) in pairwise(contents):
+        if before is not None and after is not None:
+            expected = (before.header.number + 1, before.next_epoch)
+            if (after.header.number, after.header.first_epoch) != expected:
+                raise LogDamageError(
+                    f"{path} is file {after.header.number} of the log, from epoch {after.header.first_epoch}, but file "
+                    f"{expected[0]} from epoch {expected[1]} should follow the one before it: a part of the log is "
+                    "missing. Restore it from a backup; nothing was changed."
+                )
     return contents
+
+
+def _make_certain(
+    disk: Disk, files: ShardFiles, manifest: Manifest, contents: list[tuple[Path, LogContent | None]]
+) -> None:
+    """See above. Only what was written last can be uncertain, because everything before it was synced first."""
+    disk.sync_directory(files.log)
+    disk.sync_directory(files.segments)
+    manifest.repair()
+    for path, content in contents[-1:]:
+        if content is not None:
+            # Written again, and not only synced: if the sync had failed, the system would think that all is done.
+            disk.replace(path, disk.read(path)[: content.end])
 
 
 def _replay(

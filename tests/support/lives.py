@@ -1,0 +1,221 @@
+"""A shard without threads, for one life: what `Shard` does to the disk, in one order, so that every run is the same.
+
+Belongs here: sending a fixed row of writes, what must be true after any crash, and going through all crashes. Frames
+are put together in `append_group` and nowhere else.
+"""
+
+import copy
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from chaos.disks import Moment, SimulatedDisk, Survival
+from resources.coordinator.arrival import NumberedWrite
+from resources.coordinator.control import Control, ProducerOpened, encode_control
+from resources.coordinator.disk import Disk
+from resources.coordinator.frames import FrameKind, Header
+from resources.coordinator.log import LogFile
+from resources.coordinator.manifest import Manifest
+from resources.coordinator.recovery import Recovered, ShardFiles, recover
+from resources.coordinator.seal import Sealer, read_log
+from resources.coordinator.state import RESERVATION_FILE, STATE_FILE, Reservation, ShardState, save
+from resources.settings import Settings
+from tests.support.live import TEN_O_CLOCK, signal
+
+FILES = ShardFiles(0, Path("/home/log"), Path("/home/segments"))
+# A frame of two deltas has about 3,700 bytes, so a file of three grows beyond what was set aside for it.
+SETTINGS = Settings(segment_bytes=10_000, recent_identities=100)
+PRODUCER = "web"
+RESERVED_AHEAD = 5
+
+
+def append_group(file: LogFile, controls: list[Control], epoch: int, batch: pa.RecordBatch | None) -> None:
+    """One group, flushed together."""
+    for message in controls:
+        file.append(FrameKind.CONTROL, 0, 0, encode_control(message))
+    if batch is not None:
+        file.append(FrameKind.WRITES, epoch, epoch, memoryview(batch.serialize()))
+
+
+def deltas_of(sequence: int) -> list[dict[str, Any]]:
+    """Two deltas a write, so that half of one would be seen."""
+    return [signal(f"{sequence}-{place}", at=TEN_O_CLOCK + sequence * 1_000_000) for place in range(2)]
+
+
+class History:
+    """What the world outside has seen over all lives."""
+
+    def __init__(self) -> None:
+        self.given: dict[int, int] = {}  # epoch → sequence
+        self.acknowledged = 0  # last sequence of which somebody was told that it is flushed
+        self.instances: list[int] = []
+        self.watermark = 0  # the highest that somebody was told
+
+    def copy(self) -> "History":
+        """As it is now."""
+        return copy.deepcopy(self)
+
+
+class Life:
+    """One life of the shard, from recovery on."""
+
+    def __init__(self, disk: Disk, history: History) -> None:
+        self._disk, self._history = disk, history
+        self._now_us = TEN_O_CLOCK
+        found = start(disk)
+        self._found = found
+        self._next_file = found.next_file
+        self._next_epoch = self._reserved_to = found.next_epoch
+        self._received_us = found.last_received_us
+        assert found.next_epoch > max(history.given, default=0), "an epoch would be given out twice"
+        self._file = self._begin_file()
+        instance = found.producers.open(PRODUCER)
+        append_group(self._file, [ProducerOpened(PRODUCER, instance)], 0, None)
+        assert instance not in history.instances, "an instance that is fenced out could write again"
+        history.instances.append(instance)
+
+    def send(self, sequence: int) -> None:
+        """One write, flushed; a retry is answered."""
+        found = self._found
+        if sequence > found.producers.mark(PRODUCER):
+            epoch = self._take_epoch()
+            self._history.given[epoch] = sequence
+            self._received_us = max(self._received_us, self._now_us + sequence * 1_000_000)
+            write = NumberedWrite(epoch, PRODUCER, sequence, self._received_us, deltas_of(sequence))
+            batch, _ = found.arrivals.decide([write])
+            append_group(self._file, [], epoch, batch)
+            found.producers.taken(PRODUCER, sequence, epoch)
+        self._history.acknowledged = max(self._history.acknowledged, sequence)
+        self._history.watermark = max(self._history.watermark, *found.arrivals.watermarks.current().values())
+
+    def seal(self) -> None:
+        """Seal what is flushed, and begin the next file; a file without writes just goes on."""
+        if self._file.last_epoch:
+            self.close()
+            self._file = self._begin_file()
+
+    def close(self) -> None:
+        """Seal what is flushed."""
+        found, closed = self._found, self._file
+        closed.close()
+        state = ShardState(
+            closed.header.number + 1,
+            self._received_us,
+            found.producers.snapshot(),
+            found.arrivals.watermarks.snapshot(),
+        )
+        content = read_log(self._disk, closed.path)
+        assert content is not None
+        Sealer(self._disk, FILES.segments, found.manifest).seal(
+            content, found.arrivals.watermarks.current(), self._now_us
+        )
+        save(self._disk, FILES.log / STATE_FILE, state)
+        self._disk.remove(closed.path)
+
+    def _take_epoch(self) -> int:
+        if self._next_epoch >= self._reserved_to:
+            self._reserved_to = self._next_epoch + RESERVED_AHEAD
+            reservation = Reservation(self._reserved_to, self._found.incarnation)
+            save(self._disk, FILES.log / RESERVATION_FILE, reservation)
+        self._next_epoch += 1
+        return self._next_epoch - 1
+
+    def _begin_file(self) -> LogFile:
+        header = Header(0, self._next_file, self._found.incarnation, self._next_epoch, self._now_us)
+        self._next_file += 1
+        return LogFile(self._disk, FILES.log, header, SETTINGS.segment_bytes)
+
+
+def start(disk: Disk) -> Recovered:
+    """Recovery, as every life begins."""
+    return recover(disk, FILES, SETTINGS, TEN_O_CLOCK, durable_epoch=0)
+
+
+def live(disk: Disk, history: History, writes: int) -> None:
+    """A life that sends writes 1, 2, 3, … from the start, and seals after every third."""
+    life = Life(disk, history)
+    for sequence in range(1, writes + 1):
+        life.send(sequence)
+        if sequence % 3 == 0:
+            life.seal()
+    life.close()
+
+
+class Row(NamedTuple):
+    """What is checked of a row."""
+
+    sequence: int
+    ordinal: int
+    epoch: int
+    delta_id: str
+    verdict: str
+
+
+def sealed_rows(disk: Disk) -> list[Row]:
+    """Every row of every segment, in order, after proving each."""
+    manifest = Manifest(FILES.segments, disk)
+    rows: list[Row] = []
+    for entry in manifest.entries:
+        with manifest.open_segment(entry) as file:
+            table = pq.read_table(file, columns=list(Row._fields), partitioning=None)
+        rows += [Row(**row) for row in table.to_pylist()]
+    return rows
+
+
+def check(disk: Disk, history: History) -> int:
+    """Start once more and compare with what the world was told; gives the last write that is there."""
+    found = start(disk)
+    rows = sealed_rows(disk)
+    last = max((row.sequence for row in rows), default=0)
+    assert [(row.sequence, row.ordinal) for row in rows] == [
+        (sequence, place) for sequence in range(1, last + 1) for place in range(2)
+    ], "writes are there whole, once and in order"
+    assert history.acknowledged <= last, "an acknowledged write is lost"
+    assert found.producers.mark(PRODUCER) == last, "the mark is not that of the last write"
+    assert all(history.given[row.epoch] == row.sequence for row in rows), "a write has another epoch than it was given"
+    assert [row.epoch for row in rows] == sorted(row.epoch for row in rows), "epochs go back"
+    assert all(row.delta_id == f"{row.sequence}-{row.ordinal}" for row in rows), "a wrong row"
+    assert {row.verdict for row in rows} <= {"accepted"}, "a verdict has changed"
+    assert found.next_epoch > max(history.given, default=0), "an epoch would be given out twice"
+    assert max([0, *found.arrivals.watermarks.current().values()]) >= history.watermark, "the watermark fell"
+    return last
+
+
+class Checker:
+    """Checks what crashes may leave; the same thing under the same history only once."""
+
+    def __init__(self, seeds: int) -> None:
+        self.outcomes = 0
+        self._seeds = seeds
+        self._seen: set[int] = set()
+
+    def check_all(self, disk: SimulatedDisk, history: History, where: str) -> None:
+        """The power goes now, or the process dies: whatever is left must be right."""
+        for mode in Survival:
+            has_choice = mode in {Survival.PREFIX, Survival.SUFFIX, Survival.RANDOM}
+            for seed in range(self._seeds if has_choice else 1):
+                left = disk.after(mode, Random(seed))
+                files = [(name, left.read(folder / name)) for folder in FILES[1:] for name in left.list(folder)]
+                seen = hash((tuple(files), tuple(history.given.items()), history.acknowledged, history.watermark))
+                if seen not in self._seen:
+                    self._seen.add(seen)
+                    self.outcomes += 1
+                    try:
+                        check(left, history)
+                    except Exception as error:
+                        raise AssertionError(f"{where}: {mode}, seed {seed}: {error}") from error
+
+
+def watched(disk: SimulatedDisk, history: History) -> list[tuple[str, SimulatedDisk, History]]:
+    """A list that will hold every moment of the coming life: the disk (as it is then, in the cache) and the history."""
+    moments: list[tuple[str, SimulatedDisk, History]] = []
+
+    def look(call: object, moment: Moment, then: SimulatedDisk) -> None:
+        where = f"{moment.value} call {len(disk.trace) + 1}, {call}"
+        moments.append((where, then.after(Survival.CACHE, Random(0)), history.copy()))
+
+    disk.watch(look)
+    return moments
