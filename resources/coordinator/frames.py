@@ -88,7 +88,7 @@ def decode_header(data: memoryview, where: str) -> Header | None:
     header = Header(shard, number, incarnation, first_epoch, created_us)
     if encode_header(header) == bytes(data[:HEADER_BYTES]):
         return header
-    if not np.frombuffer(data, dtype=np.uint8)[HEADER_BYTES:].any():
+    if _is_zero(data[HEADER_BYTES:]):
         return None
     if magic != FILE_MAGIC or version != FORMAT_VERSION or schema != SCHEMA_VERSION:
         raise LogDamageError(
