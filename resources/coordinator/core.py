@@ -250,6 +250,7 @@ class ShardCore:
 
     def close(self) -> None:
         """Log what is left to be logged, seal, and leave the reservation where the next life goes on."""
+        self.engine.refuse_if_failed()
         if not self._buffer.is_empty() or self.engine.has_frozen:
             group = self.take()
             self.publish(group, self.persist(group))
