@@ -72,7 +72,7 @@ class ShardCore:
         reserved_ahead: int = RESERVED_AHEAD,
     ) -> None:
         self.number = files.shard
-        self.durable_epoch = durable_epoch
+        self._table_epoch = durable_epoch
         self._files, self._settings, self._clock, self._disk = files, settings, clock, disk
         found = recover(disk, files, settings, clock(), durable_epoch())
         self._incarnation = found.incarnation
@@ -184,6 +184,14 @@ class ShardCore:
             raise EpochNotAssignedError(epoch, self.engine.applied_epoch)
         if any(begin <= epoch < end for begin, end in self._lost):
             raise EpochLostError(epoch)
+
+    def durable_epoch(self) -> int:
+        """Last epoch that is in the lake, as the table's marker says.
+
+        The lake may be quicker than the watermark: a segment is there to be drained from the moment it is sealed, and
+        its last group may not be published yet. Nothing is told to be durable before it is told to be flushed (C2).
+        """
+        return min(self._table_epoch(), self.engine.flushed_epoch)
 
     @property
     def sealed_epoch(self) -> int:

@@ -80,3 +80,17 @@ def test_a_write_that_was_given_back_is_not_logged_by_a_writer_that_goes_on_c3(d
     with pytest.raises(ShardStoppedError):
         steps.flush()
     assert Steps(disk.crash(Survival.CACHE, Random(0))).rows("epoch") == []
+
+
+def test_nothing_is_durable_before_it_is_flushed_however_quick_the_lake_is_c2(disk: SimulatedDisk) -> None:
+    committed = [0]
+    steps = Steps(disk, durable_epoch=lambda: committed[0])
+    steps.send(signal("first"))
+    steps.core.ask_seal()
+    group = steps.core.take()
+    snapshot = steps.core.persist(group)
+    steps.sealing.wait()
+    committed[0] = steps.core.sealed_epoch
+    assert (committed[0], steps.core.durable_epoch(), steps.core.engine.flushed_epoch) == (1, 0, 0)
+    steps.core.publish(group, snapshot)
+    assert steps.core.durable_epoch() == 1
