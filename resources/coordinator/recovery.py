@@ -24,7 +24,7 @@ from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.control import BatchClosed, Control, Lost, ProducerOpened, WatermarkAdvanced, WriteRefused
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
-from resources.coordinator.identities import Identities
+from resources.coordinator.identities import REMEMBERED_COLUMNS, Identities
 from resources.coordinator.log_content import LogContent, read_log
 from resources.coordinator.manifest import Manifest
 from resources.coordinator.producers import Producers
@@ -224,7 +224,7 @@ def _remember_segments(arrivals: Arrivals, manifest: Manifest, capacity: int) ->
             break
         chosen.append(entry)
         rows += entry.verdicts.accepted + entry.verdicts.duplicate
-    columns = ["namespace", "key", "event_ts", "delta_id", "identity_hash", "content_hash", "epoch", "ordinal"]
+    columns = [*REMEMBERED_COLUMNS, "verdict"]
     for entry in reversed(chosen):
         with manifest.open_segment(entry) as file:
             table = pq.read_table(file, columns=columns, partitioning=None)

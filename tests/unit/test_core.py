@@ -94,3 +94,20 @@ def test_nothing_is_durable_before_it_is_flushed_however_quick_the_lake_is_c2(di
     assert (committed[0], steps.core.durable_epoch(), steps.core.engine.flushed_epoch) == (1, 0, 0)
     steps.core.publish(group, snapshot)
     assert steps.core.durable_epoch() == 1
+
+
+@pytest.mark.parametrize("has_restart", [False, True])
+def test_what_is_a_copy_does_not_depend_on_restarts_q3(disk: SimulatedDisk, *, has_restart: bool) -> None:
+    steps = Steps(disk)
+    copied = signal("copied")
+    # The memory holds four. The last copy finds the copy in it, but no longer the first, which alone was accepted.
+    for delta in (copied, signal("b"), signal("c"), signal("d"), copied):
+        steps.send(delta)
+        steps.core.ask_seal()
+        steps.flush()
+    if has_restart:
+        steps.sealing.wait()
+        steps = Steps(disk.crash(Survival.CACHE, Random(0)))
+    steps.send(copied)
+    steps.flush()
+    assert steps.rows("verdict") == [*["accepted"] * 4, "duplicate", "accepted"]
