@@ -212,6 +212,7 @@ class ShardCore:
     def take(self) -> WriteGroup:
         """What is flushed next, as one group. Whatever comes later is received later, too."""
         self.flusher.taken_us = self._clock()
+        self._buffer.time_is(self.flusher.taken_us)
         return self.engine.take()
 
     def persist(self, group: WriteGroup) -> LogSnapshot:

@@ -111,3 +111,22 @@ def test_what_is_a_copy_does_not_depend_on_restarts_q3(disk: SimulatedDisk, *, h
     steps.send(copied)
     steps.flush()
     assert steps.rows("verdict") == [*["accepted"] * 4, "duplicate", "accepted"]
+
+
+@pytest.mark.parametrize("has_restart", [False, True])
+def test_no_stamp_is_ahead_of_its_receipt_when_the_clock_goes_back_t2(
+    disk: SimulatedDisk, *, has_restart: bool
+) -> None:
+    steps = Steps(disk)
+    steps.send(signal("first", event_ts=TEN_O_CLOCK + 60 * SECOND_US))
+    steps.flush()
+    # A tick without writes lets the watermark follow the clock, which is then set back.
+    steps.now_us += 20 * SECOND_US
+    steps.flush()
+    if has_restart:
+        steps = Steps(disk.crash(Survival.CACHE, Random(0)))
+    steps.now_us = TEN_O_CLOCK
+    steps.send(signal("second"))
+    steps.flush()
+    received, stamp = steps.rows("received_ts")[1], steps.rows("watermark_ts")[1]
+    assert (received - stamp).total_seconds() >= 1
