@@ -31,5 +31,4 @@ class Lake:
             must(entry.from_epoch == self._durable + 1, "C2", what)
             self.rows += rows
             self._durable = entry.to_epoch - 1
-            self._history.durable = self._durable
             self._history.note(f"the lake has committed up to epoch {self._durable}")

@@ -16,6 +16,7 @@ from chaos.scale import FILES, Scale
 from chaos.stored import Stored, rows_of
 from chaos.traffic import Write
 from chaos.watching import BusyDisk, StepSealing, watch
+from resources.coordinator.batching import Batch
 from resources.coordinator.core import ShardCore, WriteGroup, WriteTicket
 from resources.coordinator.engine import State
 from resources.coordinator.errors import OutcomeUnknownError, ShardStoppedError
@@ -51,6 +52,7 @@ class Life:
         self.is_stopping = self.is_over = False
         # Writes that nobody has been told the end of.
         self.waiting: dict[tuple[str, int], tuple[Write, WriteTicket]] = {}
+        self._delivered: list[Batch] = []  # in the hands of subscribers
         self._doing = Doing.LOOKING
         self._group: WriteGroup | None = None
         self._snapshot: LogSnapshot | None = None
@@ -113,7 +115,13 @@ class Life:
                 return
             check_batch(batch, core)
             core.settle(batch)
+            self._delivered.append(batch)
             self.history.note(f"closes batch {batch.number} of epochs {batch.from_epoch} to {batch.to_epoch}")
+
+    def consume(self) -> None:
+        """Subscribers are done with what they were given."""
+        while self._delivered:
+            self.core.release(self._delivered.pop().bytes)
 
     def seal(self) -> None:
         """Seal behind the writer's back, if a file waits for it."""
@@ -143,6 +151,7 @@ class Life:
             must(steps < 1_000, "C10", "a shard that takes no more does not come to an end")
         if self.is_over:
             return
+        self.consume()
         try:
             self.core.close()
         except OSError as error:
@@ -188,7 +197,9 @@ class Life:
         must(applied >= history.applied, "C2", f"the applied watermark fell from {history.applied} to {applied}")
         history.applied = applied
         history.flushed[history.life] = max(history.flushed.get(history.life, 0), flushed)
-        durable = self.lake.durable_epoch()
+        durable = self.core.durable_epoch()
+        must(durable >= history.durable, "C2", f"the durable watermark fell from {history.durable} to {durable}")
+        history.durable = durable
         what = f"applied {applied}, flushed {flushed} and durable {durable} are not in order"
         must(applied >= flushed >= durable, "C2", what)
         for size in self.core.tracker.bytes.values():
