@@ -14,7 +14,8 @@ from chaos.oracle import expected_verdicts
 from chaos.scale import FILES, Scale
 from chaos.stored import Row, Stored
 from chaos.traffic import Write
-from resources.coordinator.batching import Batch, BatchRecord
+from resources.coordinator.batch_record import BatchRecord
+from resources.coordinator.batching import Batch
 from resources.coordinator.core import ShardCore
 from resources.coordinator.disk import Disk
 from resources.coordinator.engine import View

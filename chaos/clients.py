@@ -156,7 +156,7 @@ class Producer:
     def _leave_gap(self, life: Life) -> None:
         sequence = self._taken + 1 + self._random.randint(1, 3)
         try:
-            life.core.submit(self.name, self._instance, sequence, *self._anything(life))
+            life.core.submit(self.name, self._instance, sequence, *self._anything())
         except SequenceGapError as error:
             what = f"producer {self.name} is told to send {error.expected}, but {self._taken + 1} is next"
             must(error.expected == self._taken + 1, "Q2", what)
@@ -172,7 +172,7 @@ class Producer:
             return
         older = self._random.randint(1, self._instance - 1)
         try:
-            life.core.submit(self.name, older, self._taken + 1, *self._anything(life))
+            life.core.submit(self.name, older, self._taken + 1, *self._anything())
         except ProducerFencedError as error:
             must(error.current == self._instance, "Q2", f"{self.name} is fenced by instance {error.current}")
             self._history.count("fenced")
@@ -214,7 +214,7 @@ class Producer:
             must(_key(write) in history.refused, "Q2", f"{write.name} was refused, never having been", write.name)
         except ShardStoppedError as error:
             self._must_be_stopped(life)
-            must(error.write is deltas, "C3", f"{write.name} was not given back by a shard that has stopped", write.name)
+            must(error.write is deltas, "C3", f"{write.name} met a stopped shard and was not given back", write.name)
             history.note(f"{write.name} meets a shard that has stopped")
             life.look()
         return None
@@ -227,7 +227,7 @@ class Producer:
         priority = self._random.choice(list(Priority)).value
         return Write(self.name, sequence, self._traffic.deltas(count, self._history.now_us), priority)
 
-    def _anything(self, life: Life) -> tuple[list[bytes], int]:
+    def _anything(self) -> tuple[list[bytes], int]:
         deltas = [made.sent for made in self._traffic.deltas(1, self._history.now_us)]
         return deltas, measure(deltas)
 

@@ -86,7 +86,8 @@ class Life:
             self._write()
         except (OSError, ShardStoppedError) as error:
             # An error of the disk; or the door has stopped the shard meanwhile, and the writer has noticed.
-            must(isinstance(error, OSError) or self.has_failed, "C4", f"the writer of a sound shard was stopped: {error}")
+            what = f"the writer of a shard that runs was stopped: {error}"
+            must(isinstance(error, OSError) or self.has_failed, "C4", what)
             self.history.note(f"the writer stops: {error}")
             self.core.fail(error)
             self.is_over = True
@@ -102,7 +103,7 @@ class Life:
             else:
                 self._doing = Doing.DELIVERING
         elif self._doing is Doing.TAKEN and self._group is not None:
-            self._snapshot = self._at_work(lambda group: core.persist(group), self._group)
+            self._snapshot = self._at_work(core.persist, self._group)
             self._doing = Doing.PERSISTED
         elif self._doing is Doing.PERSISTED and self._group is not None and self._snapshot is not None:
             core.publish(self._group, self._snapshot)

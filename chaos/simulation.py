@@ -144,7 +144,7 @@ class World:
             life.consume()
             if step % 7 == 0:
                 life.seal()
-            if all([producer.finish(life) for producer in self.producers]):
+            if not [producer for producer in self.producers if not producer.finish(life)]:
                 life.stop()
                 return
         must(False, "C8", f"{STEPS_TO_FINISH} steps without faults were not enough to answer everybody")

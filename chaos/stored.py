@@ -82,9 +82,7 @@ class Stored:
 
 def rows_of(table: pa.Table) -> list[Row]:
     """A table in the log's schema as rows."""
-    columns = [
-        (table[name].cast(pa.int64()) if name.endswith("_ts") else table[name]).to_pylist() for name in _COLUMNS
-    ]
+    columns = [(table[name].cast(pa.int64()) if name.endswith("_ts") else table[name]).to_pylist() for name in _COLUMNS]
     payloads = zip(
         _numbers(table, "signal", "count"),
         _numbers(table, "sample", "value"),

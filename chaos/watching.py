@@ -23,7 +23,7 @@ class WatchedEngine(Engine[Any, Any, Any]):
         object.__setattr__(self, name, value)
         if name in SEEN:
             flushed = self.flushed_epoch
-            what = f"the flushed watermark is {flushed}, but readers are shown a snapshot of epoch {self.snapshot.epoch}"
+            what = f"the flushed watermark is {flushed}, but readers are shown a snapshot of {self.snapshot.epoch}"
             must(flushed <= self.snapshot.epoch, "C6", what)
             must(before <= flushed, "C2", f"the flushed watermark fell from {before} to {flushed}")
             what = f"the flushed watermark is {flushed}, above the last applied epoch {self.applied_epoch}"

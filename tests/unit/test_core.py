@@ -1,4 +1,4 @@
-"""A shard without threads, step by step, on a simulated disk: what the simulation has found, each as small as it gets."""
+"""A shard without threads, step by step, on a simulated disk: what the simulation has found, as small as it gets."""
 
 from pathlib import Path
 from random import Random
