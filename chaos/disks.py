@@ -90,6 +90,10 @@ class FaultyDisk(RealDisk):
         """One more thing that goes wrong; its calls are counted from here on."""
         self.faults.add(fault)
 
+    def fail(self, fault: Fault) -> None:
+        """Let one more thing go wrong; its calls are counted from now on."""
+        self.faults.add(fault)
+
     def set_free_bytes(self, free_bytes: int | None) -> None:
         """What `free_bytes` says from now on; None for the truth."""
         self.faults.free_bytes = free_bytes

@@ -86,12 +86,17 @@ class Arrivals:
     def remember(self, batch: pa.RecordBatch) -> None:
         """Recovery: put what the log says into the memory, without deciding anything again."""
         if self.identities.capacity:
-            batch = batch.select(REMEMBERED_COLUMNS)
+            batch = batch.select([*REMEMBERED_COLUMNS, "verdict"])
             hashes = batch["identity_hash"]
             if hashes.null_count:
                 batch = batch.filter(hashes.is_valid())
             if len(batch):
-                self.identities.add(dict(zip(REMEMBERED_COLUMNS, batch.columns, strict=True)))
+                columns = dict(zip(REMEMBERED_COLUMNS, batch.columns, strict=False))
+                # What was a copy takes a place and is nobody's first, also if the first is further back than anything
+                # that is remembered now. Under the empty id, which nothing that passed has, it is never found again.
+                is_first = pc.equal(batch["verdict"], str(Verdict.ACCEPTED))
+                columns["delta_id"] = pc.if_else(is_first, columns["delta_id"], "")
+                self.identities.add(columns)
 
     def replay(self, batch: pa.RecordBatch) -> None:
         """Recovery: bring watermarks to where they were after these writes."""

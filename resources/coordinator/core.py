@@ -20,7 +20,7 @@ from resources.coordinator.control import BatchClosed, ProducerOpened, WriteRefu
 from resources.coordinator.decoded import Deltas
 from resources.coordinator.disk import Disk
 from resources.coordinator.engine import Engine, Group, State, Ticket, View
-from resources.coordinator.epochs import Epochs
+from resources.coordinator.epochs import RESERVED_AHEAD, Epochs
 from resources.coordinator.errors import (
     BackpressureError,
     EmptyWriteError,
@@ -68,9 +68,11 @@ class ShardCore:
         *,
         durable_epoch: Callable[[], int] = lambda: 0,
         predicate: Predicate | None = None,
+        group_bytes: int = GROUP_BYTES,
+        reserved_ahead: int = RESERVED_AHEAD,
     ) -> None:
         self.number = files.shard
-        self.durable_epoch = durable_epoch
+        self._table_epoch = durable_epoch
         self._files, self._settings, self._clock, self._disk = files, settings, clock, disk
         found = recover(disk, files, settings, clock(), durable_epoch())
         self._incarnation = found.incarnation
@@ -86,10 +88,10 @@ class ShardCore:
         self.engine: Engine[ArrivedWrite, LogPart, LogSnapshot] = Engine(
             self._buffer,
             self.flusher.snapshot(),
-            Epochs(found.next_epoch, self._reserve),
+            Epochs(found.next_epoch, self._reserve, reserved_ahead),
             self.tracker,
             name=self.number,
-            group_bytes=GROUP_BYTES,
+            group_bytes=group_bytes,
             on_state=lambda state: self.transitions.append(Transition(clock(), state)),
         )
         self.event_time = self.flusher.event_time()  # what the other shards may know
@@ -183,6 +185,14 @@ class ShardCore:
         if any(begin <= epoch < end for begin, end in self._lost):
             raise EpochLostError(epoch)
 
+    def durable_epoch(self) -> int:
+        """Last epoch that is in the lake, as the table's marker says.
+
+        The lake may be quicker than the watermark: a segment is there to be drained from the moment it is sealed, and
+        its last group may not be published yet. Nothing is told to be durable before it is told to be flushed (C2).
+        """
+        return min(self._table_epoch(), self.engine.flushed_epoch)
+
     @property
     def sealed_epoch(self) -> int:
         """Last epoch that is in a segment."""
@@ -202,6 +212,7 @@ class ShardCore:
     def take(self) -> WriteGroup:
         """What is flushed next, as one group. Whatever comes later is received later, too."""
         self.flusher.taken_us = self._clock()
+        self._buffer.time_is(self.flusher.taken_us)
         return self.engine.take()
 
     def persist(self, group: WriteGroup) -> LogSnapshot:
@@ -248,6 +259,7 @@ class ShardCore:
 
     def close(self) -> None:
         """Log what is left to be logged, seal, and leave the reservation where the next life goes on."""
+        self.engine.refuse_if_failed()
         if not self._buffer.is_empty() or self.engine.has_frozen:
             group = self.take()
             self.publish(group, self.persist(group))

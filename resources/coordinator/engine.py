@@ -153,6 +153,7 @@ class Engine(Generic[W, F, S]):
 
     def take(self) -> Group[W, F]:
         """Everything applied so far, as the next group; what waited in line is applied behind it. One at a time."""
+        self.refuse_if_failed()
         self._freeze()
         self.groups_taken += 1
         group = Group(
@@ -175,7 +176,11 @@ class Engine(Generic[W, F, S]):
         return group
 
     def publish(self, group: Group[W, F], snapshot: S) -> None:
-        """The group is safe: readers see it, and only then the watermark says so (C6)."""
+        """The group is safe: readers see it, and only then the watermark says so (C6).
+
+        Raises if the door has failed meanwhile: the group was given back as unknown, and stays so until a restart.
+        """
+        self.refuse_if_failed()
         self.snapshot = snapshot
         self.flushed_epoch = group.last_epoch
         self.groups_flushed = group.number

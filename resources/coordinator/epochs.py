@@ -12,15 +12,20 @@ RESERVED_AHEAD = 1_000
 class Epochs:
     """The numbers of one coordinator's writes, from 1 on."""
 
-    def __init__(self, next_epoch: int = 1, reserve: Callable[[int], object] = lambda _: None) -> None:
+    def __init__(
+        self,
+        next_epoch: int = 1,
+        reserve: Callable[[int], object] = lambda _: None,
+        ahead: int = RESERVED_AHEAD,
+    ) -> None:
         self.last = next_epoch - 1
         self._reserved_to = next_epoch
-        self._reserve = reserve
+        self._reserve, self._ahead = reserve, ahead
 
     def take(self) -> int:
         """The next number. It is reserved, durably, before anybody sees it."""
         if self.last + 1 >= self._reserved_to:
-            reserved_to = self.last + 1 + RESERVED_AHEAD
+            reserved_to = self.last + 1 + self._ahead
             self._reserve(reserved_to)
             self._reserved_to = reserved_to
         self.last += 1

@@ -70,6 +70,10 @@ class LogBuffer:
         self._last_received_us = max(self._last_received_us, write.arrived_us)
         self._writes.append(NumberedWrite(epoch, write.producer, write.sequence, self._last_received_us, write.deltas))
 
+    def time_is(self, now_us: int) -> None:
+        """Watermarks may be logged as of now, so nothing is received earlier any more, whatever the clock says."""
+        self._last_received_us = max(self._last_received_us, now_us)
+
     @property
     def is_urgent(self) -> bool:
         """Whether anything in it has to be logged now; what is not urgent goes along with what is."""

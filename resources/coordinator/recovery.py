@@ -24,7 +24,7 @@ from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.control import BatchClosed, Control, Lost, ProducerOpened, WatermarkAdvanced, WriteRefused
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
-from resources.coordinator.identities import Identities
+from resources.coordinator.identities import REMEMBERED_COLUMNS, Identities
 from resources.coordinator.log_content import LogContent, read_log
 from resources.coordinator.manifest import Manifest
 from resources.coordinator.producers import Producers
@@ -96,6 +96,9 @@ def recover(disk: Disk, files: ShardFiles, settings: Settings, now_us: int, dura
         disk.remove(path)
         reach("seal.log_removed")
 
+    # A watermark is never above its time less the disorder: it was logged then, with or without a write (T2).
+    watermarks_us = arrivals.watermarks.current().values()
+    last_received_us = max([last_received_us, *(at_us + settings.disorder_ms * 1_000 for at_us in watermarks_us)])
     next_epoch = max(reservation.to_epoch, manifest.to_epoch, durable_epoch + 1)
     incarnation = reservation.incarnation + 1
     save(disk, files.log / RESERVATION_FILE, Reservation(next_epoch, incarnation))
@@ -224,7 +227,7 @@ def _remember_segments(arrivals: Arrivals, manifest: Manifest, capacity: int) ->
             break
         chosen.append(entry)
         rows += entry.verdicts.accepted + entry.verdicts.duplicate
-    columns = ["namespace", "key", "event_ts", "delta_id", "identity_hash", "content_hash", "epoch", "ordinal"]
+    columns = [*REMEMBERED_COLUMNS, "verdict"]
     for entry in reversed(chosen):
         with manifest.open_segment(entry) as file:
             table = pq.read_table(file, columns=columns, partitioning=None)

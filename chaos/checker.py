@@ -1,0 +1,257 @@
+"""The history checker: what clients were told against what lies in the segments, rule by rule.
+
+Belongs here: the rules that hold after every start of a shard, for every reader, and at the very end. Each is written
+down from the specification, with loops over plain rows; nothing here shares code with what it judges.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby, pairwise
+from typing import Any
+
+from chaos.history import History, must
+from chaos.lake import Lake
+from chaos.oracle import expected_verdicts
+from chaos.scale import FILES, Scale
+from chaos.stored import Row, Stored
+from chaos.traffic import Write
+from resources.coordinator.batch_record import BatchRecord
+from resources.coordinator.batching import Batch
+from resources.coordinator.core import ShardCore
+from resources.coordinator.disk import Disk
+from resources.coordinator.engine import View
+from resources.coordinator.errors import EpochLostError, EpochNotAssignedError
+from resources.coordinator.flusher import LogPart, LogSnapshot
+from resources.coordinator.state import STATE_FILE, ShardState, load
+
+Writes = dict[int, list[Row]]  # epoch → its rows, in the order in which they lie there
+
+
+# At any time.
+
+
+def check_told(rows: Sequence[Row], history: History, upto: int | None = None) -> Writes:
+    """Whatever was told of writes up to an epoch (default: of all) is so; gives the rows by epoch."""
+    found: Writes = {epoch: list(group) for epoch, group in groupby(rows, key=lambda row: row.epoch)}
+    for one, other in pairwise(rows):
+        what = f"epoch {other.epoch} place {other.ordinal} lies behind epoch {one.epoch} place {one.ordinal}"
+        must((one.epoch, one.ordinal) < (other.epoch, other.ordinal), "C7", what)
+    for epoch, group in found.items():
+        must(epoch in history.given, "C7", f"epoch {epoch} lies there, and nobody was given it")
+        _check_whole(history.given[epoch].write, epoch, group)
+        what = f"{_name(group[0])} was given back as 'nothing was written', but lies there as epoch {epoch}"
+        must(epoch not in history.given_back, "C3", what)
+    _check_producers(found, history)
+    for write, epoch in history.acknowledged.values():
+        if upto is None or epoch <= upto:
+            must(epoch in found, "C7", f"{write.name} was acknowledged as epoch {epoch} and is not there", write.name)
+            is_same = history.given[epoch].write is write
+            must(is_same, "C7", f"{write.name} was acknowledged as epoch {epoch}; another is there", write.name)
+    for epoch, (life, write) in history.given.items():
+        if epoch <= history.flushed.get(life, 0) and (upto is None or epoch <= upto):
+            what = f"epoch {epoch} ({write.name}) is not there, but flushed was {history.flushed[life]} in life {life}"
+            must(epoch in found, "C3", what, write.name)
+    return found
+
+
+def _check_whole(write: Write, epoch: int, rows: list[Row]) -> None:
+    where = f"epoch {epoch} ({write.name})"
+    is_it = all((row.producer, row.sequence) == (write.producer, write.sequence) for row in rows)
+    must(is_it, "C7", f"{where} holds {_name(rows[0])}", write.name)
+    what = f"{where} has {len(rows)} deltas, and {len(write.made)} were sent"
+    must(len(rows) == len(write.made), "C7", what, write.name)
+    for ordinal, (row, made) in enumerate(zip(rows, write.made, strict=True)):
+        must(row.ordinal == ordinal, "Q3", f"{where} has place {row.ordinal} at {ordinal}", write.name)
+        if row.verdict == "refused":
+            must(row.raw == made.sent, "Q3", f"{where} place {ordinal}: not what was sent", write.name)
+        else:
+            sent = (made.namespace, made.kind, made.delta_id, made.event_us, made.number)
+            lies = (row.namespace, row.kind, row.delta_id, row.event_us, row.number)
+            must(sent == lies, "Q3", f"{where} place {ordinal}: sent {sent}, there is {lies}", write.name)
+
+
+def _check_producers(found: Writes, history: History) -> None:
+    """None twice, and each producer's in its order, without holes other than final refusals."""
+    last: dict[str, int] = {}
+    for epoch, rows in found.items():
+        producer, sequence = rows[0].producer, rows[0].sequence
+        before = last.get(producer, 0)
+        name = _name(rows[0])
+        must(sequence != before, "Q2", f"{name} is there twice, the second time as epoch {epoch}", name)
+        must(sequence > before, "Q1", f"{name} (epoch {epoch}) lies behind {producer}#{before}", name)
+        for missing in range(before + 1, sequence):
+            what = f"{name} (epoch {epoch}) is there, but {producer}#{missing} before it is not"
+            must((producer, missing) in history.refused, "Q2", what, name)
+        what = f"{name} was refused for good, and is there as epoch {epoch}"
+        must((producer, sequence) not in history.refused, "Q2", what, name)
+        last[producer] = sequence
+
+
+# After a start.
+
+
+def check_recovered(core: ShardCore, stored: Stored, history: History, lake: Lake) -> None:
+    """A shard that has just started, before anybody was at its door (C7)."""
+    found = check_told(stored.rows(), history)
+    check_contiguous(stored)
+    engine = core.engine
+    what = f"the shard goes on behind epoch {engine.applied_epoch}, but {history.applied} was given out before"
+    must(engine.applied_epoch >= history.applied, "C7", what)
+    must(engine.applied_epoch == engine.flushed_epoch, "C7", "a fresh shard has something to flush")
+    for epoch, (_, write) in history.given.items():
+        answer = _answer(core, epoch)
+        expected = None if epoch in found else EpochLostError
+        must(answer is expected, "C6", f"epoch {epoch} is answered with {answer}, not {expected}", write.name)
+    answer = _answer(core, engine.applied_epoch + 1)
+    must(answer is EpochNotAssignedError, "C6", f"an epoch that nobody has is answered with {answer}")
+    check_lake(lake, stored)
+
+
+def check_contiguous(stored: Stored) -> None:
+    """Data and lost epochs are disjoint and together without a gap (C7)."""
+    for entry, rows in stored.parts():
+        data = sorted({row.epoch for row in rows})
+        lost = [epoch for begin, end in entry.lost for epoch in range(begin, end)]
+        what = f"segment {entry.file} has data {data} and lost {entry.lost}"
+        must(sorted(data + lost) == list(range(entry.from_epoch, entry.to_epoch)), "C7", what)
+        must(entry.rows == len(rows), "C7", f"segment {entry.file} has {len(rows)} rows and says {entry.rows}")
+
+
+def check_lake(lake: Lake, stored: Stored) -> None:
+    """What the lake has committed is what the segments say, for ever."""
+    committed = lake.durable_epoch()
+    same = [row for row in stored.rows() if row.epoch <= committed]
+    must(lake.rows == same, "C2", f"the lake has other rows up to epoch {committed} than the segments")
+
+
+def _answer(core: ShardCore, epoch: int) -> type[Exception] | None:
+    try:
+        core.check_epoch(epoch)
+    except (EpochLostError, EpochNotAssignedError) as error:
+        return type(error)
+    return None
+
+
+# For readers.
+
+
+def check_view(view: View[LogPart, LogSnapshot], history: History) -> None:
+    """Snapshot and buffers together hold every epoch once, and whole (C11)."""
+    epoch = view.snapshot.epoch
+    for part in view.frozen:
+        for write in part.writes:
+            what = f"a view of epoch {view.epoch} has epoch {write.epoch} behind epoch {epoch}"
+            must(write.epoch == epoch + 1, "C11", what)
+            epoch = write.epoch
+            given = history.given.get(epoch)
+            if given is not None:  # else nobody has looked since it got its epoch
+                is_whole = list(write.deltas) == given.write.deltas() and write.sequence == given.write.sequence
+                must(is_whole, "C11", f"a view has another write as epoch {epoch} than {given.write.name}")
+    must(epoch == view.epoch, "C11", f"a view of epoch {view.epoch} ends with epoch {epoch}")
+
+
+def check_read(rows: list[Row], epoch: int, history: History) -> None:
+    """A plain reader sees all that is flushed, and nothing else (C2, C6)."""
+    must(all(row.epoch <= epoch for row in rows), "C6", f"a snapshot of epoch {epoch} shows epoch {rows[-1:]}")
+    check_told(rows, history, upto=epoch)
+
+
+def check_batch(batch: Batch, core: ShardCore) -> None:
+    """A batch holds flushed deltas, and its record counts them (C5)."""
+    flushed = core.engine.flushed_epoch
+    must(batch.to_epoch - 1 <= flushed, "C5", f"batch {batch.number} has epochs beyond {flushed}, which is flushed")
+    record = batch.record
+    must(record.number == batch.number, "C5", f"batch {batch.number} is recorded as {record.number}")
+
+
+# At the end.
+
+
+def check_end(scale: Scale, stored: Stored, history: History, lake: Lake, disk: Disk, sent: Iterable[Write]) -> None:
+    """Everything, after a clean stop at the end of the last life."""
+    rows = stored.rows()
+    found = check_told(rows, history)
+    check_contiguous(stored)
+    check_lake(lake, stored)
+    for write in sent:
+        key = (write.producer, write.sequence)
+        what = f"{write.name} was neither acknowledged nor refused for good"
+        must(key in history.acknowledged or key in history.refused, "C10", what, write.name)
+    _check_verdicts(scale, rows, history)
+    _check_stamps(scale, rows)
+    _check_manifest(stored)
+    state = load(disk, FILES.log / STATE_FILE, ShardState) or ShardState()
+    _check_batches([batch for entry in stored.entries for batch in entry.batches] + state.batches, found)
+
+
+def _check_verdicts(scale: Scale, rows: list[Row], history: History) -> None:
+    """Each verdict is what a naive reading of the log in its order gives (Q3, D9)."""
+    sent = [history.given[row.epoch].write.made[row.ordinal] for row in rows]
+    for row, (verdict, reason) in zip(rows, expected_verdicts(rows, sent, scale.settings), strict=True):
+        where = f"epoch {row.epoch} place {row.ordinal} ({_name(row)})"
+        must(row.verdict == verdict, "Q3", f"{where} is {row.verdict} ({row.reason}), not {verdict}", _name(row))
+        if reason is not None:
+            must(row.reason == reason, "Q3", f"{where} is refused as {row.reason}, not as {reason}", _name(row))
+
+
+def _check_stamps(scale: Scale, rows: list[Row]) -> None:
+    """Times of receipt follow the epochs; stamps never fall and never run ahead (T2, T4)."""
+    disorder_us = scale.settings.disorder_ms * 1_000
+    for one, other in pairwise(rows):
+        what = f"epoch {other.epoch} was received before epoch {one.epoch}"
+        must(one.received_us <= other.received_us, "T4", what)
+    stamps: dict[tuple[Any, Any], int] = {}
+    for row in rows:
+        if row.verdict != "accepted":
+            continue
+        stream, where = (row.namespace, row.kind), f"epoch {row.epoch} place {row.ordinal}"
+        before = stamps.get(stream)
+        if row.stamp_us is None:
+            must(before is None, "T2", f"{where} has no stamp, but one before it had {before}")
+            continue
+        must(before is None or before <= row.stamp_us, "T2", f"{where} is stamped {row.stamp_us}, below {before}")
+        what = f"{where}: stamp {row.stamp_us} is less than the disorder below its receipt {row.received_us}"
+        must(row.stamp_us <= row.received_us - disorder_us, "T2", what)
+        stamps[stream] = row.stamp_us
+
+
+def _check_manifest(stored: Stored) -> None:
+    """Event-time watermarks and the counts of verdicts (T2, O4)."""
+    watermarks: dict[str, int] = {}
+    for entry, rows in stored.parts():
+        for stream, before in watermarks.items():
+            now = entry.watermarks.get(stream)
+            what = f"segment {entry.file} says {now} for {stream}, and the one before it {before}"
+            must(now is not None and now >= before, "T2", what)
+        watermarks = entry.watermarks
+        for row in rows:
+            stream = f"{row.namespace}/{row.kind}"
+            if row.verdict == "accepted" and row.stamp_us is not None:
+                what = f"segment {entry.file} has a stamp above its watermark of {stream}"
+                must(row.stamp_us <= watermarks.get(stream, row.stamp_us - 1), "T2", what)
+        counts = {name: sum(row.verdict == name for row in rows) for name in ("accepted", "duplicate", "refused")}
+        said = {name: getattr(entry.verdicts, name) for name in counts}
+        must(counts == said, "Q3", f"segment {entry.file} says {said}, and has {counts}")
+
+
+def _check_batches(batches: Sequence[BatchRecord], found: Writes) -> None:
+    """Batches follow each other, cover everything, and add up (C5, N3)."""
+    numbers = [batch.number for batch in batches]
+    must(numbers == list(range(1, len(batches) + 1)), "C5", f"batches are numbered {numbers}")
+    for one, other in pairwise(batches):
+        what = f"batch {other.number} begins at epoch {other.from_epoch}, before batch {one.number} ends"
+        must(one.to_epoch <= other.from_epoch, "C5", what)
+    covered: set[int] = set()
+    for batch in batches:
+        epochs = [epoch for epoch in found if batch.from_epoch <= epoch < batch.to_epoch]
+        rows = [row for epoch in epochs for row in found[epoch]]
+        counts = tuple(sum(row.verdict == name for row in rows) for name in ("accepted", "duplicate", "refused"))
+        said = (batch.deltas, batch.duplicates, batch.refused)
+        must(said == counts, "C5", f"batch {batch.number} says {said}, and its epochs have {counts}")
+        must(batch.writes == len(epochs), "C5", f"batch {batch.number} says {batch.writes} writes of {len(epochs)}")
+        covered |= set(epochs)
+    left = sorted(set(found) - covered)
+    must(not left, "C5", f"epochs {left} are in no batch")
+
+
+def _name(row: Row) -> str:
+    return f"{row.producer}#{row.sequence}"

@@ -1,0 +1,246 @@
+"""The producers of the simulation: they send, repeat, leave gaps, come back as another instance, and expect answers.
+
+Belongs here: one producer's behaviour and what the door must answer to it (Q1, Q2, C8). A producer outlives every
+life of the shard; it knows what it has sent, and what it was told.
+"""
+
+from random import Random
+
+from chaos.history import History, must
+from chaos.life import Life
+from chaos.scale import Scale
+from chaos.traffic import Traffic, Write
+from resources.coordinator.bounds import measure
+from resources.coordinator.errors import (
+    BackpressureError,
+    EmptyWriteError,
+    ProducerFencedError,
+    SequenceGapError,
+    ShardStoppedError,
+    WriteRefusedError,
+    WriteTooLargeError,
+)
+from resources.coordinator.handles import Sending
+from resources.coordinator.model import Priority
+
+
+class Producer:
+    """One of them."""
+
+    def __init__(self, name: str, scale: Scale, random: Random, traffic: Traffic, history: History) -> None:
+        self.name = name
+        self._scale, self._random, self._traffic, self._history = scale, random, traffic, history
+        self.writes: dict[int, Write] = {}
+        self._life: Life | None = None
+        self._instance = 0
+        self._opened_by = 0  # the group that makes the instance one to rely on
+        self._taken = 0  # last sequence that the door has taken
+        self._is_new_life = True
+
+    # What it does.
+
+    def step(self, life: Life, *, may_begin: bool = True) -> None:
+        """Do something: mostly the next write."""
+        if not self._is_open(life):
+            return
+        chance = self._random.random()
+        if chance < 0.62:
+            self.send_next(life, may_begin=may_begin)
+        elif chance < 0.74:
+            self._repeat(life, [write for write in self._sent() if not self._is_settled(write)])
+        elif chance < 0.82:
+            self._repeat(life, [write for write in self._sent() if self._is_settled(write)])
+        elif chance < 0.88:
+            self._leave_gap(life)
+        elif chance < 0.93:
+            self._write_as_older(life)
+        elif chance < 0.96:
+            self._open(life)
+        elif chance < 0.99:
+            self.send_next(life, may_begin=may_begin, is_huge=True)
+        else:
+            self._send_nothing(life)
+
+    def finish(self, life: Life) -> bool:
+        """One step towards having an answer to everything; whether there is nothing left to do."""
+        open_ends = [write for write in self.writes.values() if not self._is_settled(write)]
+        if not open_ends:
+            return True
+        if self._is_open(life):
+            known = [write for write in open_ends if write.sequence <= self._taken and _key(write) not in life.waiting]
+            if known:
+                self._repeat(life, known[:1])
+            else:
+                self.send_next(life, may_begin=False)
+        return False
+
+    def send_next(self, life: Life, *, may_begin: bool, is_huge: bool = False) -> None:
+        """The next write in line: one that has to be sent again, or a new one."""
+        sequence = self._taken + 1
+        if sequence not in self.writes:
+            if not may_begin or len(self.writes) >= self._scale.writes:
+                return
+            self.writes[sequence] = self._make(sequence, is_huge=is_huge)
+        write = self.writes[sequence]
+        sending = self._submit(life, write, self._instance)
+        if sending is None:
+            return
+        must(not sending.is_retry, "Q2", f"{write.name} is new, and was answered as a retry", write.name)
+        must(sending.ticket is not None, "Q2", f"{write.name} was taken without a ticket", write.name)
+        self._taken = sequence
+        if sending.ticket is not None:
+            life.waiting[_key(write)] = (write, sending.ticket)
+        life.look()
+
+    # Opening.
+
+    def _is_open(self, life: Life) -> bool:
+        """Whether it has an instance here that it may rely on; if not, it asks for one or waits."""
+        if self._life is not life:
+            self._is_new_life = True
+            self._open(life)
+            return False
+        engine = life.core.engine
+        if self._opened_by and engine.groups_flushed < self._opened_by:
+            return False
+        if self._opened_by:
+            newest = self._history.instances.get(self.name, 0)
+            what = f"producer {self.name} was opened as instance {self._instance}, and had {newest} before"
+            must(self._instance > newest, "Q2", what)
+            self._history.instances[self.name] = self._instance
+            self._opened_by = 0
+        return True
+
+    def _open(self, life: Life) -> None:
+        if self._opened_by and self._life is life:
+            return
+        try:
+            instance, mark = life.core.open_producer(self.name)
+        except ShardStoppedError:
+            self._must_be_stopped(life)
+            return
+        acknowledged = [write.sequence for write in self._sent() if _key(write) in self._history.acknowledged]
+        what = f"producer {self.name} is told mark {mark}, but write {max(acknowledged, default=0)} was acknowledged"
+        must(mark >= max(acknowledged, default=0), "Q2", what)
+        must(mark <= max(self.writes, default=0), "Q2", f"producer {self.name} is told mark {mark}, never sent")
+        if not self._is_new_life:
+            what = f"producer {self.name} is told mark {mark}, but {self._taken} was taken"
+            must(mark == self._taken, "Q2", what)
+        self._life, self._is_new_life = life, False
+        self._instance, self._taken = instance, mark
+        self._opened_by = life.core.engine.groups_taken + 1
+        self._history.note(f"producer {self.name} is opened as instance {instance}, mark {mark}")
+
+    # What must be answered or refused.
+
+    def _repeat(self, life: Life, writes: list[Write]) -> None:
+        """Send again what the door has taken, now or in an earlier life: it is answered with its first epoch."""
+        if not (taken := [write for write in writes if write.sequence <= self._taken]):
+            return
+        write = self._random.choice(taken)
+        sending = self._submit(life, write, self._instance)
+        if sending is None:
+            return
+        must(sending.is_retry, "Q2", f"{write.name} was taken a second time", write.name)
+        self._history.count("retries")
+        waiting = life.waiting.get(_key(write))
+        if sending.ticket is not None:
+            is_same = waiting is not None and waiting[1] is sending.ticket
+            must(is_same, "Q2", f"a retry of {write.name} waits for another write", write.name)
+            return
+        must(waiting is None, "Q2", f"a retry of {write.name} is answered before it is flushed", write.name)
+        must(sending.epoch > 0, "Q2", f"a retry of {write.name} is answered without an epoch", write.name)
+        self._history.note(f"a retry of {write.name} is answered with epoch {sending.epoch}")
+        self._history.acknowledge(write, sending.epoch)
+
+    def _leave_gap(self, life: Life) -> None:
+        sequence = self._taken + 1 + self._random.randint(1, 3)
+        try:
+            life.core.submit(self.name, self._instance, sequence, *self._anything())
+        except SequenceGapError as error:
+            what = f"producer {self.name} is told to send {error.expected}, but {self._taken + 1} is next"
+            must(error.expected == self._taken + 1, "Q2", what)
+            self._history.count("gaps")
+        except ShardStoppedError:
+            self._must_be_stopped(life)
+        else:
+            must(False, "Q2", f"write {sequence} of {self.name} was taken, but {self._taken + 1} is next")
+
+    def _write_as_older(self, life: Life) -> None:
+        """An instance that was fenced out tries once more."""
+        if self._instance < 2:
+            return
+        older = self._random.randint(1, self._instance - 1)
+        try:
+            life.core.submit(self.name, older, self._taken + 1, *self._anything())
+        except ProducerFencedError as error:
+            must(error.current == self._instance, "Q2", f"{self.name} is fenced by instance {error.current}")
+            self._history.count("fenced")
+        except ShardStoppedError:
+            self._must_be_stopped(life)
+        else:
+            must(False, "Q2", f"instance {older} of {self.name} wrote, but instance {self._instance} is newer")
+
+    def _send_nothing(self, life: Life) -> None:
+        try:
+            life.core.submit(self.name, self._instance, self._taken + 1, [], 0)
+        except EmptyWriteError:
+            return
+        except ShardStoppedError:
+            self._must_be_stopped(life)
+        else:
+            must(False, "C1", "an empty write was taken")
+
+    def _submit(self, life: Life, write: Write, instance: int) -> Sending | None:
+        """Hand a write over; None if it was not taken."""
+        deltas, history = write.deltas(), self._history
+        history.note(f"{write.name} is sent with {len(deltas)} deltas")
+        try:
+            return life.core.submit(
+                self.name, instance, write.sequence, deltas, measure(deltas), Priority(write.priority)
+            )
+        except BackpressureError as error:
+            must(error.write is deltas, "C8", f"{write.name} was turned away and not given back", write.name)
+            history.note(f"{write.name} is turned away: {error}")
+            history.count(type(error).__name__)
+        except WriteTooLargeError as error:
+            is_too_large = len(deltas) > self._scale.most_deltas
+            must(is_too_large and error.write is deltas, "C8", f"{write.name} was refused as too large", write.name)
+            history.refused.add(_key(write))
+            history.note(f"{write.name} is refused for good")
+            history.count("refused")
+            self._taken = write.sequence
+        except WriteRefusedError:
+            must(_key(write) in history.refused, "Q2", f"{write.name} was refused, never having been", write.name)
+        except ShardStoppedError as error:
+            self._must_be_stopped(life)
+            must(error.write is deltas, "C3", f"{write.name} met a stopped shard and was not given back", write.name)
+            history.note(f"{write.name} meets a shard that has stopped")
+            life.look()
+        return None
+
+    # What it knows.
+
+    def _make(self, sequence: int, *, is_huge: bool) -> Write:
+        most = self._scale.most_deltas
+        count = most + 1 if is_huge else self._random.randint(1, min(6, most))
+        priority = self._random.choice(list(Priority)).value
+        return Write(self.name, sequence, self._traffic.deltas(count, self._history.now_us), priority)
+
+    def _anything(self) -> tuple[list[bytes], int]:
+        deltas = [made.sent for made in self._traffic.deltas(1, self._history.now_us)]
+        return deltas, measure(deltas)
+
+    def _sent(self) -> list[Write]:
+        return list(self.writes.values())
+
+    def _is_settled(self, write: Write) -> bool:
+        return _key(write) in self._history.acknowledged or _key(write) in self._history.refused
+
+    def _must_be_stopped(self, life: Life) -> None:
+        what = f"a shard that runs says to {self.name} that it has stopped"
+        must(life.has_failed or life.is_stopping, "C4", what)
+
+
+def _key(write: Write) -> tuple[str, int]:
+    return write.producer, write.sequence

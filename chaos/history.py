@@ -1,0 +1,115 @@
+"""What happened in a simulation: what clients were told, in their order, and what breaks a rule.
+
+Belongs here: the events, the facts that must hold for ever after once somebody was told of them, and the error that
+names a broken rule. What follows from these facts is in `checker.py`.
+"""
+
+from typing import NamedTuple
+
+from chaos.traffic import Write
+
+# Events that are shown with a violation: those around it, and all that name what it is about.
+SHOWN_EVENTS = 25
+
+
+class ViolationError(Exception):
+    """A rule is broken."""
+
+    def __init__(self, rule: str, what: str, about: str = "") -> None:
+        self.rule, self.what, self.about = rule, what, about
+        super().__init__(f"{rule}: {what}")
+
+
+def must(condition: object, rule: str, what: str, about: str = "") -> None:
+    """Raise unless the rule is kept."""
+    if not condition:
+        raise ViolationError(rule, what, about)
+
+
+class Event(NamedTuple):
+    """Something that a client, a reader or the machine saw."""
+
+    life: int
+    at_us: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"life {self.life}  {self.at_us / 1e6:.6f}  {self.what}"
+
+
+class Given(NamedTuple):
+    """An epoch that a write was given."""
+
+    life: int
+    write: Write
+
+
+class Acknowledged(NamedTuple):
+    """A write of which somebody was told that it is flushed."""
+
+    write: Write
+    epoch: int
+
+
+class History:
+    """All that was told, over all lives."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.life = 0
+        self.now_us = 0
+        self.given: dict[int, Given] = {}
+        self.acknowledged: dict[tuple[str, int], Acknowledged] = {}
+        # Final refusals; they bind once anything behind them was acknowledged.
+        self.refused: set[tuple[str, int]] = set()
+        # Epochs of writes that were given back as "nothing was written".
+        self.given_back: set[int] = set()
+        self.flushed: dict[int, int] = {}  # life → the highest flushed epoch that anybody saw in it
+        self.applied = 0  # the highest epoch that anybody ever saw
+        self.durable = 0
+        self.instances: dict[str, int] = {}  # the newest instance that was relied on
+        self.counts: dict[str, int] = {}
+
+    def note(self, what: str) -> None:
+        """Write an event down."""
+        self.events.append(Event(self.life, self.now_us, what))
+
+    def count(self, what: str) -> None:
+        """One more of something, for the summary."""
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def give(self, epoch: int, write: Write) -> None:
+        """A write has an epoch."""
+        must(epoch not in self.given, "C7", f"epoch {epoch} was given out twice", write.name)
+        must(epoch > 0, "C7", f"epoch {epoch} was given out, but 0 means nothing yet", write.name)
+        self.given[epoch] = Given(self.life, write)
+        self.note(f"epoch {epoch} for {write.name}")
+
+    def acknowledge(self, write: Write, epoch: int) -> None:
+        """Somebody was told that a write is flushed."""
+        key = (write.producer, write.sequence)
+        before = self.acknowledged.get(key)
+        if before is not None:
+            what = f"{write.name} was acknowledged as epoch {before.epoch}, and later as epoch {epoch}"
+            must(before.epoch == epoch, "Q2", what, write.name)
+            return
+        self.acknowledged[key] = Acknowledged(write, epoch)
+        self.note(f"{write.name} is flushed as epoch {epoch}")
+
+    def give_back(self, write: Write, epoch: int) -> None:
+        """Somebody was told that nothing of a write was written; it may have had an epoch already."""
+        if epoch:
+            self.given_back.add(epoch)
+        self.note(f"{write.name} (epoch {epoch}) is given back: nothing of it was written")
+
+    def around(self, violation: ViolationError) -> list[str]:
+        """The last events, and before them those that name what the violation is about."""
+        cut = max(0, len(self.events) - SHOWN_EVENTS)
+        words = {word for word in (violation.about, *_names(violation.what)) if word}
+        earlier = [event for event in self.events[:cut] if any(word in event.what.split() for word in words)]
+        return [str(event) for event in [*earlier[-SHOWN_EVENTS:], *self.events[cut:]]]
+
+
+def _names(text: str) -> list[str]:
+    """Words that name a write."""
+    return [word.strip(",.()") for word in text.split() if "#" in word]

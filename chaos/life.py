@@ -1,0 +1,260 @@
+"""One life of a shard in the simulation: the core, the writer's steps as separate actions, and who waits for what.
+
+Belongs here: what `shard.py` does with threads, here one step at a time, and the looks at the shard after every step.
+Who takes which step when is in `simulation.py`.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from random import Random
+from typing import Any
+
+from chaos.checker import check_batch, check_read, check_recovered, check_view
+from chaos.history import History, must
+from chaos.lake import Lake
+from chaos.scale import FILES, Scale
+from chaos.stored import Stored, rows_of
+from chaos.traffic import Write
+from chaos.watching import BusyDisk, StepSealing, watch
+from resources.coordinator.batching import Batch
+from resources.coordinator.core import ShardCore, WriteGroup, WriteTicket
+from resources.coordinator.engine import State
+from resources.coordinator.errors import OutcomeUnknownError, ShardStoppedError
+from resources.coordinator.flusher import LogSnapshot
+
+
+class Doing(Enum):
+    """Where the writer is."""
+
+    LOOKING = "looking"
+    TAKEN = "taken"
+    PERSISTED = "persisted"
+    DELIVERING = "delivering"
+
+
+class Life:
+    """A shard from its start to its end, whatever that is."""
+
+    def __init__(
+        self,
+        scale: Scale,
+        disk: BusyDisk,
+        clock: Callable[[], int],
+        random: Random,
+        history: History,
+        stored: Stored,
+        lake: Lake,
+    ) -> None:
+        self.scale, self.disk, self.history, self.stored, self.lake = scale, disk, history, stored, lake
+        self._random = random
+        self.sealing = StepSealing()
+        self.is_busy = False  # whether the disk works while the door is open
+        self.is_stopping = self.is_over = False
+        # Writes that nobody has been told the end of.
+        self.waiting: dict[tuple[str, int], tuple[Write, WriteTicket]] = {}
+        self._delivered: list[Batch] = []  # in the hands of subscribers
+        self._doing = Doing.LOOKING
+        self._group: WriteGroup | None = None
+        self._snapshot: LogSnapshot | None = None
+        self.core = ShardCore(
+            FILES,
+            scale.settings,
+            clock,
+            disk,
+            self.sealing,
+            durable_epoch=lake.durable_epoch,
+            group_bytes=scale.group_bytes,
+            reserved_ahead=scale.reserved_ahead,
+        )
+        watch(self.core.engine)
+        stored.look(disk)
+        check_recovered(self.core, stored, history, lake)
+        self.look()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the shard has stopped for good."""
+        return self.core.engine.failure is not None
+
+    # The writer.
+
+    def write(self) -> None:
+        """The writer's next step, as `Shard._run` takes it; an error on the way is the end of the shard."""
+        if self.is_over:
+            return
+        try:
+            self._write()
+        except (OSError, ShardStoppedError) as error:
+            # An error of the disk; or the door has stopped the shard meanwhile, and the writer has noticed.
+            what = f"the writer of a shard that runs was stopped: {error}"
+            must(isinstance(error, OSError) or self.has_failed, "C4", what)
+            self.history.note(f"the writer stops: {error}")
+            self.core.fail(error)
+            self.is_over = True
+        self.look()
+
+    def _write(self) -> None:
+        core = self.core
+        if self._doing is Doing.LOOKING:
+            if core.has_work():
+                self._group = core.take()
+                self.history.note(f"takes group {self._group.number} up to epoch {self._group.last_epoch}")
+                self._doing = Doing.TAKEN
+            else:
+                self._doing = Doing.DELIVERING
+        elif self._doing is Doing.TAKEN and self._group is not None:
+            self._snapshot = self._at_work(core.persist, self._group)
+            self._doing = Doing.PERSISTED
+        elif self._doing is Doing.PERSISTED and self._group is not None and self._snapshot is not None:
+            core.publish(self._group, self._snapshot)
+            self.history.note(f"publishes group {self._group.number} up to epoch {core.engine.flushed_epoch}")
+            self._doing = Doing.DELIVERING
+        else:
+            batch = core.close_batch()
+            if batch is None:
+                self._doing = Doing.LOOKING
+                return
+            check_batch(batch, core)
+            core.settle(batch)
+            self._delivered.append(batch)
+            self.history.note(f"closes batch {batch.number} of epochs {batch.from_epoch} to {batch.to_epoch}")
+
+    def consume(self) -> None:
+        """Subscribers are done with what they were given."""
+        while self._delivered:
+            self.core.release(self._delivered.pop().bytes)
+
+    def seal(self) -> None:
+        """Seal behind the writer's back, if a file waits for it."""
+        if self.sealing.has_job:
+            self._at_work(lambda sealing: sealing.step(), self.sealing)
+
+    def seal_meanwhile(self) -> None:
+        """Seal while the writer is at the disk."""
+        self.sealing.step()
+
+    def _at_work(self, work: Callable[[Any], Any], on: Any) -> Any:
+        self.is_busy = True
+        try:
+            return work(on)
+        finally:
+            self.is_busy = False
+
+    def stop(self) -> None:
+        """Drain and close (C10); an error on the way is the end of the shard."""
+        self.core.stop()
+        self.is_stopping = True
+        self.history.note("is asked to stop")
+        steps = 0
+        while not self.is_over and not (self.core.is_drained() and self._doing is Doing.LOOKING):
+            self.write()
+            steps += 1
+            must(steps < 1_000, "C10", "a shard that takes no more does not come to an end")
+        if self.is_over:
+            return
+        self.consume()
+        try:
+            self.core.close()
+        except OSError as error:
+            self.history.note(f"cannot close: {error}")
+            self.core.fail(error)
+            self.is_over = True
+            self.look()
+            return
+        self.look()
+        self._check_closed()
+        self.is_over = True
+
+    def _check_closed(self) -> None:
+        engine, tracker = self.core.engine, self.core.tracker
+        must(not self.waiting, "C10", f"{len(self.waiting)} writes wait for ever after a clean stop")
+        must(engine.flushed_epoch == engine.applied_epoch, "C10", "a clean stop left writes that are not flushed")
+        what = f"after a clean stop the tracker reads {tracker.bytes} and {tracker.deltas} deltas"
+        must(not any(tracker.bytes.values()) and not tracker.deltas, "C8", what)
+        self.history.note(f"has stopped at epoch {engine.applied_epoch}")
+
+    # The door, for those who are no producers.
+
+    def ask_seal(self) -> None:
+        """Somebody wants everything sealed."""
+        self._ask(self.core.ask_seal)
+
+    def ask_batch(self) -> None:
+        """Somebody wants a batch now."""
+        self._ask(self.core.ask_batch)
+
+    def _ask(self, what: Callable[[], None]) -> None:
+        try:
+            what()
+        except ShardStoppedError:
+            must(self.has_failed or self.is_stopping, "C4", "a shard that runs says that it has stopped")
+
+    # Looking at it.
+
+    def look(self) -> None:
+        """What anybody can see after a step, and what follows from it for those who wait."""
+        engine, history = self.core.engine, self.history
+        applied, flushed = engine.applied_epoch, engine.flushed_epoch
+        must(applied >= history.applied, "C2", f"the applied watermark fell from {history.applied} to {applied}")
+        history.applied = applied
+        history.flushed[history.life] = max(history.flushed.get(history.life, 0), flushed)
+        durable = self.core.durable_epoch()
+        must(durable >= history.durable, "C2", f"the durable watermark fell from {history.durable} to {durable}")
+        history.durable = durable
+        what = f"applied {applied}, flushed {flushed} and durable {durable} are not in order"
+        must(applied >= flushed >= durable, "C2", what)
+        for size in self.core.tracker.bytes.values():
+            must(size >= 0, "C8", f"the tracker reads {self.core.tracker.bytes}")
+        for key, (write, ticket) in sorted(self.waiting.items(), key=lambda item: item[1][1].epoch):
+            self._look_at(key, write, ticket, flushed)
+        if self.has_failed:
+            must(engine.state is State.FAILED, "C4", f"a shard that has failed says that it is {engine.state}")
+            must(not self.waiting, "C3", f"the shard has failed, and {list(self.waiting)} are not told")
+
+    def _look_at(self, key: tuple[str, int], write: Write, ticket: WriteTicket, flushed: int) -> None:
+        history = self.history
+        if ticket.epoch and ticket.epoch not in history.given:
+            history.give(ticket.epoch, write)
+        if ticket.error is not None:
+            self._look_at_error(write, ticket)
+            del self.waiting[key]
+        elif ticket.epoch and ticket.epoch <= flushed:
+            history.acknowledge(write, ticket.epoch)
+            del self.waiting[key]
+
+    def _look_at_error(self, write: Write, ticket: WriteTicket) -> None:
+        error = ticket.error
+        is_known = isinstance(error, OutcomeUnknownError | ShardStoppedError)
+        must(is_known, "C7", f"{write.name} ended with {error!r}", write.name)
+        must(getattr(error, "write", None) is ticket.write.deltas, "C3", f"{write.name} was not given back", write.name)
+        if isinstance(error, OutcomeUnknownError):
+            must(ticket.epoch == error.epoch, "C7", f"{write.name} is unknown under another epoch", write.name)
+            self.history.note(f"{write.name}: outcome unknown, epoch {ticket.epoch}")
+        else:
+            self.history.give_back(write, ticket.epoch)
+        self.history.count(type(error).__name__)
+
+    def note_epochs(self) -> None:
+        """The life is over: epochs that were given out and that nobody has looked at yet."""
+        for write, ticket in sorted(self.waiting.values(), key=lambda item: item[1].epoch):
+            if ticket.epoch and ticket.epoch not in self.history.given:
+                self.history.give(ticket.epoch, write)
+        self.history.applied = max(self.history.applied, self.core.engine.applied_epoch)
+
+    # Readers.
+
+    def view(self) -> None:
+        """A reader of its own writes."""
+        if not self.has_failed:
+            check_view(self.core.view(), self.history)
+
+    def read(self) -> None:
+        """A plain reader."""
+        snapshot = self.core.engine.snapshot
+        check_read(rows_of(snapshot.read()), snapshot.epoch, self.history)
+        self.history.count("reads")
+
+    def drain(self) -> None:
+        """The lake takes in what is sealed."""
+        self.lake.drain(self.disk, self.stored, self._random)
+        self.look()

@@ -1,0 +1,44 @@
+"""Verdicts as one would decide them with the whole log in view: too slow for a shard, too simple to be wrong (Q3, D9).
+
+Belongs here: the definition. The shard's way, with a memory that survives restarts, is in `resources/coordinator`.
+"""
+
+from collections.abc import Sequence
+
+from chaos.stored import Row
+from chaos.traffic import Made
+from resources.settings import Settings
+
+Expected = tuple[str, str | None]  # verdict, and the reason where the rule names one
+
+
+def expected_verdicts(rows: Sequence[Row], sent: Sequence[Made], settings: Settings) -> list[Expected]:
+    """What each delta should have been told, in the order of the log."""
+    verdicts: list[Expected] = []
+    passed: list[tuple[Made, bool]] = []  # what passed the checks, and whether it was accepted
+    for row, made in zip(rows, sent, strict=True):
+        verdict = _by_itself(row, made, settings)
+        if verdict is None:
+            recent = passed[-settings.recent_identities :] if settings.recent_identities else []
+            verdict = _among(made, recent)
+            passed.append((made, verdict[0] == "accepted"))
+        verdicts.append(verdict)
+    return verdicts
+
+
+def _by_itself(row: Row, made: Made, settings: Settings) -> Expected | None:
+    if not made.is_sound:
+        return "refused", None
+    if made.event_us < settings.earliest_event_us:
+        return "refused", "too_old"
+    if made.event_us > row.received_us + settings.clock_skew_ms * 1_000:
+        return "refused", "from_the_future"
+    return None
+
+
+def _among(made: Made, recent: Sequence[tuple[Made, bool]]) -> Expected:
+    """The first of the recent ones that was accepted under this identity decides."""
+    for other, is_accepted in recent:
+        if is_accepted and other.identity == made.identity:
+            return ("duplicate", None) if other.number == made.number else ("refused", "id_reuse")
+    return "accepted", None

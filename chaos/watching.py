@@ -1,0 +1,86 @@
+"""How the simulation looks into a shard and comes between its steps, without a thread.
+
+Belongs here: an engine whose every assignment is seen, sealing in steps, and a disk that lets others do something while
+it works. All of it is put around the product from outside; the product knows nothing of it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from chaos.disks import Call, Fault, FaultyDisk, SimulatedDisk
+from chaos.faults import FaultySystem
+from chaos.history import must
+from resources.coordinator.engine import Engine
+
+SEEN = frozenset({"snapshot", "flushed_epoch", "groups_flushed", "_in_flight"})
+
+
+class WatchedEngine(Engine[Any, Any, Any]):
+    """An engine that readers look at between any two assignments, as a thread on another core may."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        before = self.flushed_epoch
+        object.__setattr__(self, name, value)
+        if name in SEEN:
+            flushed = self.flushed_epoch
+            what = f"the flushed watermark is {flushed}, but readers are shown a snapshot of {self.snapshot.epoch}"
+            must(flushed <= self.snapshot.epoch, "C6", what)
+            must(before <= flushed, "C2", f"the flushed watermark fell from {before} to {flushed}")
+            what = f"the flushed watermark is {flushed}, above the last applied epoch {self.applied_epoch}"
+            must(flushed <= self.applied_epoch, "C2", what)
+
+
+def watch(engine: Engine[Any, Any, Any]) -> None:
+    """See every assignment from now on."""
+    engine.__class__ = WatchedEngine
+
+
+class StepSealing:
+    """Seals when it is stepped, or when the writer has to wait for it. See `flusher.Sealing`."""
+
+    def __init__(self) -> None:
+        self._job: Callable[[], None] | None = None
+        self._error: Exception | None = None
+
+    @property
+    def has_job(self) -> bool:
+        """Whether a closed log file waits to be sealed."""
+        return self._job is not None
+
+    def submit(self, job: Callable[[], None]) -> None:
+        must(self._job is None, "C7", "a log file was handed over for sealing before the one before it was sealed")
+        self._job = job
+
+    def step(self) -> None:
+        """Do what waits; an error is kept for whoever waits, as on a thread."""
+        job, self._job = self._job, None
+        if job is not None:
+            try:
+                job()
+            except OSError as error:
+                self._error = error
+
+    def wait(self) -> None:
+        self.step()
+        if self._error is not None:
+            raise self._error
+
+
+class _BusySystem(FaultySystem):
+    """A system on which others are at work too: somebody may do something before every call."""
+
+    def __init__(self, disk: SimulatedDisk, plan: Sequence[Fault], between: Callable[[], None]) -> None:
+        super().__init__(disk.system, plan)
+        self._between = between
+
+    def _fault(self, call: Call) -> Fault | None:
+        self._between()
+        return super()._fault(call)
+
+
+class BusyDisk(FaultyDisk):
+    """A faulty disk that calls back before each of its calls."""
+
+    def __init__(self, disk: SimulatedDisk, plan: Sequence[Fault], between: Callable[[], None]) -> None:
+        self.faults = _BusySystem(disk, plan, between)
+        self.system = self.faults

@@ -1,0 +1,132 @@
+"""A shard without threads, step by step, on a simulated disk: what the simulation has found, as small as it gets."""
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from chaos.disks import CallKind, Fault, FaultyDisk, SimulatedDisk, Survival
+from chaos.watching import StepSealing
+from resources.coordinator.core import ShardCore
+from resources.coordinator.disk import Disk
+from resources.coordinator.errors import OutcomeUnknownError, ShardStoppedError
+from resources.coordinator.handles import Sending
+from resources.coordinator.recovery import ShardFiles
+from resources.settings import Settings
+from resources.timegrid import SECOND_US
+from tests.support.live import TEN_O_CLOCK, signal
+
+FILES = ShardFiles(0, Path("/home/log"), Path("/home/segments"))
+SMALL = Settings(recent_identities=4, disorder_ms=1_000, watermark_events=1)
+
+
+class Steps:
+    """A shard with a clock that is set by hand."""
+
+    def __init__(self, disk: Disk, settings: Settings = SMALL, **options: Any) -> None:
+        self.now_us = TEN_O_CLOCK
+        self.sealing = StepSealing()
+        self.core = ShardCore(FILES, settings, lambda: self.now_us, disk, self.sealing, **options)
+        self.instance, self.sequence = self.core.open_producer("p")
+
+    def send(self, *deltas: dict[str, Any]) -> Sending:
+        self.sequence += 1
+        return self.core.submit("p", self.instance, self.sequence, list(deltas), size=100)
+
+    def flush(self) -> None:
+        group = self.core.take()
+        self.core.publish(group, self.core.persist(group))
+
+    def rows(self, column: str) -> list[Any]:
+        found: list[Any] = self.core.engine.snapshot.read()[column].to_pylist()
+        return found
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    return SimulatedDisk()
+
+
+def test_nothing_is_written_or_published_after_the_door_has_failed_c3(disk: SimulatedDisk) -> None:
+    # The reservation of the second epoch fails, at the door, while the writer is at the disk with the first.
+    faulty = FaultyDisk(disk)
+    steps = Steps(faulty, reserved_ahead=1)
+    first = steps.send(signal("first"))
+    group = steps.core.take()
+    snapshot = steps.core.persist(group)
+    steps.core.ask_seal()
+    faulty.fail(Fault(frozenset({CallKind.RENAME}), nth=1))
+    with pytest.raises(ShardStoppedError):
+        steps.send(signal("second"))
+    assert first.ticket is not None
+    assert isinstance(first.ticket.error, OutcomeUnknownError)
+    for step in (lambda: steps.core.publish(group, snapshot), steps.core.take, steps.core.close):
+        with pytest.raises(ShardStoppedError):
+            step()
+    assert steps.core.engine.flushed_epoch == 0
+    assert set(steps.core.tracker.bytes.values()) == {0}
+
+
+def test_a_write_that_was_given_back_is_not_logged_by_a_writer_that_goes_on_c3(disk: SimulatedDisk) -> None:
+    faulty = FaultyDisk(disk)
+    steps = Steps(faulty, reserved_ahead=1)
+    given_back = steps.send(signal("first"))
+    faulty.fail(Fault(frozenset({CallKind.RENAME}), nth=1))
+    with pytest.raises(ShardStoppedError):
+        steps.send(signal("second"))
+    assert given_back.ticket is not None
+    assert isinstance(given_back.ticket.error, ShardStoppedError)
+    with pytest.raises(ShardStoppedError):
+        steps.flush()
+    assert Steps(disk.crash(Survival.CACHE, Random(0))).rows("epoch") == []
+
+
+def test_nothing_is_durable_before_it_is_flushed_however_quick_the_lake_is_c2(disk: SimulatedDisk) -> None:
+    committed = [0]
+    steps = Steps(disk, durable_epoch=lambda: committed[0])
+    steps.send(signal("first"))
+    steps.core.ask_seal()
+    group = steps.core.take()
+    snapshot = steps.core.persist(group)
+    steps.sealing.wait()
+    committed[0] = steps.core.sealed_epoch
+    assert (committed[0], steps.core.durable_epoch(), steps.core.engine.flushed_epoch) == (1, 0, 0)
+    steps.core.publish(group, snapshot)
+    assert steps.core.durable_epoch() == 1
+
+
+@pytest.mark.parametrize("has_restart", [False, True])
+def test_what_is_a_copy_does_not_depend_on_restarts_q3(disk: SimulatedDisk, *, has_restart: bool) -> None:
+    steps = Steps(disk)
+    copied = signal("copied")
+    # The memory holds four. The last copy finds the copy in it, but no longer the first, which alone was accepted.
+    for delta in (copied, signal("b"), signal("c"), signal("d"), copied):
+        steps.send(delta)
+        steps.core.ask_seal()
+        steps.flush()
+    if has_restart:
+        steps.sealing.wait()
+        steps = Steps(disk.crash(Survival.CACHE, Random(0)))
+    steps.send(copied)
+    steps.flush()
+    assert steps.rows("verdict") == [*["accepted"] * 4, "duplicate", "accepted"]
+
+
+@pytest.mark.parametrize("has_restart", [False, True])
+def test_no_stamp_is_ahead_of_its_receipt_when_the_clock_goes_back_t2(
+    disk: SimulatedDisk, *, has_restart: bool
+) -> None:
+    steps = Steps(disk)
+    steps.send(signal("first", event_ts=TEN_O_CLOCK + 60 * SECOND_US))
+    steps.flush()
+    # A tick without writes lets the watermark follow the clock, which is then set back.
+    steps.now_us += 20 * SECOND_US
+    steps.flush()
+    if has_restart:
+        steps = Steps(disk.crash(Survival.CACHE, Random(0)))
+    steps.now_us = TEN_O_CLOCK
+    steps.send(signal("second"))
+    steps.flush()
+    received, stamp = steps.rows("received_ts")[1], steps.rows("watermark_ts")[1]
+    assert (received - stamp).total_seconds() >= 1
