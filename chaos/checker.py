@@ -178,7 +178,7 @@ def check_end(scale: Scale, stored: Stored, history: History, lake: Lake, disk: 
         must(key in history.acknowledged or key in history.refused, "C10", what, write.name)
     _check_verdicts(scale, rows, history)
     _check_stamps(scale, rows)
-    _check_manifest(stored)
+    _check_manifest(scale, stored)
     state = load(disk, FILES.log / STATE_FILE, ShardState) or ShardState()
     _check_batches([batch for entry in stored.entries for batch in entry.batches] + state.batches, found)
 
@@ -200,6 +200,7 @@ def _check_stamps(scale: Scale, rows: list[Row]) -> None:
         what = f"epoch {other.epoch} was received before epoch {one.epoch}"
         must(one.received_us <= other.received_us, "T4", what)
     stamps: dict[tuple[Any, Any], int] = {}
+    newest = _newest_events(rows)
     for row in rows:
         if row.verdict != "accepted":
             continue
@@ -211,13 +212,37 @@ def _check_stamps(scale: Scale, rows: list[Row]) -> None:
         must(before is None or before <= row.stamp_us, "T2", f"{where} is stamped {row.stamp_us}, below {before}")
         what = f"{where}: stamp {row.stamp_us} is less than the disorder below its receipt {row.received_us}"
         must(row.stamp_us <= row.received_us - disorder_us, "T2", what)
+        what = f"{where}: stamp {row.stamp_us} is above what the writes before it can have brought about"
+        must(row.stamp_us <= newest[row.epoch][stream] - disorder_us, "T2", what)
         stamps[stream] = row.stamp_us
 
 
-def _check_manifest(stored: Stored) -> None:
+def _newest_events(rows: list[Row]) -> dict[int, dict[tuple[Any, Any], int]]:
+    """The greatest event time accepted in each stream before an epoch: no watermark is above it less the disorder."""
+    newest: dict[int, dict[tuple[Any, Any], int]] = {}
+    so_far: dict[tuple[Any, Any], int] = {}
+    for epoch, group in groupby(rows, key=lambda row: row.epoch):
+        newest[epoch] = dict(so_far)
+        for row in group:
+            if row.verdict == "accepted" and row.event_us is not None:
+                stream = (row.namespace, row.kind)
+                so_far[stream] = max(row.event_us, so_far.get(stream, row.event_us))
+    newest[0] = so_far  # after all of them; 0 is no epoch
+    return newest
+
+
+def _check_manifest(scale: Scale, stored: Stored) -> None:
     """Event-time watermarks and the counts of verdicts (T2, O4)."""
     watermarks: dict[str, int] = {}
+    so_far: list[Row] = []
     for entry, rows in stored.parts():
+        so_far += rows
+        newest = _newest_events(so_far)[0]
+        for stream, at_us in entry.watermarks.items():
+            namespace, _, kind = stream.partition("/")
+            most = newest.get((namespace, kind), 0) - scale.settings.disorder_ms * 1_000
+            what = f"segment {entry.file} says {at_us} for {stream}, but the writes so far give {most} at most"
+            must(at_us <= most, "T2", what)
         for stream, before in watermarks.items():
             now = entry.watermarks.get(stream)
             what = f"segment {entry.file} says {now} for {stream}, and the one before it {before}"

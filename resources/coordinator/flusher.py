@@ -20,7 +20,7 @@ from resources.coordinator.decoded import Deltas
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.frames import Header
-from resources.coordinator.groups import Payload, encode_group
+from resources.coordinator.groups import encode_group
 from resources.coordinator.log import LogFile
 from resources.coordinator.log_content import read_log
 from resources.coordinator.manifest import Manifest
@@ -176,7 +176,9 @@ class LogFlusher:
         writes = [write for part in frozen for write in part.writes]
         # Time goes on in the log as its writes were received: how they were cut into groups must not matter.
         now_us = writes[0].received_us if writes else self.taken_us
-        if self.taken_us >= self._due_us():
+        # Before anything is decided: what is saved with a closed file must not know of the group behind it. So a file
+        # is full when it has come to its size, and the group that brings it there may reach beyond.
+        if self.taken_us >= self._due_us() or self._file.end >= self._settings.segment_bytes:
             self._roll()
         watermarks = self._arrivals.watermarks
         controls = [message for part in frozen for message in part.controls]
@@ -184,7 +186,8 @@ class LogFlusher:
         controls += [message for message in adopted if message] + watermarks.tick(now_us)
         rows, outcomes = self._arrivals.decide(writes) if writes else (None, [])
         if controls or writes:
-            self._append(writes, encode_group(controls, rows))
+            epochs = (writes[0].epoch, writes[-1].epoch) if writes else (0, 0)
+            self._file.append(epochs, encode_group(controls, rows))
             self._remember(controls, writes)
         # Once more after the last has fallen silent; then nothing rises by itself any more.
         self._has_active = bool(watermarks.active_streams(self.taken_us))
@@ -213,11 +216,6 @@ class LogFlusher:
         """Seal what there is, and stop."""
         self._close_file()
         self._sealing.wait()
-
-    def _append(self, writes: Sequence[NumberedWrite], payload: Payload) -> None:
-        if self._file.end + payload.bytes > self._settings.segment_bytes:
-            self._roll()
-        self._file.append((writes[0].epoch, writes[-1].epoch) if writes else (0, 0), payload)
 
     def _remember(self, controls: Sequence[Control], writes: Sequence[NumberedWrite]) -> None:
         """What was logged just now is part of the state that may be saved."""

@@ -12,6 +12,7 @@ from resources.coordinator.core import ShardCore
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import OutcomeUnknownError, ShardStoppedError
 from resources.coordinator.handles import Sending
+from resources.coordinator.manifest import Manifest
 from resources.coordinator.recovery import ShardFiles
 from resources.settings import Settings
 from resources.timegrid import SECOND_US
@@ -130,3 +131,17 @@ def test_no_stamp_is_ahead_of_its_receipt_when_the_clock_goes_back_t2(
     steps.flush()
     received, stamp = steps.rows("received_ts")[1], steps.rows("watermark_ts")[1]
     assert (received - stamp).total_seconds() >= 1
+
+
+def test_a_segment_says_nothing_of_the_group_that_came_after_it_t2(disk: SimulatedDisk) -> None:
+    steps = Steps(disk, Settings(segment_bytes=4_096, disorder_ms=1_000, watermark_events=1, clock_skew_ms=10**6))
+    steps.now_us += 1_000 * SECOND_US
+    for minute in range(8):
+        steps.send(signal(f"d{minute}", event_ts=TEN_O_CLOCK + minute * 60 * SECOND_US))
+        steps.flush()
+    steps.sealing.wait()
+    entries = Manifest(FILES.segments, disk).entries
+    assert len(entries) > 1
+    for entry in entries:
+        last_event_us = TEN_O_CLOCK + (entry.to_epoch - 2) * 60 * SECOND_US
+        assert entry.watermarks == {"shop/signal": last_event_us - SECOND_US}
