@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources.coordinator.columns import constant, constant_of
+from resources.coordinator.columns import constant, constant_of, nulls
 from resources.coordinator.decoded import DecodedBatch, Refusal, RefusedError, name_series
 from resources.coordinator.errors import WriteFormatError
 from resources.coordinator.fingerprint import SeriesNames
@@ -49,7 +49,7 @@ def _refuse_other_columns(names: Sequence[str]) -> None:
 
 def _column(column: pa.Array | pa.ChunkedArray | None, name: str, kind: pa.DataType, rows: int) -> pa.Array:
     if column is None:
-        return constant(DEFAULTS[name], rows) if name in DEFAULTS else pa.nulls(rows, kind)
+        return constant(DEFAULTS[name], rows) if name in DEFAULTS else nulls(rows, kind)
     if column.type != kind:
         column = column.cast(kind)
     if name in DEFAULTS and column.null_count:
@@ -64,8 +64,7 @@ def concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     table = pa.Table.from_batches(batches)
     rows = table.num_rows
     columns = [
-        pa.nulls(rows, column.type) if column.null_count == rows else column.combine_chunks()
-        for column in table.columns
+        nulls(rows, column.type) if column.null_count == rows else column.combine_chunks() for column in table.columns
     ]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)
 
@@ -96,7 +95,7 @@ def decode_columns(batch: pa.RecordBatch, series: SeriesNames) -> DecodedBatch:
 def _texts_of(columns: Mapping[str, pa.Array], payload: str, field: str) -> pa.Array:
     structs = columns[payload]
     if structs.null_count == len(structs):
-        return pa.nulls(len(structs), pa.string())
+        return nulls(len(structs), pa.string())
     return _flattened(structs, field)
 
 

@@ -9,10 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from resources.coordinator import checks
-from resources.coordinator.columns import constant, constant_of, odd_ids, odd_names, repeated, texts
+from resources.coordinator.columns import constant, constant_of, nulls, odd_ids, odd_names, repeated, texts
 from resources.coordinator.hashing import combine, hash_array
 from resources.coordinator.row_hashes import hash_rows
-from resources.coordinator.schema import SAMPLE, SIGNAL, TIMESTAMP
+from resources.coordinator.schema import SAMPLE, SIGNAL, TIMESTAMP, VECTOR
 from resources.settings import NAME_PATTERN
 
 # Letters at both ends of every range that matters, white space of several kinds, and what is no ASCII.
@@ -69,6 +69,20 @@ def test_texts_are_those_that_arrow_makes(found: list[str | None]) -> None:
     made = texts(found)
     made.validate(full=True)
     assert made.equals(pa.array(found, pa.string()))
+
+
+@pytest.mark.parametrize("kind", [VECTOR, SAMPLE, SIGNAL, pa.string(), pa.int64()], ids=str)
+@pytest.mark.parametrize("count", [1, 7, 8, 64, 1_000])
+def test_a_column_without_values_is_what_arrow_makes_and_takes_no_room_for_entries_in_the_log(
+    kind: pa.DataType, count: int
+) -> None:
+    made, by_value = nulls(count, kind), pa.array([None] * count, kind)
+    made.validate(full=True)
+    assert made.equals(by_value)
+    assert made.null_count == count
+    sizes = [pa.RecordBatch.from_arrays([column], names=["a"]).serialize().size for column in (made, by_value)]
+    # Its fields are missing as well, and a field may have a bitmap for that: a bit a row, filled up to eight bytes.
+    assert sizes[0] <= sizes[1] + (kind.num_fields or 1) * (count // 8 + 8)
 
 
 rows = st.lists(
