@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from resources.coordinator import flusher, frames, manifest, recovery, seal
+from resources.coordinator import flusher, frames, manifest, recovery
 from resources.coordinator.batching import Batch
 from resources.coordinator.core import ShardCore
 from resources.coordinator.disk import RealDisk
@@ -59,7 +59,7 @@ def _no_crc() -> AbstractContextManager[Any]:
 
 def _torn_tail_accepted() -> AbstractContextManager[Any]:
     """The checksum covers only the beginning of a frame."""
-    whole = frames._checksum  # noqa: SLF001 - a bug is planted where it would be made
+    whole = frames._checksum
 
     def short(start: bytes, payload: Sequence[Any], header: Any, offset: int) -> int:
         return whole(start, [bytes(b"".join(bytes(piece) for piece in payload))[:300]], header, offset)
@@ -117,7 +117,7 @@ def _hole_passed() -> AbstractContextManager[Any]:
         except OSError:
             writes = [write for part in frozen for write in part.writes]
             if writes:
-                self._last_epoch = writes[-1].epoch  # noqa: SLF001 - as above
+                self._last_epoch = writes[-1].epoch
             return self.snapshot()._replace(outcomes=(None,) * len(writes))  # type: ignore[arg-type]
 
     return patch.object(LogFlusher, "persist", careless)
@@ -171,7 +171,7 @@ def _segment_not_synced() -> AbstractContextManager[Any]:
 
 def _tail_not_persisted() -> AbstractContextManager[Any]:
     """What a start reads is taken as certain, though it may lie in the cache only."""
-    return patch.object(recovery, "_make_certain", lambda disk, files, manifest, contents: manifest.repair())
+    return patch.object(recovery, "_make_certain", _nothing)
 
 
 def _manifest_not_synced() -> AbstractContextManager[Any]:
@@ -194,7 +194,7 @@ def _mark_ahead() -> AbstractContextManager[Any]:
 
     def shared(self: ShardCore, *arguments: Any, **options: Any) -> None:
         init(self, *arguments, **options)
-        self.flusher._producers = self._producers  # noqa: SLF001 - as above
+        self.flusher._producers = self._producers
 
     return patch.object(ShardCore, "__init__", shared)
 
@@ -212,9 +212,9 @@ def _log_removed_first() -> AbstractContextManager[Any]:
     append = manifest.Manifest.append
 
     def late(self: manifest.Manifest, entry: Any) -> None:
-        for name in self._disk.list(Path("/home/log/0")):  # noqa: SLF001 - as above
+        for name in self._disk.list(Path("/home/log/0")):
             if name.endswith(".log"):
-                self._disk.remove(Path("/home/log/0") / name)  # noqa: SLF001 - as above
+                self._disk.remove(Path("/home/log/0") / name)
                 break
         append(self, entry)
 
@@ -297,5 +297,3 @@ PLANTED = (
     Planted("producer_reordered", "Q1", "one producer's writes overtake each other", _producer_reordered),
     Planted("bytes_kept", "C8", "a closed batch gives back less than it held", _bytes_kept),
 )
-
-__all__ = ["PLANTED", "Planted", "seal"]

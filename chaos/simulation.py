@@ -33,10 +33,22 @@ TARGETS = (
     (WRITES, 20),
     (SYNCS, 30),
     (frozenset({CallKind.PWRITE}), 6),
+    (frozenset({CallKind.FDATASYNC}), 4),
     (frozenset({CallKind.FDATASYNC}), 6),
     (frozenset({CallKind.FSYNC_DIRECTORY}), 12),
     (frozenset({CallKind.RENAME}), 8),
 )
+# What is left, and how often: what tears things apart is worth more tries than what keeps or loses them whole.
+SURVIVALS = {
+    Survival.NOTHING: 3,
+    Survival.EVERYTHING: 1,
+    Survival.NAMES: 1,
+    Survival.SIZES: 1,
+    Survival.DATA: 1,
+    Survival.PREFIX: 3,
+    Survival.SUFFIX: 1,
+    Survival.RANDOM: 3,
+}
 # Enough for anything to come to an end; more is a shard that does not.
 STEPS_TO_FINISH = 2_000
 
@@ -129,15 +141,20 @@ class World:
         if self.life is not None:
             self.life.note_epochs()
         self.calls += [f"{call.kind} {call.path} {call.size}" for call in self.disk.trace]
-        modes = [mode for mode in Survival if mode is not Survival.CACHE]
-        is_off = self.random.random() < (0.7 if is_cut else 0.4)
-        mode = self.random.choice(modes) if is_off else Survival.CACHE
+        is_off = self.random.random() < (0.6 if is_cut else 0.4)
+        mode = self.random.choices(list(SURVIVALS), list(SURVIVALS.values()))[0] if is_off else Survival.CACHE
         self._has_cache = not is_off
         self.disk = self.disk.crash(mode, self.random)
         self.history.note(f"ends; of the disk survives: {mode}")
         self.life = None
 
     def _go_on(self, life: Life) -> None:
+        if self.random.random() < 0.7:
+            # Most producers are there when a shard starts.
+            for producer in self.producers:
+                producer.step(life)
+            for _ in range(4):
+                life.write()
         for _ in range(self.random.randint(1, self.scale.steps)):
             self._step(life)
             if life.is_over:
@@ -227,7 +244,7 @@ class World:
             self.history.now_us += self.random.randrange(3 * SECOND_US)
 
     def _draw_ending(self) -> Ending:
-        return self.random.choices(list(Ending), (5, 3, 2, 2))[0]
+        return self.random.choices(list(Ending), (8 if self._has_cache else 5, 3, 2, 2))[0]
 
     def _draw_calls(self) -> tuple[frozenset[CallKind], int]:
         """Calls of any kind, or of one that matters more, and which of them: a life has about so many."""
@@ -235,9 +252,9 @@ class World:
         return kinds, self.random.randint(1, most)
 
     def _draw_cut(self) -> Cut:
-        if self._has_cache and self.random.random() < 0.5:
+        if self._has_cache and self.random.random() < 0.6:
             # What a start reads may still be lost while it starts.
-            return Cut(EVERY_KIND, self.random.randint(1, 35), self.random.choice(list(Moment)))
+            return Cut(EVERY_KIND, self.random.randint(5, 35), self.random.choice(list(Moment)))
         return Cut(*self._draw_calls(), self.random.choice(list(Moment)))
 
     def _draw_fault(self) -> Fault:
