@@ -36,6 +36,8 @@ class Producer:
         self._opened_by = 0  # the group that makes the instance one to rely on
         self._taken = 0  # last sequence that the door has taken
         self._is_new_life = True
+        self._refused_in: tuple[int, int] | None = None  # the last final refusal, and the group that logs it
+        self._firm = 0  # the last one that is logged
 
     # What it does.
 
@@ -97,10 +99,12 @@ class Producer:
     def _is_open(self, life: Life) -> bool:
         """Whether it has an instance here that it may rely on; if not, it asks for one or waits."""
         if self._life is not life:
-            self._is_new_life = True
+            self._is_new_life, self._refused_in = True, None
             self._open(life)
             return False
         engine = life.core.engine
+        if self._refused_in is not None and engine.groups_flushed >= self._refused_in[1]:
+            self._firm, self._refused_in = self._refused_in[0], None
         if self._opened_by and engine.groups_flushed < self._opened_by:
             return False
         if self._opened_by:
@@ -122,6 +126,8 @@ class Producer:
         acknowledged = [write.sequence for write in self._sent() if _key(write) in self._history.acknowledged]
         what = f"producer {self.name} is told mark {mark}, but write {max(acknowledged, default=0)} was acknowledged"
         must(mark >= max(acknowledged, default=0), "Q2", what)
+        what = f"producer {self.name} is told mark {mark}, but {self._firm} was refused for good and logged"
+        must(mark >= self._firm, "Q2", what)
         must(mark <= max(self.writes, default=0), "Q2", f"producer {self.name} is told mark {mark}, never sent")
         if not self._is_new_life:
             what = f"producer {self.name} is told mark {mark}, but {self._taken} was taken"
@@ -210,6 +216,8 @@ class Producer:
             history.note(f"{write.name} is refused for good")
             history.count("refused")
             self._taken = write.sequence
+            is_behind = any(producer == self.name for producer, _ in life.waiting)
+            self._refused_in = None if is_behind else (write.sequence, life.core.engine.groups_taken + 1)
         except WriteRefusedError:
             must(_key(write) in history.refused, "Q2", f"{write.name} was refused, never having been", write.name)
         except ShardStoppedError as error:

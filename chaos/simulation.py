@@ -19,13 +19,36 @@ from chaos.life import Life
 from chaos.scale import FILES, KEEP_FREE, draw_scale
 from chaos.stored import Stored
 from chaos.traffic import Traffic, Write
-from chaos.watching import BusyDisk
+from chaos.watching import BusyDisk, Cut
 from resources.timegrid import SECOND_US
 
 # A Sunday in 2025, shortly before midnight: days change, and with them the manifest's files.
 BEGIN_US = 1_749_427_000 * SECOND_US
 # How often somebody does something while the disk works on something else.
 INTERRUPTED = 0.06
+# Where the disk fails or the power goes: any call, or calls at which more is at stake than at most.
+TARGETS = (
+    (EVERY_KIND, 25),
+    (EVERY_KIND, 60),
+    (WRITES, 20),
+    (SYNCS, 30),
+    (frozenset({CallKind.PWRITE}), 6),
+    (frozenset({CallKind.FDATASYNC}), 4),
+    (frozenset({CallKind.FDATASYNC}), 6),
+    (frozenset({CallKind.FSYNC_DIRECTORY}), 12),
+    (frozenset({CallKind.RENAME}), 8),
+)
+# What is left, and how often: what tears things apart is worth more tries than what keeps or loses them whole.
+SURVIVALS = {
+    Survival.NOTHING: 3,
+    Survival.EVERYTHING: 1,
+    Survival.NAMES: 1,
+    Survival.SIZES: 1,
+    Survival.DATA: 1,
+    Survival.PREFIX: 3,
+    Survival.SUFFIX: 1,
+    Survival.RANDOM: 3,
+}
 # Enough for anything to come to an end; more is a shard that does not.
 STEPS_TO_FINISH = 2_000
 
@@ -33,7 +56,7 @@ STEPS_TO_FINISH = 2_000
 class Ending(Enum):
     """How a life ends."""
 
-    POWER_CUT = "power cut"
+    CUT = "cut"  # at a call, by the power or by a kill
     FAULT = "fault"
     KILL = "kill"
     STOP = "stop"
@@ -73,6 +96,7 @@ class World:
         self.calls: list[str] = []
         self.steps = 0
         self._is_interrupted = False
+        self._has_cache = False  # whether something may be visible and not on the disk
 
     def clock(self) -> int:
         """The time, as everybody here has it."""
@@ -89,10 +113,8 @@ class World:
     def _live(self, ending: Ending | None) -> None:
         self.history.life += 1
         plan = [self._draw_fault()] if ending is Ending.FAULT else []
-        busy = BusyDisk(self.disk, plan, self._between)
-        if ending is Ending.POWER_CUT:
-            # Most of a life's calls are made in its first hundred.
-            self.disk.cut_power(self.random.randint(1, self.random.choice((20, 60, 150))), self._pick(Moment))
+        cut = self._draw_cut() if ending is Ending.CUT else None
+        busy = BusyDisk(self.disk, plan, cut, self._between)
         is_cut = False
         try:
             self.life = None
@@ -103,8 +125,8 @@ class World:
                 self._finish(self.life, busy)
             elif ending is Ending.STOP:
                 self.life.stop()
-        except PowerCut as cut:
-            self.history.note(f"the power goes {cut}")
+        except PowerCut as where:
+            self.history.note(f"ends {where}")
             is_cut = True
         except OSError as error:
             must(ending is Ending.FAULT and self.life is None, "C7", f"an error of the disk came through: {error}")
@@ -119,14 +141,20 @@ class World:
         if self.life is not None:
             self.life.note_epochs()
         self.calls += [f"{call.kind} {call.path} {call.size}" for call in self.disk.trace]
-        modes = [mode for mode in Survival if mode is not Survival.CACHE]
-        is_off = is_cut or self.random.random() < 0.4
-        mode = self.random.choice(modes) if is_off else Survival.CACHE
+        is_off = self.random.random() < (0.6 if is_cut else 0.4)
+        mode = self.random.choices(list(SURVIVALS), list(SURVIVALS.values()))[0] if is_off else Survival.CACHE
+        self._has_cache = not is_off
         self.disk = self.disk.crash(mode, self.random)
         self.history.note(f"ends; of the disk survives: {mode}")
         self.life = None
 
     def _go_on(self, life: Life) -> None:
+        if self.random.random() < 0.7:
+            # Most producers are there when a shard starts.
+            for producer in self.producers:
+                producer.step(life)
+            for _ in range(4):
+                life.write()
         for _ in range(self.random.randint(1, self.scale.steps)):
             self._step(life)
             if life.is_over:
@@ -216,20 +244,27 @@ class World:
             self.history.now_us += self.random.randrange(3 * SECOND_US)
 
     def _draw_ending(self) -> Ending:
-        return self.random.choices(list(Ending), (5, 3, 2, 2))[0]
+        return self.random.choices(list(Ending), (8 if self._has_cache else 5, 3, 2, 2))[0]
+
+    def _draw_calls(self) -> tuple[frozenset[CallKind], int]:
+        """Calls of any kind, or of one that matters more, and which of them: a life has about so many."""
+        kinds, most = self.random.choice(TARGETS)
+        return kinds, self.random.randint(1, most)
+
+    def _draw_cut(self) -> Cut:
+        if self._has_cache and self.random.random() < 0.6:
+            # What a start reads may still be lost while it starts.
+            return Cut(EVERY_KIND, self.random.randint(5, 35), self.random.choice(list(Moment)))
+        return Cut(*self._draw_calls(), self.random.choice(list(Moment)))
 
     def _draw_fault(self) -> Fault:
-        """An error at some call: of any kind, or of one that matters more."""
         random = self.random
-        kinds, most = random.choice(((EVERY_KIND, 60), (WRITES, 20), (SYNCS, 30), (frozenset({CallKind.FDATASYNC}), 8)))
+        kinds, nth = self._draw_calls()
         error = random.choice((errno.EIO, errno.ENOSPC))
-        if kinds is WRITES and random.random() < 0.5:
+        if kinds <= WRITES and random.random() < 0.5:
             # A short write, after which the next one fails, or the rest is written.
-            return Fault(kinds, random.randint(1, most), random.choice((error, None)), written=random.randint(1, 600))
-        return Fault(kinds, random.randint(1, most), error, is_lasting=random.random() < 0.3)
-
-    def _pick(self, kinds: type[Moment]) -> Moment:
-        return self.random.choice(list(kinds))
+            return Fault(kinds, nth, random.choice((error, None)), written=random.randint(1, 600))
+        return Fault(kinds, nth, error, is_lasting=random.random() < 0.3)
 
     def _writes(self) -> list[Write]:
         return [write for producer in self.producers for write in producer.writes.values()]

@@ -5,9 +5,9 @@ it works. All of it is put around the product from outside; the product knows no
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from chaos.disks import Call, Fault, FaultyDisk, SimulatedDisk
+from chaos.disks import Call, CallKind, Fault, FaultyDisk, Moment, SimulatedDisk
 from chaos.faults import FaultySystem
 from chaos.history import must
 from resources.coordinator.engine import Engine
@@ -66,21 +66,38 @@ class StepSealing:
             raise self._error
 
 
+class Cut(NamedTuple):
+    """A machine that stops at the n-th call of some kinds, from 1."""
+
+    kinds: frozenset[CallKind]
+    nth: int
+    moment: Moment
+
+
 class _BusySystem(FaultySystem):
     """A system on which others are at work too: somebody may do something before every call."""
 
-    def __init__(self, disk: SimulatedDisk, plan: Sequence[Fault], between: Callable[[], None]) -> None:
+    def __init__(
+        self, disk: SimulatedDisk, plan: Sequence[Fault], cut: Cut | None, between: Callable[[], None]
+    ) -> None:
         super().__init__(disk.system, plan)
-        self._between = between
+        self._disk, self._cut_plan, self._between = disk, cut, between
+        self._calls = 0
 
     def _fault(self, call: Call) -> Fault | None:
         self._between()
+        if self._cut_plan is not None and call.kind in self._cut_plan.kinds:
+            self._calls += 1
+            if self._calls == self._cut_plan.nth:
+                self._disk.cut_power(len(self._disk.trace) + 1, self._cut_plan.moment)
         return super()._fault(call)
 
 
 class BusyDisk(FaultyDisk):
-    """A faulty disk that calls back before each of its calls."""
+    """A faulty disk that calls back before each of its calls, and on which the power may go."""
 
-    def __init__(self, disk: SimulatedDisk, plan: Sequence[Fault], between: Callable[[], None]) -> None:
-        self.faults = _BusySystem(disk, plan, between)
+    def __init__(
+        self, disk: SimulatedDisk, plan: Sequence[Fault], cut: Cut | None, between: Callable[[], None]
+    ) -> None:
+        self.faults = _BusySystem(disk, plan, cut, between)
         self.system = self.faults

@@ -59,6 +59,7 @@ COMMANDS = (
     ),
     Entry("Operate", "ui", "ui:ui", "Dagster's web interface and daemon on this home."),
     Entry("Develop", "test", "develop:test", "Lint, types, imports and tests; arguments go to pytest."),
+    Entry("Develop", "chaos", "chaos:chaos", "Crashes and failing disks by seed, against the coordinator."),
     Entry("Develop", "bench", "develop:bench", "Measure against a peer on the same data."),
 )
 _BY_NAME = {entry.name: entry for entry in COMMANDS}

@@ -40,7 +40,9 @@ def test(slow: bool, nightly: bool, pytest_args: tuple[str, ...]) -> None:
     with tempfile.TemporaryDirectory(prefix="tidemark-test-") as scratch:
         environment = clean_environment(Path(scratch))
         failed = [] if tier or pytest_args else [name for name in LINTERS if not _lint(name, environment)]
-        code = _run([sys.executable, "-m", "pytest", *(("-m", tier) if tier else ()), *pytest_args], environment)
+        code = run_in_checkout(
+            [sys.executable, "-m", "pytest", *(("-m", tier) if tier else ()), *pytest_args], environment
+        )
     if code and not (code == NO_TESTS and tier and not pytest_args):
         failed.append("pytest")
     if failed:
@@ -58,7 +60,7 @@ def bench(name: str, arguments: tuple[str, ...]) -> None:
         raise click.BadParameter(f"{name!r} is none of {', '.join(known) or 'nothing (benchmarks/ is empty)'}.")
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as scratch:
         command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
-        raise click.exceptions.Exit(_exit_code(_run(command, clean_environment(Path(scratch)))))
+        raise click.exceptions.Exit(exit_code(run_in_checkout(command, clean_environment(Path(scratch)))))
 
 
 def benchmark_names(folder: Path) -> list[str]:
@@ -96,10 +98,11 @@ def _lint(name: str, environment: dict[str, str]) -> bool:
     return done.returncode == 0
 
 
-def _run(command: list[str], environment: dict[str, str]) -> int:
+def run_in_checkout(command: list[str], environment: dict[str, str]) -> int:
+    """Run a command from the root of the checkout; gives its exit code."""
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 
-def _exit_code(code: int) -> int:
+def exit_code(code: int) -> int:
     """Ours: a process that was killed has failed, and so has one that ended with a code that we do not know."""
     return code if code in {0, 1, 2} else 1

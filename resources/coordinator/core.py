@@ -142,7 +142,9 @@ class ShardCore:
         except WriteTooLargeError as error:
             # Final: its number is used up, so that what the producer has numbered behind it can follow.
             self._producers.refused(producer, sequence, str(error))
-            self._buffer.note(WriteRefused(producer, sequence, str(error)))
+            # In the log the mark must not pass a write that is not there yet.
+            message = WriteRefused(producer, sequence, str(error))
+            self._buffer.note(message, behind=self.engine.last_queued(producer))
             error.write = deltas
             raise
         except BackpressureError as error:

@@ -135,6 +135,11 @@ class Engine(Generic[W, F, S]):
         """Whether a reader's view has frozen something that no group has taken yet."""
         return bool(self._frozen)
 
+    def last_queued(self, producer: str) -> W | None:
+        """The last write of a producer that waits in line, if any does."""
+        ticket = self._line.last_of(producer)
+        return ticket.write if ticket is not None else None
+
     def submit(
         self, write: W, *, size: int, deltas: int, producer: str, now_us: int, priority: Priority = Priority.NORMAL
     ) -> Ticket[W]:

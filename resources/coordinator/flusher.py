@@ -57,6 +57,7 @@ class LogBuffer:
 
     def __init__(self, last_received_us: int) -> None:
         self._last_received_us = last_received_us
+        self._behind: dict[tuple[str, int], list[Control]] = {}  # producer and sequence → messages that go with it
         self._begin()
 
     def _begin(self) -> None:
@@ -69,6 +70,7 @@ class LogBuffer:
         # Times of receipt follow the epochs, also when a clock goes back or the line changed the order.
         self._last_received_us = max(self._last_received_us, write.arrived_us)
         self._writes.append(NumberedWrite(epoch, write.producer, write.sequence, self._last_received_us, write.deltas))
+        self._controls += self._behind.pop((write.producer, write.sequence), ())
 
     def time_is(self, now_us: int) -> None:
         """Watermarks may be logged as of now, so nothing is received earlier any more, whatever the clock says."""
@@ -79,8 +81,11 @@ class LogBuffer:
         """Whether anything in it has to be logged now; what is not urgent goes along with what is."""
         return self._is_urgent
 
-    def note(self, message: Control, *, is_urgent: bool = True) -> None:
-        """A message for the next frame."""
+    def note(self, message: Control, *, is_urgent: bool = True, behind: ArrivedWrite | None = None) -> None:
+        """A message for the next frame, or for the one with a write that still waits in line."""
+        if behind is not None:
+            self._behind.setdefault((behind.producer, behind.sequence), []).append(message)
+            return
         self._controls.append(message)
         self._is_urgent = self._is_urgent or is_urgent
 

@@ -58,8 +58,9 @@ class Producers:
         return False
 
     def advance(self, producer: str, sequence: int) -> None:
-        """The write was taken."""
-        self._states.setdefault(producer, ProducerState()).mark = sequence
+        """The write was taken. In the log a refusal may stand before the writes that it came behind."""
+        state = self._states.setdefault(producer, ProducerState())
+        state.mark = max(state.mark, sequence)
 
     def remember(self, producer: str, sequence: int, epoch: int, sealed_to: int) -> None:
         """The write's epoch, kept at least until it can be found in a segment: those below `sealed_to` can."""
@@ -71,7 +72,7 @@ class Producers:
     def refused(self, producer: str, sequence: int, why: str) -> None:
         """The write was refused for good: its number is used up, and the next one is expected."""
         state = self._states.setdefault(producer, ProducerState())
-        state.mark = sequence
+        state.mark = max(state.mark, sequence)
         state.refused[sequence] = why
         while len(state.refused) > REMEMBERED_REFUSALS:
             del state.refused[min(state.refused)]

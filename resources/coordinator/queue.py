@@ -56,6 +56,11 @@ class Line(Generic[Item]):
         """Who is taken next."""
         return self._by_producer[self._first[0][2]][0].item
 
+    def last_of(self, producer: str) -> Item | None:
+        """Whoever of a producer's is taken last; None if it has nobody here."""
+        row = self._by_producer.get(producer)
+        return row[-1].item if row else None
+
     def pop(self) -> Item:
         """Take whoever is first."""
         _, _, producer = heapq.heappop(self._first)

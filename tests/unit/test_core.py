@@ -9,12 +9,11 @@ import pytest
 from chaos.disks import CallKind, Fault, FaultyDisk, SimulatedDisk, Survival
 from chaos.watching import StepSealing
 from resources.coordinator.core import ShardCore
-from resources.coordinator.disk import Disk
-from resources.coordinator.errors import OutcomeUnknownError, ShardStoppedError
+from resources.coordinator.errors import OutcomeUnknownError, ShardStoppedError, WriteTooLargeError
 from resources.coordinator.handles import Sending
 from resources.coordinator.manifest import Manifest
 from resources.coordinator.recovery import ShardFiles
-from resources.settings import Settings
+from resources.settings import BoundSettings, Settings
 from resources.timegrid import SECOND_US
 from tests.support.live import TEN_O_CLOCK, signal
 
@@ -25,8 +24,8 @@ SMALL = Settings(recent_identities=4, disorder_ms=1_000, watermark_events=1)
 class Steps:
     """A shard with a clock that is set by hand."""
 
-    def __init__(self, disk: Disk, settings: Settings = SMALL, **options: Any) -> None:
-        self.now_us = TEN_O_CLOCK
+    def __init__(self, disk: SimulatedDisk | FaultyDisk, settings: Settings = SMALL, **options: Any) -> None:
+        self.disk, self.now_us = disk, TEN_O_CLOCK
         self.sealing = StepSealing()
         self.core = ShardCore(FILES, settings, lambda: self.now_us, disk, self.sealing, **options)
         self.instance, self.sequence = self.core.open_producer("p")
@@ -145,3 +144,23 @@ def test_a_segment_says_nothing_of_the_group_that_came_after_it_t2(disk: Simulat
     for entry in entries:
         last_event_us = TEN_O_CLOCK + (entry.to_epoch - 2) * 60 * SECOND_US
         assert entry.watermarks == {"shop/signal": last_event_us - SECOND_US}
+
+
+def test_a_final_refusal_is_not_logged_before_the_writes_that_it_came_behind_q2(disk: SimulatedDisk) -> None:
+    steps = Steps(disk, Settings(bounds=BoundSettings(deltas=3)), group_bytes=100)
+    steps.send(signal("in the buffer"))
+    steps.send(signal("in line"))
+    with pytest.raises(WriteTooLargeError):
+        steps.send(*[signal("never")] * 4)
+    steps.flush()
+    again = Steps(disk.crash(Survival.NOTHING, Random(0)))
+    assert again.sequence == 1  # the one in line was lost, so it is expected again
+
+    steps = Steps(disk.crash(Survival.CACHE, Random(0)), Settings(bounds=BoundSettings(deltas=3)))
+    steps.send(signal("in the buffer, with the refusal in the same frame"))
+    with pytest.raises(WriteTooLargeError):
+        steps.send(*[signal("never")] * 4)
+    steps.flush()
+    assert isinstance(steps.disk, SimulatedDisk)
+    again = Steps(steps.disk.crash(Survival.NOTHING, Random(0)))
+    assert again.sequence == 3

@@ -1,0 +1,113 @@
+"""Many seeds on several processes, and every planted bug until a seed finds it.
+
+Belongs here: how the work is divided, and what comes out of it. How that is shown is in `__main__.py`. A seed's result
+does not depend on the process that ran it, or on what that process ran before.
+"""
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from chaos.planted import PLANTED, Planted
+from chaos.simulation import Report, simulate
+
+# Seeds that a process is given at a time: a second's work.
+SEEDS_AT_ONCE = 25
+# A planted bug that so many seeds do not find is one that the harness does not find.
+SEEDS_PER_BUG = 3_000
+
+Progress = Callable[[int], None]
+
+
+class Part(NamedTuple):
+    """What some seeds gave."""
+
+    seeds: int = 0
+    lives: int = 0
+    steps: int = 0
+    calls: int = 0
+    failure: Report | None = None  # of the first seed that failed; none behind it was run
+
+    def plus(self, other: "Part") -> "Part":
+        """Both of them."""
+        return Part(
+            self.seeds + other.seeds,
+            self.lives + other.lives,
+            self.steps + other.steps,
+            self.calls + other.calls,
+            self.failure or other.failure,
+        )
+
+
+class Caught(NamedTuple):
+    """What became of one planted bug."""
+
+    bug: str
+    rule: str
+    what: str
+    seed: int | None  # the first that found it
+    found: str | None  # the violation
+    is_clean: bool  # whether the same seed finds nothing when the bug is not planted
+
+
+def run_seeds(first: int, count: int, jobs: int, progress: Progress = lambda _: None) -> Part:
+    """Run seeds in order, up to the first that fails."""
+    total = Part()
+    starts = range(first, first + count, SEEDS_AT_ONCE)
+    pieces = [(start, min(SEEDS_AT_ONCE, first + count - start)) for start in starts]
+    with _workers(min(jobs, len(pieces))) as workers:
+        for part in workers(_run_piece, pieces):
+            total = total.plus(part)
+            progress(part.seeds)
+            if part.failure is not None:
+                break
+    return total
+
+
+def run_planted(first: int, jobs: int, progress: Progress = lambda _: None) -> list[Caught]:
+    """Plant every bug in turn, each until a seed finds it."""
+    found = []
+    with _workers(jobs) as workers:
+        for caught in workers(_catch, [(planted.name, first) for planted in PLANTED]):
+            found.append(caught)
+            progress(1)
+    return found
+
+
+def catch(planted: Planted, first: int = 0, most: int = SEEDS_PER_BUG) -> Caught:
+    """Plant one bug until a seed finds it."""
+    for seed in range(first, first + most):
+        with planted.plant():
+            report = simulate(seed)
+        if report.violation is not None:
+            is_clean = simulate(seed).violation is None
+            return Caught(planted.name, planted.rule, planted.what, seed, report.violation, is_clean)
+    return Caught(planted.name, planted.rule, planted.what, None, None, is_clean=True)
+
+
+def _run_piece(piece: tuple[int, int]) -> Part:
+    total = Part()
+    for seed in range(piece[0], sum(piece)):
+        report = simulate(seed)
+        is_failure = report.violation is not None
+        total = total.plus(Part(1, report.lives, report.steps, report.calls, report if is_failure else None))
+        if is_failure:
+            break
+    return total
+
+
+def _catch(task: tuple[str, int]) -> Caught:
+    name, first = task
+    return catch(next(planted for planted in PLANTED if planted.name == name), first)
+
+
+@contextmanager
+def _workers(jobs: int) -> Iterator[Callable[..., Iterator[Any]]]:
+    """A map over processes that keeps the order; in this process if one is enough."""
+    if jobs <= 1:
+        yield map
+        return
+    # A fresh interpreter each: Arrow has threads, and those do not survive a fork.
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield pool.imap

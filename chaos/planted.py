@@ -1,0 +1,299 @@
+"""Bugs that are planted on purpose: each must be found by the checker, or the checker is worth nothing.
+
+Belongs here: patches of the product, in force only inside a `with`, in this process. Each is a mistake that somebody
+has made in earnest, somewhere. Nothing of this can be switched on from outside the harness.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import pyarrow as pa
+
+from resources.coordinator import flusher, frames, manifest, recovery
+from resources.coordinator.batching import Batch
+from resources.coordinator.core import ShardCore
+from resources.coordinator.disk import RealDisk
+from resources.coordinator.engine import Engine, Group
+from resources.coordinator.flusher import LogFlusher, LogSnapshot
+from resources.coordinator.groups import encode_group
+from resources.coordinator.log import LogFile
+from resources.coordinator.producers import Producers
+from resources.coordinator.queue import Line
+from resources.coordinator.segments import Census
+from resources.coordinator.watermarks import Watermarks
+
+Plant = Callable[[], AbstractContextManager[Any]]
+
+
+class Planted(NamedTuple):
+    """One bug, and the rule that it breaks."""
+
+    name: str
+    rule: str
+    what: str
+    plant: Plant
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """What a step that was forgotten does."""
+
+
+# The log.
+
+
+def _ack_before_fsync() -> AbstractContextManager[Any]:
+    return patch.object(RealDisk, "sync", _nothing)
+
+
+def _no_directory_fsync() -> AbstractContextManager[Any]:
+    return patch.object(RealDisk, "sync_directory", _nothing)
+
+
+def _no_crc() -> AbstractContextManager[Any]:
+    return patch.object(frames, "_checksum", lambda *_: 0)
+
+
+def _torn_tail_accepted() -> AbstractContextManager[Any]:
+    """The checksum covers only the beginning of a frame."""
+    whole = frames._checksum
+
+    def short(start: bytes, payload: Sequence[Any], header: Any, offset: int) -> int:
+        return whole(start, [bytes(b"".join(bytes(piece) for piece in payload))[:300]], header, offset)
+
+    return patch.object(frames, "_checksum", short)
+
+
+def _fsync_retried() -> AbstractContextManager[Any]:
+    def sync(self: RealDisk, fd: int) -> None:
+        try:
+            self.system.fdatasync(fd)
+        except OSError:
+            self.system.fdatasync(fd)
+
+    return patch.object(RealDisk, "sync", sync)
+
+
+def _half_published() -> AbstractContextManager[Any]:
+    """Every group becomes two frames, cut through the middle of a write."""
+    append = LogFile.append
+
+    def twice(self: LogFile, epochs: tuple[int, int], payload: Sequence[Any]) -> None:
+        rows = twice_rows.pop() if twice_rows else None
+        if rows is None or len(rows) < 2:
+            return append(self, epochs, payload)
+        half = (len(rows) + 1) // 2
+        append(self, epochs, encode_group([], rows.slice(0, half)))
+        return append(self, epochs, encode_group(controls.pop(), rows.slice(half)))
+
+    twice_rows: list[pa.RecordBatch] = []
+    controls: list[Any] = []
+
+    def encode(messages: Any, rows: pa.RecordBatch | None) -> Any:
+        twice_rows[:] = [rows] if rows is not None else []
+        controls[:] = [messages]
+        return encode_group(messages, rows)
+
+    return _both(patch.object(LogFile, "append", twice), patch.object(flusher, "encode_group", encode))
+
+
+# Epochs, watermarks, waiters.
+
+
+def _epochs_restart() -> AbstractContextManager[Any]:
+    return patch.object(ShardCore, "_reserve", _nothing)
+
+
+def _hole_passed() -> AbstractContextManager[Any]:
+    """A group that could not be written is forgotten, and the next one goes on behind it."""
+    persist = LogFlusher.persist
+
+    def careless(self: LogFlusher, frozen: Any) -> LogSnapshot:
+        try:
+            return persist(self, frozen)
+        except OSError:
+            writes = [write for part in frozen for write in part.writes]
+            if writes:
+                self._last_epoch = writes[-1].epoch
+            return self.snapshot()._replace(outcomes=(None,) * len(writes))  # type: ignore[arg-type]
+
+    return patch.object(LogFlusher, "persist", careless)
+
+
+def _released_early() -> AbstractContextManager[Any]:
+    """The watermark of a group is one too high whenever another write was taken behind it."""
+    publish = Engine.publish
+
+    def early(self: Engine[Any, Any, Any], group: Group[Any, Any], snapshot: Any) -> None:
+        if self.applied_epoch > group.last_epoch:
+            group, snapshot = (
+                group._replace(last_epoch=group.last_epoch + 1),
+                snapshot._replace(epoch=snapshot.epoch + 1),
+            )
+        publish(self, group, snapshot)
+
+    return patch.object(Engine, "publish", early)
+
+
+def _snapshot_after_watermark() -> AbstractContextManager[Any]:
+    publish = Engine.publish
+
+    def turned_round(self: Engine[Any, Any, Any], group: Group[Any, Any], snapshot: Any) -> None:
+        self.flushed_epoch = group.last_epoch
+        publish(self, group, snapshot)
+
+    return patch.object(Engine, "publish", turned_round)
+
+
+def _lost_not_recorded() -> AbstractContextManager[Any]:
+    return patch.object(Census, "gaps", lambda *_: [])
+
+
+# Starting again.
+
+
+def _segment_not_synced() -> AbstractContextManager[Any]:
+    """A segment is written at a start and while running without waiting for the disk."""
+
+    def replace(self: RealDisk, path: Path, data: bytes | memoryview) -> None:
+        if path.name.endswith(".sealing"):
+            with patch.object(self.system, "fsync", _nothing):
+                whole(self, path, data)
+        else:
+            whole(self, path, data)
+
+    whole = RealDisk.replace
+    return patch.object(RealDisk, "replace", replace)
+
+
+def _tail_not_persisted() -> AbstractContextManager[Any]:
+    """What a start reads is taken as certain, though it may lie in the cache only."""
+    return patch.object(recovery, "_make_certain", _nothing)
+
+
+def _manifest_not_synced() -> AbstractContextManager[Any]:
+    append = RealDisk.append
+
+    def unsynced(self: RealDisk, path: Path, data: bytes) -> None:
+        with patch.object(self.system, "fsync", _nothing):
+            append(self, path, data)
+
+    return patch.object(RealDisk, "append", unsynced)
+
+
+def _mark_lost() -> AbstractContextManager[Any]:
+    return patch.object(recovery, "Producers", lambda _states=None: Producers())
+
+
+def _mark_ahead() -> AbstractContextManager[Any]:
+    """What the door has promised is saved as if it were logged."""
+    init = ShardCore.__init__
+
+    def shared(self: ShardCore, *arguments: Any, **options: Any) -> None:
+        init(self, *arguments, **options)
+        self.flusher._producers = self._producers
+
+    return patch.object(ShardCore, "__init__", shared)
+
+
+def _identities_forgotten() -> AbstractContextManager[Any]:
+    return patch.object(recovery, "_remember_segments", _nothing)
+
+
+def _watermarks_forgotten() -> AbstractContextManager[Any]:
+    return patch.object(recovery, "Watermarks", lambda settings, _states=None: Watermarks(settings))
+
+
+def _log_removed_first() -> AbstractContextManager[Any]:
+    """The log file goes before the manifest names its segment."""
+    append = manifest.Manifest.append
+
+    def late(self: manifest.Manifest, entry: Any) -> None:
+        for name in self._disk.list(Path("/home/log/0")):
+            if name.endswith(".log"):
+                self._disk.remove(Path("/home/log/0") / name)
+                break
+        append(self, entry)
+
+    return patch.object(manifest.Manifest, "append", late)
+
+
+def _batches_forgotten() -> AbstractContextManager[Any]:
+    return patch.object(recovery, "_unbatched", lambda *_: iter(()))
+
+
+# The door.
+
+
+def _fence_open() -> AbstractContextManager[Any]:
+    is_retry = Producers.is_retry
+
+    def unfenced(self: Producers, producer: str, instance: int, sequence: int) -> bool:  # noqa: ARG001 - that is the bug
+        return is_retry(self, producer, 10**9, sequence)
+
+    return patch.object(Producers, "is_retry", unfenced)
+
+
+def _gap_taken() -> AbstractContextManager[Any]:
+    def no_gap(self: Producers, producer: str, instance: int, sequence: int) -> bool:  # noqa: ARG001 - that is the bug
+        return sequence <= self.mark(producer)
+
+    return patch.object(Producers, "is_retry", no_gap)
+
+
+def _producer_reordered() -> AbstractContextManager[Any]:
+    """Priorities choose between writes, not between producers."""
+    push = Line.push
+
+    def each_alone(self: Line[Any], producer: str, priority: Any, now_us: int, item: Any) -> None:
+        push(self, f"{producer}/{len(self)}/{id(item)}", priority, now_us, item)
+
+    return patch.object(Line, "push", each_alone)
+
+
+def _bytes_kept() -> AbstractContextManager[Any]:
+    def settle(self: ShardCore, batch: Batch) -> None:
+        whole(self, batch)
+        batch.bytes -= 1
+
+    whole = ShardCore.settle
+    return patch.object(ShardCore, "settle", settle)
+
+
+@contextmanager
+def _both(*patches: AbstractContextManager[Any]) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for each in patches:
+            stack.enter_context(each)
+        yield
+
+
+PLANTED = (
+    Planted("ack_before_fsync", "C7", "a group is acknowledged before it is synced", _ack_before_fsync),
+    Planted("no_directory_fsync", "C7", "names are never synced", _no_directory_fsync),
+    Planted("no_crc", "C7", "frames have no checksum", _no_crc),
+    Planted("torn_tail_accepted", "C7", "the checksum covers only the start of a frame", _torn_tail_accepted),
+    Planted("fsync_retried", "C7", "a sync that failed is tried again", _fsync_retried),
+    Planted("group_half_published", "C7", "a group is cut into two frames", _half_published),
+    Planted("epochs_restart", "C7", "epochs are not reserved ahead", _epochs_restart),
+    Planted("hole_passed", "C3", "a group that could not be written is passed over", _hole_passed),
+    Planted("waiter_released_early", "C6", "a waiter is released one write too early", _released_early),
+    Planted("snapshot_after_watermark", "C6", "the watermark moves before the snapshot", _snapshot_after_watermark),
+    Planted("lost_not_recorded", "C7", "lost epochs are not recorded", _lost_not_recorded),
+    Planted("segment_not_synced", "C7", "a segment is not synced before it is named", _segment_not_synced),
+    Planted("tail_not_persisted", "C7", "a start does not make certain what it read", _tail_not_persisted),
+    Planted("manifest_not_synced", "C7", "a manifest entry is not synced", _manifest_not_synced),
+    Planted("log_removed_first", "C7", "the log goes before the manifest has its segment", _log_removed_first),
+    Planted("mark_lost", "Q2", "a restart forgets the producers' marks", _mark_lost),
+    Planted("mark_ahead", "Q2", "marks are saved before their writes are logged", _mark_ahead),
+    Planted("identities_forgotten", "Q3", "a restart forgets identities", _identities_forgotten),
+    Planted("watermarks_forgotten", "T2", "a restart forgets watermarks", _watermarks_forgotten),
+    Planted("batches_forgotten", "C5", "a restart forgets what is in no batch", _batches_forgotten),
+    Planted("fence_open", "Q2", "older instances may go on writing", _fence_open),
+    Planted("gap_taken", "Q2", "a gap in the numbers is not noticed", _gap_taken),
+    Planted("producer_reordered", "Q1", "one producer's writes overtake each other", _producer_reordered),
+    Planted("bytes_kept", "C8", "a closed batch gives back less than it held", _bytes_kept),
+)
