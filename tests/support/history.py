@@ -26,10 +26,12 @@ class History:
         self._home = home
         self._shards = range(home.settings.shards)
         self._entities = entities_of(len(self._shards))
+        self._is_copy_known = home.settings.recent_identities > 0  # at arrival; else only the drain finds it
         self.flushed: dict[WriteName, int] = {}  # its epoch, as it was told first
         self._given: dict[tuple[int, int], WriteName] = {}  # shard and epoch → who was told to have it
         self._last_given = dict.fromkeys(self._shards, 0)
         self._earlier: set[WriteName] = set()  # flushed in a life before the last one that came to recover
+        self.durable: set[WriteName] = set()  # as told
         self.begin_reading()
 
     def begin_reading(self) -> None:
@@ -70,6 +72,9 @@ class History:
             if what == "flushed":
                 told = self.flushed.setdefault(write, epoch)
                 assert told == epoch, f"{write} was told epoch {told}, then {epoch}"
+            if what == "durable":
+                assert self.flushed[write] == epoch, f"{write} was told another epoch than {epoch}"
+                self.durable.add(write)
         if len(marks) == len(self._sealed_to):
             self._earlier = known
 
@@ -96,6 +101,19 @@ class History:
             check_records(records)
             self._check_cover(shard, records)
 
+    def deltas_up_to(self, durable: dict[int, int]) -> list[str]:
+        """Each delta of the writes that are in the lake, once, whatever copies of it were sent."""
+        writes = [write for (shard, epoch), write in self.sealed.items() if epoch <= durable.get(shard, 0)]
+        return sorted({delta["delta_id"] for write in writes for delta in self._deltas_of(write)})
+
+    def last_epochs(self) -> dict[int, int]:
+        """Shard → last epoch in a segment."""
+        return {shard: max(epoch for where, epoch in self.sealed if where == shard) for shard in self._shards}
+
+    def _deltas_of(self, write: WriteName) -> list[dict[str, Any]]:
+        stream, sequence = write
+        return deltas_of(stream, sequence, self._entities[stream[0]])
+
     def _check_segment(self, manifest: Manifest, entry: Entry) -> None:
         path = verify_segment(manifest.directory, entry)
         rows = pq.read_table(path, columns=COLUMNS, partitioning=None).to_pylist()
@@ -118,14 +136,15 @@ class History:
         self._epochs[write] = epoch
 
     def _rows_of(self, stream: Stream, sequence: int, epoch: int) -> Iterator[dict[str, Any]]:
-        for place, delta in enumerate(deltas_of(stream, sequence, self._entities[stream[0]])):
+        for place, delta in enumerate(self._deltas_of((stream, sequence))):
+            is_known = self._is_copy_known and place == 0 and is_with_copy(sequence)
             yield {
                 "epoch": epoch,
                 "producer": stream[1],
                 "sequence": sequence,
                 "ordinal": place,
                 "delta_id": delta["delta_id"],
-                "verdict": "duplicate" if place == 0 and is_with_copy(sequence) else "accepted",
+                "verdict": "duplicate" if is_known else "accepted",
             }
 
     def _check_told(self, writes: Iterable[WriteName]) -> None:

@@ -27,6 +27,7 @@ from msgspec import Struct
 
 from resources.coordinator import Platform
 from resources.coordinator.aio import wait_flushed
+from resources.coordinator.errors import WaitTimeoutError
 from resources.coordinator.handles import WriteHandle
 from resources.coordinator.model import Level
 from resources.coordinator.schema import SENT_SCHEMA
@@ -41,8 +42,8 @@ DELTAS_PER_WRITE = 3
 COPY_EVERY = 5
 # Nobody writes for so long: the process of a test that was stopped itself ends here.
 LIFE_LIMIT_S = 300
-# What Arrow loads when the first write comes, and the first segment: half a second of a life.
-LOADED_LATE = ("pandas", "pyarrow.dataset")
+# What is loaded when the first write comes, the first segment, the first look at the lake: half a second of a life.
+LOADED_LATE = ("pandas", "pyarrow.dataset", "resources.plans")
 # How often whoever waits for a word looks whether it is time to kill.
 LOOK_S = 0.002
 
@@ -56,12 +57,14 @@ class Orders(Struct, frozen=True):
     seed: int
     acknowledged: dict[str, dict[int, int]]  # producer → shard → last write that was told to be flushed
     writes: int | None = None  # of each stream; then it shuts down. Without it, it goes on until it is killed
+    failpoint: str | None = None
+    has_lake: bool = False  # it asks the lake how far it is durable, and says so first
 
 
 class Said(NamedTuple):
     """A line: a write has reached a level under an epoch, or what a shard knows of a producer (then no epoch)."""
 
-    what: str  # mark, applied, flushed
+    what: str  # mark, applied, flushed, durable
     shard: int
     producer: str
     sequence: int
@@ -135,6 +138,16 @@ class Life:
             for producer in PRODUCERS:
                 self._instances[shard, producer], mark = platform.shards[shard].open_producer(producer)
                 say("mark", shard, producer, mark, 0)
+        if orders.has_lake:
+            self._ask_lake()
+
+    def _ask_lake(self) -> None:
+        """Which writes are durable, of those that were acknowledged last."""
+        for shard, producer in self._instances:
+            if sequence := self._orders.acknowledged[producer][shard]:
+                with suppress(WaitTimeoutError):
+                    receipt = self._submit((shard, producer), sequence).wait(Level.DURABLE, timeout=0)
+                    say("durable", shard, producer, sequence, receipt.epoch)
 
     def live(self) -> None:
         """Return when everything that was ordered is flushed."""
@@ -199,7 +212,9 @@ def live(line: str) -> None:
     """One whole life."""
     signals.alarm(LIFE_LIMIT_S)
     orders = msgspec.json.decode(line, type=Orders)
-    with Platform.open(Home(Path(orders.home)), durable_epochs=dict) as platform:
+    if orders.failpoint:
+        os.environ["TIDEMARK_FAILPOINT"] = orders.failpoint
+    with Platform.open(Home(Path(orders.home)), durable_epochs=None if orders.has_lake else dict) as platform:
         Life(orders, platform).live()
     os._exit(0)
 
