@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from chaos.planted import PLANTED, Planted
 from chaos.simulation import Report, simulate
 
@@ -102,6 +104,12 @@ def _catch(task: tuple[str, int]) -> Caught:
     return catch(next(planted for planted in PLANTED if planted.name == name), first)
 
 
+def use_one_core() -> None:
+    """Arrow's threads only stand in each other's way where a table has ten rows."""
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+
+
 @contextmanager
 def _workers(jobs: int) -> Iterator[Callable[..., Iterator[Any]]]:
     """A map over processes that keeps the order; in this process if one is enough."""
@@ -109,5 +117,5 @@ def _workers(jobs: int) -> Iterator[Callable[..., Iterator[Any]]]:
         yield map
         return
     # A fresh interpreter each: Arrow has threads, and those do not survive a fork.
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+    with multiprocessing.get_context("spawn").Pool(jobs, initializer=use_one_core) as pool:
         yield pool.imap

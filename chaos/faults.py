@@ -77,9 +77,9 @@ class FaultySystem:
         self._system.ftruncate(fd, size)
 
     def fsync(self, fd: int, /) -> None:
-        is_directory = self._paths[fd].is_dir()
-        if isinstance(self._system, SimulatedKernel):
-            is_directory = self._system.is_directory(fd)
+        is_directory = (
+            self._system.is_directory(fd) if isinstance(self._system, SimulatedKernel) else self._paths[fd].is_dir()
+        )
         self._pass_sync(CallKind.FSYNC_DIRECTORY if is_directory else CallKind.FSYNC, fd)
         self._system.fsync(fd)
 

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from chaos.checker import check_batch, check_read, check_recovered, check_view
-from chaos.history import History, must
+from chaos.history import History, ViolationError, must
 from chaos.lake import Lake
 from chaos.scale import FILES, Scale
 from chaos.stored import Stored, rows_of
@@ -155,7 +155,8 @@ class Life:
         self.consume()
         try:
             self.core.close()
-        except OSError as error:
+        except (OSError, ShardStoppedError) as error:
+            must(isinstance(error, OSError) or self.has_failed, "C10", f"a shard that runs cannot close: {error}")
             self.history.note(f"cannot close: {error}")
             self.core.fail(error)
             self.is_over = True
@@ -203,10 +204,11 @@ class Life:
         history.durable = durable
         what = f"applied {applied}, flushed {flushed} and durable {durable} are not in order"
         must(applied >= flushed >= durable, "C2", what)
-        for size in self.core.tracker.bytes.values():
-            must(size >= 0, "C8", f"the tracker reads {self.core.tracker.bytes}")
-        for key, (write, ticket) in sorted(self.waiting.items(), key=lambda item: item[1][1].epoch):
-            self._look_at(key, write, ticket, flushed)
+        if min(self.core.tracker.bytes.values()) < 0:
+            raise ViolationError("C8", f"the tracker reads {self.core.tracker.bytes}")
+        if self.waiting:
+            for key, (write, ticket) in sorted(self.waiting.items(), key=lambda item: item[1][1].epoch):
+                self._look_at(key, write, ticket, flushed)
         if self.has_failed:
             must(engine.state is State.FAILED, "C4", f"a shard that has failed says that it is {engine.state}")
             must(not self.waiting, "C3", f"the shard has failed, and {list(self.waiting)} are not told")

@@ -28,6 +28,9 @@ _COLUMNS = (
     "reason",
     "raw",
 )
+# The other fields of payloads are many, and have nothing to say here.
+_NUMBERS = (("signal", "count"), ("sample", "value"), ("vector", "amount"))
+_READ = [*_COLUMNS, *(f"{kind}.{field}" for kind, field in _NUMBERS)]
 
 
 class Row(NamedTuple):
@@ -69,7 +72,8 @@ class Stored:
         del self._known[same:]
         for entry in self.entries[same:]:
             with manifest.open_segment(entry) as file:
-                self._known.append((entry.sha256, rows_of(pq.read_table(file, partitioning=None, use_threads=False))))
+                table = pq.ParquetFile(file).read(columns=_READ, use_threads=False)
+            self._known.append((entry.sha256, rows_of(table)))
 
     def rows(self) -> list[Row]:
         """All rows, in the order of the segments."""
@@ -83,12 +87,7 @@ class Stored:
 def rows_of(table: pa.Table) -> list[Row]:
     """A table in the log's schema as rows."""
     columns = [(table[name].cast(pa.int64()) if name.endswith("_ts") else table[name]).to_pylist() for name in _COLUMNS]
-    payloads = zip(
-        _numbers(table, "signal", "count"),
-        _numbers(table, "sample", "value"),
-        _numbers(table, "vector", "amount"),
-        strict=True,
-    )
+    payloads = zip(*(_numbers(table, kind, field) for kind, field in _NUMBERS), strict=True)
     numbers = [next((int(number) for number in found if number is not None), None) for found in payloads]
     return [Row(*values) for values in zip(*columns, numbers, strict=True)]
 

@@ -1,0 +1,90 @@
+"""One small life, cut at every disk call in every way, and with every disk call failing (C7).
+
+Belongs here: the life, and what follows each cut: another life in which nothing goes wrong, and the whole checker.
+"""
+
+from collections.abc import Sequence
+from random import Random
+
+from chaos.disks import Fault, Survival
+from chaos.life import Life
+from chaos.scale import Scale
+from chaos.watching import Cut
+from chaos.world import World
+from resources.settings import BatchSettings, BoundSettings, Settings
+
+SCALE = Scale(
+    Settings(
+        segment_bytes=4_096,
+        recent_identities=8,
+        disorder_ms=1_000,
+        idle_timeout_ms=5_000,
+        watermark_events=2,
+        watermark_ms=200,
+        bounds=BoundSettings(deltas=20, bytes=200_000),
+        batch=BatchSettings(min_ms=1, max_ms=50, target_writes=3, count=8),
+    ),
+    group_bytes=700,
+    reserved_ahead=2,
+    lives=1,
+    steps=0,
+    producers=2,
+    writes=5,
+)
+# Another seed, another life; this one has copies, a refused delta and three segments.
+SEED = 11
+
+
+def try_out(
+    survival: Survival, *, cut: Cut | None = None, plan: Sequence[Fault] = (), fate: int = 0, seed: int = SEED
+) -> bool:
+    """Live the life up to the cut or the fault, then once more to the end; gives whether it came to that.
+
+    Raises when a rule is broken. `fate` is the seed of what survives, where chance decides.
+    """
+    world = World(SCALE, Random(seed), interrupted=0.0)
+    is_cut = world.live(lambda life: _act(world, life), plan, cut)
+    has_failed = world.life is None or world.life.has_failed
+    world.random = Random(fate)
+    world.end(survival)
+    if not is_cut and not has_failed:
+        return False
+    world.live(world.finish)
+    world.end(Survival.NOTHING)
+    world.check()
+    return True
+
+
+def _act(world: World, life: Life) -> None:
+    """Two producers, seven writes in five groups, a final refusal, three segments, some batches, a clean stop."""
+    first, second = world.producers
+
+    def flush() -> None:
+        for _ in range(4):
+            world.tick()
+            life.write()
+        life.consume()
+
+    for producer in (first, second):
+        producer.step(life)
+    flush()
+    first.send_next(life, may_begin=True)
+    second.send_next(life, may_begin=True)
+    life.write()  # takes the group; what comes now belongs to the next
+    first.send_next(life, may_begin=True)
+    flush()
+    flush()
+    life.ask_seal()
+    first.send_next(life, may_begin=True, is_huge=True)
+    second.send_next(life, may_begin=True)
+    flush()
+    life.seal()
+    life.drain()
+    first.send_next(life, may_begin=True)
+    life.ask_batch()
+    flush()
+    first.send_next(life, may_begin=True)
+    second.send_next(life, may_begin=True)
+    flush()
+    if not life.is_over:
+        life.stop()

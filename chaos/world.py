@@ -1,0 +1,185 @@
+"""Everything that outlives a shard in the simulation: the disk, the lake, the clients, the clock and the history.
+
+Belongs here: one life from start to end, who does what when in it, and what is left of the disk. Which lives there are
+is in `simulation.py`, by seed, and in `exhaustive.py`, one after another.
+"""
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from chaos.checker import check_end
+from chaos.clients import Producer
+from chaos.disks import Fault, PowerCut, SimulatedDisk, Survival
+from chaos.history import History, must
+from chaos.lake import Lake
+from chaos.life import Life
+from chaos.scale import FILES, KEEP_FREE, Scale
+from chaos.stored import Stored
+from chaos.traffic import Traffic, Write
+from chaos.watching import BusyDisk, Cut
+from resources.timegrid import SECOND_US
+
+# A Sunday in 2025, shortly before midnight: days change, and with them the manifest's files.
+BEGIN_US = 1_749_427_000 * SECOND_US
+# How often somebody does something while the disk works on something else.
+INTERRUPTED = 0.06
+# Enough for anything to come to an end; more is a shard that does not.
+STEPS_TO_FINISH = 2_000
+
+Act = Callable[[Life], None]
+
+
+class World:
+    """All that is there, whether or not a shard runs."""
+
+    def __init__(self, scale: Scale, random: Random, *, interrupted: float = INTERRUPTED) -> None:
+        self.scale, self.random, self._interrupted = scale, random, interrupted
+        self.history = History()
+        self.history.now_us = BEGIN_US + random.randrange(7_200 * SECOND_US)
+        self.disk = SimulatedDisk()
+        self.lake = Lake(self.history)
+        self.stored = Stored(FILES.segments)
+        traffic = Traffic(random)
+        self.producers = [
+            Producer(f"p{number}", scale, random, traffic, self.history) for number in range(scale.producers)
+        ]
+        self.life: Life | None = None
+        self.calls: list[str] = []
+        self.steps = 0
+        self._is_interrupted = False
+        self.has_cache = False  # whether something may be visible and not on the disk
+
+    def clock(self) -> int:
+        """The time, as everybody here has it."""
+        return self.history.now_us
+
+    # Lives.
+
+    def live(self, act: Act, plan: Sequence[Fault] = (), cut: Cut | None = None) -> bool:
+        """Start a shard and do something with it; gives whether the life was cut. `end` has to follow."""
+        self.history.life += 1
+        busy = BusyDisk(self.disk, plan, cut, self._between)
+        try:
+            self.life = None
+            self.life = Life(self.scale, busy, self.clock, self.random, self.history, self.stored, self.lake)
+            self.history.note(f"starts behind epoch {self.life.core.engine.applied_epoch}")
+            act(self.life)
+        except PowerCut as where:
+            self.history.note(f"ends {where}")
+            return True
+        except OSError as error:
+            must(plan and self.life is None, "C7", f"an error of the disk came through: {error}")
+            self.history.note(f"cannot start: {error}")
+        return False
+
+    def end(self, mode: Survival) -> None:
+        """The process is gone, and perhaps the machine was off for a while."""
+        if self.life is not None:
+            self.life.note_epochs()
+        self.calls += [f"{call.kind} {call.path} {call.size}" for call in self.disk.trace]
+        self.has_cache = mode is Survival.CACHE
+        self.disk = self.disk.crash(mode, self.random)
+        self.history.note(f"ends; of the disk survives: {mode}")
+        self.life = None
+
+    def check(self) -> None:
+        """Everything, after a last life that went well."""
+        self.stored.look(self.disk)
+        writes: list[Write] = [write for producer in self.producers for write in producer.writes.values()]
+        check_end(self.scale, self.stored, self.history, self.lake, self.disk, writes)
+
+    def go_on(self, life: Life) -> None:
+        """Some steps of everybody."""
+        if self.random.random() < 0.7:
+            # Most producers are there when a shard starts.
+            for producer in self.producers:
+                producer.step(life)
+            for _ in range(4):
+                life.write()
+        for _ in range(self.random.randint(1, self.scale.steps)):
+            self._step(life)
+            if life.is_over:
+                # Those who come too late are told.
+                for producer in self.producers:
+                    producer.step(life)
+                return
+
+    def finish(self, life: Life) -> None:
+        """Nothing goes wrong any more: everybody gets an answer, and the shard stops."""
+        life.disk.set_free_bytes(None)
+        for step in range(STEPS_TO_FINISH):
+            self.tick()
+            life.write()
+            life.consume()
+            if step % 7 == 0:
+                life.seal()
+            if not [producer for producer in self.producers if not producer.finish(life)]:
+                life.stop()
+                return
+        must(False, "C8", f"{STEPS_TO_FINISH} steps without faults were not enough to answer everybody")
+
+    # Steps.
+
+    def _step(self, life: Life) -> None:
+        self.steps += 1
+        self.tick()
+        chance = self.random.random()
+        if chance < 0.40:
+            self.random.choice(self.producers).step(life)
+        elif chance < 0.80:
+            life.write()
+            if self.random.random() < 0.6:
+                life.consume()
+        else:
+            self._aside(life)
+        life.look()
+
+    def _aside(self, life: Life) -> None:
+        """Whatever is neither a producer nor the writer."""
+        match self.random.randrange(12):
+            case 0 | 1:
+                life.seal()
+            case 2 | 3:
+                life.view()
+            case 4:
+                life.read()
+            case 5 | 6:
+                life.drain()
+            case 7 | 8:
+                life.ask_seal()
+            case 9:
+                life.ask_batch()
+            case 10:
+                life.disk.set_free_bytes(self.random.choice((None, None, KEEP_FREE - 1, int(KEEP_FREE * 1.05))))
+            case _:
+                self.history.now_us += self.random.choice((3, 30)) * SECOND_US
+
+    def _between(self) -> None:
+        """Somebody comes while the disk works for the writer or the sealer."""
+        life = self.life
+        if life is None or not life.is_busy or self._is_interrupted or self.random.random() > self._interrupted:
+            return
+        self._is_interrupted = True
+        try:
+            self.tick()
+            chance = self.random.random()
+            if chance < 0.7:
+                self.random.choice(self.producers).step(life, may_begin=not life.is_stopping)
+            elif chance < 0.8:
+                life.view()
+            elif chance < 0.9:
+                life.read()
+            else:
+                life.seal_meanwhile()
+        finally:
+            self._is_interrupted = False
+
+    def tick(self) -> None:
+        """Time goes on, mostly."""
+        chance = self.random.random()
+        if chance < 0.02:
+            self.history.now_us -= self.random.choice((1_000, 2 * SECOND_US, 40 * SECOND_US))
+        elif chance < 0.9:
+            self.history.now_us += self.random.randrange(20_000)
+        else:
+            self.history.now_us += self.random.randrange(3 * SECOND_US)
