@@ -137,6 +137,17 @@ class Record(Struct, frozen=True, kw_only=True):
         return {partition: record for partition, number in ids.items() if (record := seen.get(number))}
 
 
+def not_below(watermark_us: int | None, held_by: str | None, previous: Record | None) -> tuple[int | None, str | None]:
+    """A watermark and what holds it back, but never below what was recorded before (T3).
+
+    A stream that is new, or that was silent for long, may be far behind the others; that takes no promise back.
+    """
+    before = previous.watermark_us if previous else None
+    if previous and before is not None and (watermark_us is None or watermark_us < before):
+        return before, previous.held_by
+    return watermark_us, held_by
+
+
 def _record_of(event: "EventLogRecord") -> Record:
     materialization = event.asset_materialization
     return Record.from_metadata(materialization.metadata if materialization else {})

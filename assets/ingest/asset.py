@@ -5,7 +5,7 @@ the hours it touched; materializing an hour of `deltas` or `dead_letters` rebuil
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import dagster as dg
@@ -66,7 +66,8 @@ def drain(
     duration_ms = _since(started)
     reported: dict[str, list[str]] = {}
     for spec, starts in ((DELTAS, touched.event), (DEAD_LETTERS, touched.receipt)):
-        records = hour_records(lake, spec, starts, plan, duration_ms=duration_ms, now_us=tidemark.now_us())
+        previous = _recorded(context.instance, spec, starts)
+        records = hour_records(lake, spec, starts, plan, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
         for record in records:
             context.log_event(
                 dg.AssetMaterialization(
@@ -76,7 +77,8 @@ def drain(
         reported[spec.name] = [record.partition for record in records if record.partition]
     reach("record.logged")
     drain_observer(context, reported)
-    record = drain_record(lake, plan, duration_ms=duration_ms, now_us=tidemark.now_us())
+    last = _last_drain(context.instance)
+    record = drain_record(lake, plan, last, duration_ms=duration_ms, now_us=tidemark.now_us())
     return dg.MaterializeResult(
         metadata={**record.to_metadata(), "hours": len(touched.event), "plan": plan.number if plan else 0}
     )
@@ -116,16 +118,26 @@ def unreported_hours(instance: dg.DagsterInstance, lake: Lake, plan: Plan | None
     By the last drain's record: a crash between a commit and its report leaves hours that the next drain reports. By
     the lineage: hours that were rebuilt because their table was deleted or restored are new to everybody.
     """
-    try:
-        last = Record.latest(instance, "drain")
-        reported = {shard: end for shard, (_, end) in last.epochs.items()}
-    except RecordError:
-        reported = {}
+    last = _last_drain(instance)
+    reported = {shard: end for shard, (_, end) in last.epochs.items()} if last else {}
     committed = Log(lake.home).below(plan.upto if plan else {})
     fresh = touched_hours(entry for entry in committed if entry.from_epoch >= reported.get(entry.shard, 1))
     return fresh | TouchedHours(
         event=_of_another_lineage(instance, lake, DELTAS), receipt=_of_another_lineage(instance, lake, DEAD_LETTERS)
     )
+
+
+def _last_drain(instance: dg.DagsterInstance) -> Record | None:
+    try:
+        return Record.latest(instance, "drain")
+    except RecordError:
+        return None
+
+
+def _recorded(instance: dg.DagsterInstance, spec: TableSpec, starts: Iterable[int]) -> dict[str, Record]:
+    """What the hours say of themselves so far."""
+    keys = [hour_key(start) for start in starts]
+    return Record.latest_by_partition(instance, spec.name, keys) if keys else {}
 
 
 def _of_another_lineage(instance: dg.DagsterInstance, lake: Lake, spec: TableSpec) -> frozenset[int]:
@@ -147,7 +159,8 @@ def _rebuild(
     rebuilt = rebuild(lake, spec, window)
     plan = plan_store(lake).committed(rebuilt.number)
     starts = starts_in(window, HOUR_US)
-    for record in hour_records(lake, spec, starts, plan, duration_ms=_since(started), now_us=tidemark.now_us()):
+    previous, duration_ms = _recorded(context.instance, spec, starts), _since(started)
+    for record in hour_records(lake, spec, starts, plan, previous, duration_ms=duration_ms, now_us=tidemark.now_us()):
         context.add_asset_metadata(record.to_metadata(), partition_key=record.partition)
     return dg.MaterializeResult()
 

@@ -3,7 +3,7 @@
 Belongs here: where each number of a record comes from. No Spark: what a partition holds is read from its files.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from assets.ingest.log import Log
@@ -13,7 +13,7 @@ from resources.coordinator.manifest import Entry, HourCounts
 from resources.coordinator.status import read_status
 from resources.lake import Lake, TableSpec
 from resources.plans import Plan
-from resources.record import Record
+from resources.record import Record, not_below
 from resources.timegrid import hour_key
 
 
@@ -38,9 +38,18 @@ def levels(lake: Lake, plan: Plan | None) -> Levels:
 
 
 def hour_records(
-    lake: Lake, spec: TableSpec, starts: Iterable[int], plan: Plan | None, *, duration_ms: int, now_us: int
+    lake: Lake,
+    spec: TableSpec,
+    starts: Iterable[int],
+    plan: Plan | None,
+    previous: Mapping[str, Record],
+    *,
+    duration_ms: int,
+    now_us: int,
 ) -> list[Record]:
     """One record for each hour of `deltas` or `dead_letters`, as of the table's latest version.
+
+    `previous` are the records that these hours have: no watermark falls below what was recorded before (T3).
 
     Rows in are what the log has for the hour. Refused are, for an hour of `dead_letters`, what the log refused; for an
     hour of `deltas`, what it accepted and the drain set aside as copies.
@@ -55,6 +64,7 @@ def hour_records(
     for start in wanted:
         counts = _counts(committed, hour_key(start), is_event=spec is DELTAS)
         summary = held.get(start, lake_files.PartitionSummary(0, {}, 0))
+        watermark_us, held_by = not_below(watermark.time_us, watermark.held_by, previous.get(hour_key(start)))
         records.append(
             Record(
                 asset=spec.name,
@@ -66,8 +76,8 @@ def hour_records(
                 applied=reached.applied,
                 flushed=reached.flushed,
                 durable=reached.durable,
-                watermark_us=watermark.time_us,
-                held_by=watermark.held_by,
+                watermark_us=watermark_us,
+                held_by=held_by,
                 rows_in=counts.accepted + counts.duplicate + counts.refused,
                 rows_out=summary.rows,
                 rows_late=summary.late,
@@ -80,12 +90,13 @@ def hour_records(
     return records
 
 
-def drain_record(lake: Lake, plan: Plan | None, *, duration_ms: int, now_us: int) -> Record:
+def drain_record(lake: Lake, plan: Plan | None, previous: Record | None, *, duration_ms: int, now_us: int) -> Record:
     """The record of the drain: everything up to `epochs` has been reported to the orchestrator."""
     log, known = Log(lake.home), lake.lineage(DELTAS.name)
     upto = plan.upto if plan else {}
     entries, watermark, reached = log.below(upto), log.watermark(upto), levels(lake, plan)
     files = lake_files.partitions(lake.path(DELTAS.name)).values()
+    watermark_us, held_by = not_below(watermark.time_us, watermark.held_by, previous)
     return Record(
         asset="drain",
         partition=None,
@@ -96,8 +107,8 @@ def drain_record(lake: Lake, plan: Plan | None, *, duration_ms: int, now_us: int
         applied=reached.applied,
         flushed=reached.flushed,
         durable=reached.durable,
-        watermark_us=watermark.time_us,
-        held_by=watermark.held_by,
+        watermark_us=watermark_us,
+        held_by=held_by,
         rows_in=sum(entry.rows for entry in entries),
         rows_out=sum(partition.rows for partition in files),
         rows_refused=sum(entry.verdicts.refused for entry in entries),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from assets.rollups.schema import WEEKLY_COUNTS
 from resources import lake_files
 from resources.lake import Lake, TableSpec
-from resources.record import Record
+from resources.record import Record, not_below
 from resources.timegrid import hour_key, week_key
 
 if TYPE_CHECKING:
@@ -95,7 +95,5 @@ def _lowest(epochs: Iterable[dict[int, int]]) -> dict[int, int]:
 def _watermark(inputs: Sequence[Record], previous: Record | None) -> tuple[int | None, str | None]:
     """The minimum over the inputs, but never below what was said before (T3)."""
     held = [(record.watermark_us, record.held_by) for record in inputs if record.watermark_us is not None]
-    lowest = min(held, key=lambda pair: pair[0]) if held else (None, None)
-    if previous and previous.watermark_us is not None and (lowest[0] is None or lowest[0] < previous.watermark_us):
-        return previous.watermark_us, previous.held_by
-    return lowest
+    watermark_us, held_by = min(held, key=lambda pair: pair[0]) if held else (None, None)
+    return not_below(watermark_us, held_by, previous)

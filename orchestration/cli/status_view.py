@@ -56,7 +56,9 @@ def shard_table(shards: list[ShardStatus], durable: dict[int, int]) -> Table:
 def live_table(running: list[LiveStatus], now_us: int) -> Table:
     """What shards that take writes now have in memory, and when and why they last flushed and delivered."""
     columns = ("shard", "state", "in line", "pending", "last flush", "last batch", "by", "batch limit")
-    rows = table("Taking writes now", *columns, numbers=("in line", "pending", "last flush", "last batch", "batch limit"))
+    rows = table(
+        "Taking writes now", *columns, numbers=("in line", "pending", "last flush", "last batch", "batch limit")
+    )
     for live in running:
         state = f"{live.state}, disk nearly full" if live.is_disk_low else live.state
         batch = "" if live.last_batch_us is None else _ago(live.last_batch_us, now_us)

@@ -2,10 +2,16 @@
 
 Needs neither dagster nor pyspark. The way of a write through the modules:
 
-    platform   splits by shard           decode      from objects and JSON to columns   log, frames  bytes on the disk
-    shard      numbers, groups, waits    checks      what is wrong by itself            seal         log to segment
-    producers  retries and fencing       identities  what was seen before               manifest     what is sealed
-    arrival    decides on a group        watermarks  how far event time has come        recovery     from disk to shard
+    platform     splits by shard, watermarks over shards    shard, aio   what callers call: threads, coroutines
+    core         a shard in steps, without threads          writer       the threads that take the steps
+    engine       numbers, gathers, flushes, tells           queue        who comes next when there is more than room
+    bounds       what may be in memory and on the disk      producers    retries, refusals and fencing
+    flusher      from numbered writes to a synced frame     arrival      decides on a group, with what follows here:
+    decode, decode_columns    objects and columns           checks       what is wrong by itself
+    identities, kept          what was seen before          watermarks   how far event time has come
+    log, frames, groups       bytes on the disk             seal, segments, manifest    log to segment
+    batching, delivery        what subscribers get          recovery     from disk to shard
+    keyed                     another kind of write, on the same engine
 """
 
 from typing import TYPE_CHECKING, Any

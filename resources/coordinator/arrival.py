@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from resources.coordinator.checks import check
-from resources.coordinator.columns import Mask, Numbers, Words, constant, constant_of, numbers_of, repeated
+from resources.coordinator.columns import Mask, Numbers, Words, constant, constant_of, nulls, numbers_of, repeated
 from resources.coordinator.decode import DecodedBatch, bounded_original, decode_group
 from resources.coordinator.decoded import Deltas, Refusal
 from resources.coordinator.fingerprint import SeriesNames
@@ -206,7 +206,7 @@ def _hashes(decoded: DecodedBatch, passed: Mask) -> dict[str, pa.Array]:
 
 def _verdicts(rows: int, copies: dict[int, Sighting], refusals: dict[int, Refusal]) -> dict[str, pa.Array]:
     if not copies and not refusals:
-        nothing = pa.nulls(rows, pa.string())
+        nothing = nulls(rows, pa.string())
         return {"verdict": constant(Verdict.ACCEPTED, rows), "reason": nothing, "detail": nothing}
     verdicts = np.zeros(rows, dtype=np.int8)
     verdicts[list(copies)] = 1
@@ -232,7 +232,7 @@ def _originals(refusals: dict[int, Refusal], decoded: DecodedBatch) -> dict[str,
 def _scattered(values: Mapping[int, object], rows: int, kind: pa.DataType) -> pa.Array:
     """A column with these values at their rows, and none elsewhere."""
     if not values:
-        return pa.nulls(rows, kind)
+        return nulls(rows, kind)
     places = np.full(rows, -1)
     places[list(values)] = np.arange(len(values))
     return pa.array(list(values.values()), kind).take(pa.array(places, mask=places < 0))

@@ -4,7 +4,8 @@ Belongs here: one condition per reason, in the order in which they are told (the
 What needs other deltas to decide (duplicates, missing parents) does not belong here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from resources.coordinator.columns import NO_ROWS, NO_WORDS, Numbers, Rows, Word
 from resources.coordinator.decoded import Refusal
 from resources.coordinator.model import Operation, Priority, Reason, Source
 from resources.settings import NAME_PATTERN, Settings
-from resources.timegrid import from_us
+from resources.timegrid import from_us, to_us
 
 Mask = npt.NDArray[np.bool_]
 
@@ -28,6 +29,9 @@ COUNT_LIMIT = 10**12
 LABELS_LIMIT = 64
 MAP_LIMIT = 256
 DIMENSION_LIMIT = 65_536
+
+_NAME_RULE = "a lower-case letter, then up to 62 of a-z, 0-9 and _"
+_PRIORITIES, _SOURCES = tuple(map(str, Priority)), tuple(map(str, Source))
 
 # What each operation needs, of (values, indices, factor, amount); it may have nothing else of these.
 _NEEDS: dict[Operation, tuple[str, ...]] = {
@@ -79,14 +83,13 @@ def check(
 
 
 def _envelope(columns: Mapping[str, pa.Array], words: Words) -> list[_Finding]:
-    name_rule = "a lower-case letter, then up to 62 of a-z, 0-9 and _"
     empty_ids, bad_ids = _wrong_ids(columns["delta_id"])
     empty_keys, bad_keys = _wrong_ids(columns["key"])
     return [
         _Finding(
             _no_names(columns["namespace"], words.get("namespace")),
             Reason.BAD_NAME,
-            f"namespace must be {name_rule}.",
+            f"namespace must be {_NAME_RULE}.",
             "namespace",
         ),
         _Finding(empty_ids, Reason.EMPTY_ID, "delta_id is empty."),
@@ -94,21 +97,21 @@ def _envelope(columns: Mapping[str, pa.Array], words: Words) -> list[_Finding]:
         _Finding(empty_keys, Reason.EMPTY_ID, "The id of what the delta is about is empty."),
         _Finding(bad_keys, Reason.BAD_ID, f"The id has control characters or more than {ID_LIMIT} bytes.", "key"),
         _Finding(
-            _none_of(columns["priority"], list(Priority), words.get("priority")),
+            _none_of(columns["priority"], _PRIORITIES, words.get("priority")),
             Reason.WRONG_TYPE,
-            f"priority must be {_listed(list(Priority))}.",
+            f"priority must be {_listed(_PRIORITIES)}.",
             "priority",
         ),
         _Finding(
-            _none_of(columns["source"], list(Source), words.get("source")),
+            _none_of(columns["source"], _SOURCES, words.get("source")),
             Reason.WRONG_TYPE,
-            f"source must be {_listed(list(Source))}.",
+            f"source must be {_listed(_SOURCES)}.",
             "source",
         ),
         _Finding(
             _no_names(columns["origin"], words.get("origin"), may_be_missing=True),
             Reason.BAD_NAME,
-            f"origin must be {name_rule}.",
+            f"origin must be {_NAME_RULE}.",
             "origin",
         ),
     ]
@@ -119,14 +122,14 @@ def _times(columns: Mapping[str, pa.Array], received_us: Numbers, settings: Sett
     event_ts = columns["event_ts"]
     event_us = numbers_of(event_ts)
     skew_us = settings.clock_skew_ms * 1_000
-    earliest_us = settings.earliest_event_us
+    earliest_us, earliest = _earliest(settings.earliest_event_ts)
     is_future = event_us.max() > received_us.min() + skew_us  # or may be: the rows' own times of arrival decide
     return [
         _Finding(_missing(event_ts), Reason.BAD_TIMESTAMP, "event_ts is missing."),
         _Finding(
             (event_us < earliest_us).nonzero()[0] if event_us.min() < earliest_us else NO_ROWS,
             Reason.TOO_OLD,
-            f"The event is older than {from_us(earliest_us):%Y-%m-%dT%H:%M:%SZ}, the earliest kept here.",
+            f"The event is older than {earliest}, the earliest kept here.",
         ),
         _Finding(
             (event_us > received_us + skew_us).nonzero()[0] if is_future else NO_ROWS,
@@ -134,6 +137,12 @@ def _times(columns: Mapping[str, pa.Array], received_us: Numbers, settings: Sett
             f"The event is more than {settings.clock_skew_ms / 1_000:g} s ahead of the clock here.",
         ),
     ]
+
+
+@lru_cache
+def _earliest(moment: datetime) -> tuple[int, str]:
+    """The earliest time of an event in microseconds and in words."""
+    return to_us(moment), f"{from_us(to_us(moment)):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _signal(signals: pa.StructArray, envelope: Mapping[str, pa.Array], settings: Settings) -> list[_Finding]:  # noqa: ARG001 - one shape for all kinds
@@ -189,7 +198,7 @@ def _vector(vectors: pa.StructArray, envelope: Mapping[str, pa.Array], settings:
     parent = vectors.field("parent_id")
     return [
         _found(
-            ~_one_of(op, list(Operation)), Reason.UNKNOWN_OPERATION, f"vector.op must be {_listed(list(Operation))}."
+            ~_one_of(op, list(Operation)), Reason.UNKNOWN_OPERATION, f"vector.op must be {_listed(tuple(Operation))}."
         ),
         *(_found(wrong, Reason.PAYLOAD_MISMATCH, detail) for wrong, detail in _mismatches(vectors, op)),
         _found(
@@ -313,7 +322,7 @@ def _is_name(word: str) -> bool:
     return bool(_matches(pa.array([word], pa.string()), NAME_PATTERN)[0])
 
 
-def _none_of(texts: pa.Array, allowed: list[Priority] | list[Source], words: frozenset[str] | None) -> Rows:
+def _none_of(texts: pa.Array, allowed: tuple[str, ...], words: frozenset[str] | None) -> Rows:
     """Rows with another word than the allowed ones."""
     return NO_ROWS if words and words.issubset(allowed) else np.flatnonzero(~_one_of(texts, allowed))
 
@@ -333,7 +342,7 @@ def _matches(texts: pa.Array, pattern: str) -> Mask:
     return np.asarray(pc.fill_null(pc.match_substring_regex(texts, pattern), False))
 
 
-def _one_of(texts: pa.Array, allowed: list[str] | list[Operation] | list[Priority] | list[Source]) -> Mask:
+def _one_of(texts: pa.Array, allowed: Sequence[str]) -> Mask:
     return np.asarray(pc.is_in(texts, pa.array([str(value) for value in allowed])))
 
 
@@ -375,7 +384,8 @@ def _any_in_row(lists: pa.Array, wrong: Mask) -> Mask:
     return np.asarray(np.bincount(row[wrong], minlength=len(lists))[: len(lists)] > 0)
 
 
-def _listed(values: list[Operation] | list[Priority] | list[Source]) -> str:
+@lru_cache
+def _listed(values: tuple[str, ...]) -> str:
     return "one of " + ", ".join(str(value) for value in values)
 
 

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from resources.coordinator.columns import constant, texts
+from resources.coordinator.columns import constant, nulls, texts
 from resources.coordinator.decode_columns import FEW_WORDS, concatenate, decode_columns, to_batch
 from resources.coordinator.decoded import DecodedBatch, Refusal, RefusedError, Sent, name_series
 from resources.coordinator.fingerprint import SeriesNames
@@ -316,7 +316,7 @@ def _columns(rows: list[tuple[Any, ...]]) -> tuple[dict[str, pa.Array], dict[str
 def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
     first: Any = values[0] if values else None
     if first is None and values.count(None) == len(values):
-        return pa.nulls(len(values), kind)
+        return nulls(len(values), kind)
     if kind in (VECTOR, SAMPLE, SIGNAL):
         return _structs(values, kind)
     if pa.types.is_string(kind):

@@ -12,13 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources.coordinator.columns import constant, constant_of
+from resources.coordinator.columns import constant, constant_of, nulls
 from resources.coordinator.decoded import DecodedBatch, Refusal, RefusedError, name_series
 from resources.coordinator.errors import WriteFormatError
 from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.model import Kind, Priority, Reason, Source
 from resources.coordinator.schema import SENT_FIELDS, SENT_SCHEMA
 
+_KNOWN = frozenset(name for name, _ in SENT_FIELDS)
 # Columns in which most groups have but one text, or a few.
 FEW_WORDS = ("namespace", "kind", "priority", "source")
 # What a delta that does not say has, in columns as in JSON.
@@ -33,21 +34,22 @@ def to_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
         if is_ready and not any(table[name].null_count for name in DEFAULTS):
             return table
         _refuse_other_columns(table.column_names)
-        return pa.RecordBatch.from_arrays([_column(table, *field) for field in SENT_FIELDS], schema=SENT_SCHEMA)
+        found = dict(zip(table.column_names, table.columns, strict=True))
+        columns = [_column(found.get(name), name, kind, len(table)) for name, kind in SENT_FIELDS]
+        return pa.RecordBatch.from_arrays(columns, schema=SENT_SCHEMA)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowIndexError, pa.ArrowTypeError) as error:
         raise WriteFormatError(f"A column of the write cannot be read: {error}") from error
 
 
 def _refuse_other_columns(names: Sequence[str]) -> None:
-    known = [name for name, _ in SENT_FIELDS]
-    if "kind" not in names or len(set(names)) < len(names) or not set(names) <= set(known):
-        raise WriteFormatError(f"A write in columns has {', '.join(known)}; this one has {', '.join(names)}.")
+    if "kind" not in names or len(set(names)) < len(names) or not _KNOWN.issuperset(names):
+        wanted = ", ".join(name for name, _ in SENT_FIELDS)
+        raise WriteFormatError(f"A write in columns has {wanted}; this one has {', '.join(names)}.")
 
 
-def _column(table: pa.Table | pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
-    if name not in table.column_names:
-        return constant(DEFAULTS[name], len(table)) if name in DEFAULTS else pa.nulls(len(table), kind)
-    column = table[name]
+def _column(column: pa.Array | pa.ChunkedArray | None, name: str, kind: pa.DataType, rows: int) -> pa.Array:
+    if column is None:
+        return constant(DEFAULTS[name], rows) if name in DEFAULTS else nulls(rows, kind)
     if column.type != kind:
         column = column.cast(kind)
     if name in DEFAULTS and column.null_count:
@@ -62,8 +64,7 @@ def concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     table = pa.Table.from_batches(batches)
     rows = table.num_rows
     columns = [
-        pa.nulls(rows, column.type) if column.null_count == rows else column.combine_chunks()
-        for column in table.columns
+        nulls(rows, column.type) if column.null_count == rows else column.combine_chunks() for column in table.columns
     ]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)
 
@@ -94,7 +95,7 @@ def decode_columns(batch: pa.RecordBatch, series: SeriesNames) -> DecodedBatch:
 def _texts_of(columns: Mapping[str, pa.Array], payload: str, field: str) -> pa.Array:
     structs = columns[payload]
     if structs.null_count == len(structs):
-        return pa.nulls(len(structs), pa.string())
+        return nulls(len(structs), pa.string())
     return _flattened(structs, field)
 
 

@@ -6,7 +6,6 @@ saved as the shard's state, whatever the door has promised since.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -274,13 +273,16 @@ class LogFlusher:
         self._batches = list(state.batches)
         watermarks = self._arrivals.watermarks.current()
         self._sealing.wait()
-        self._sealing.submit(lambda: self._seal(closed.path, state, watermarks, batches))
+        self._sealing.submit(lambda: self._seal(closed, state, watermarks, batches))
 
-    def _seal(self, path: Path, state: ShardState, watermarks: dict[str, int], batches: list[BatchRecord]) -> None:
-        content = read_log(self._disk, path)
-        if content is None:
-            raise LogDamageError(f"{path} has lost its header since it was written. Restore it from a backup.")
+    def _seal(self, closed: LogFile, state: ShardState, watermarks: dict[str, int], batches: list[BatchRecord]) -> None:
+        content = read_log(self._disk, closed.path)
+        if content is None or content.is_torn or content.end != closed.end:
+            raise LogDamageError(
+                f"{closed.path} is not what was written into it: what was acknowledged is damaged. Restore it from a "
+                "backup; nothing was changed."
+            )
         Sealer(self._disk, self._files.segments, self.manifest).seal(content, watermarks, batches, self._clock())
         save(self._disk, self._files.log / STATE_FILE, state)
-        self._disk.remove(path)
+        self._disk.remove(closed.path)
         reach("seal.log_removed")

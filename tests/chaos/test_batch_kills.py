@@ -1,10 +1,7 @@
 """`kill -9` of the drain at each named step from plan to record: nothing lost, nothing twice, checks green (C7, O2)."""
 
 import json
-import os
 import signal as signals
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +12,7 @@ from resources import lake_files
 from resources.failpoints import FAILPOINTS
 from resources.home import Home
 from resources.lake import Lake
-from tests.support.batch import send
+from tests.support.batch import run, send
 from tests.support.live import TEN_O_CLOCK, hour_of, sample, signal, vector
 
 if TYPE_CHECKING:
@@ -38,19 +35,6 @@ def filled_home(path: Path) -> Home:
     writes.append([vector("v1", "create", values=[1.0, 2.0]), sample("s1", 0.5, at=TEN_O_CLOCK - 1)])
     send(home, *writes)
     return home
-
-
-def run(home: Home, command: str, failpoint: str | None = None) -> tuple[int, bytes]:
-    environment = {name: value for name, value in os.environ.items() if name != "TIDEMARK_FAILPOINT"}
-    if failpoint:
-        environment["TIDEMARK_FAILPOINT"] = failpoint
-    done = subprocess.run(
-        [sys.executable, "-m", "orchestration.cli", "--home", str(home.root), command, "--json"],
-        env=environment,
-        stdout=subprocess.PIPE,
-        check=False,
-    )
-    return done.returncode, done.stdout
 
 
 def assert_same_tables(killed: Home, straight: Home, tables: tuple[str, ...]) -> None:

@@ -151,3 +151,17 @@ def test_hours_that_a_crash_left_unreported_are_reported_by_the_next_drain(
         Record.latest(platform.instance, DELTAS.name, hour_key(TEN_O_CLOCK))
     send(platform.home, [signal("b", at=hour_of(-1))], producer="other")
     assert platform.drain()["deltas"] == [hour_key(hour_of(-1)), hour_key(TEN_O_CLOCK)]
+
+
+def test_a_new_stream_that_is_far_behind_takes_no_recorded_watermark_back_t3(platform: Platform) -> None:
+    send(platform.home, [signal("a")])
+    platform.drain()
+    hour = hour_key(TEN_O_CLOCK)
+    before = [Record.latest(platform.instance, *where) for where in (("drain",), ("deltas", hour))]
+    send(platform.home, [sample("old", 1.0, at=hour_of(-500)), signal("b", at=TEN_O_CLOCK + 1)])
+    platform.drain()
+    after = [Record.latest(platform.instance, *where) for where in (("drain",), ("deltas", hour))]
+    assert [record.watermark_us for record in after] == [record.watermark_us for record in before]
+    assert after[0].held_by == "shard 0, shop/signal"
+    fresh = Record.latest(platform.instance, "deltas", hour_key(hour_of(-500)))
+    assert fresh.held_by == "shard 0, fleet/sample", "an hour that had no record yet says what holds it back now"

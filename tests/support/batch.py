@@ -1,5 +1,8 @@
 """Small builders for tests of the batch plane: what is sent, and what is in the tables afterwards."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -31,3 +34,17 @@ def rows_of(home: Home, table: str, *columns: str) -> list[tuple[Any, ...]]:
     assert found is not None
     rows = found.to_pyarrow_table(columns=list(columns)).to_pylist()
     return sorted(tuple(row[column] for column in columns) for row in rows)
+
+
+def run(home: Home, command: str, failpoint: str | None = None) -> tuple[int, bytes]:
+    """A command in a process of its own, killed at a step if one is named: its code and its answer."""
+    environment = {name: value for name, value in os.environ.items() if name != "TIDEMARK_FAILPOINT"}
+    if failpoint:
+        environment["TIDEMARK_FAILPOINT"] = failpoint
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestration.cli", "--home", str(home.root), command, "--json"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        check=False,
+    )
+    return done.returncode, done.stdout

@@ -14,13 +14,15 @@ import pyarrow.parquet as pq
 
 from chaos.disks import Moment, SimulatedDisk, Survival
 from resources.coordinator.arrival import NumberedWrite
-from resources.coordinator.control import Control, ProducerOpened, encode_control
+from resources.coordinator.control import Control, ProducerOpened
 from resources.coordinator.disk import Disk
-from resources.coordinator.frames import FrameKind, Header
+from resources.coordinator.frames import Header
+from resources.coordinator.groups import encode_group
 from resources.coordinator.log import LogFile
+from resources.coordinator.log_content import read_log
 from resources.coordinator.manifest import Manifest
 from resources.coordinator.recovery import Recovered, ShardFiles, recover
-from resources.coordinator.seal import Sealer, read_log
+from resources.coordinator.seal import Sealer
 from resources.coordinator.state import RESERVATION_FILE, STATE_FILE, Reservation, ShardState, save
 from resources.settings import Settings
 from tests.support.live import TEN_O_CLOCK, signal
@@ -34,10 +36,7 @@ RESERVED_AHEAD = 5
 
 def append_group(file: LogFile, controls: list[Control], epoch: int, batch: pa.RecordBatch | None) -> None:
     """One group, flushed together."""
-    for message in controls:
-        file.append(FrameKind.CONTROL, 0, 0, encode_control(message))
-    if batch is not None:
-        file.append(FrameKind.WRITES, epoch, epoch, memoryview(batch.serialize()))
+    file.append((epoch, epoch), encode_group(controls, batch))
 
 
 def deltas_of(sequence: int) -> list[dict[str, Any]]:
@@ -87,7 +86,7 @@ class Life:
             write = NumberedWrite(epoch, PRODUCER, sequence, self._received_us, deltas_of(sequence))
             batch, _ = found.arrivals.decide([write])
             append_group(self._file, [], epoch, batch)
-            found.producers.taken(PRODUCER, sequence, epoch)
+            found.producers.advance(PRODUCER, sequence)
         self._history.acknowledged = max(self._history.acknowledged, sequence)
         self._history.watermark = max(self._history.watermark, *found.arrivals.watermarks.current().values())
 
@@ -110,7 +109,7 @@ class Life:
         content = read_log(self._disk, closed.path)
         assert content is not None
         Sealer(self._disk, FILES.segments, found.manifest).seal(
-            content, found.arrivals.watermarks.current(), self._now_us
+            content, found.arrivals.watermarks.current(), [], self._now_us
         )
         save(self._disk, FILES.log / STATE_FILE, state)
         self._disk.remove(closed.path)

@@ -14,8 +14,8 @@ from resources.coordinator.control import ProducerOpened
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.frames import HEADER_BYTES, Header
 from resources.coordinator.log import LogFile
+from resources.coordinator.log_content import LogContent, log_name, read_log
 from resources.coordinator.manifest import Manifest
-from resources.coordinator.seal import LogContent, log_name, read_log
 from tests.support.live import TEN_O_CLOCK
 from tests.support.lives import (
     FILES,

@@ -1,0 +1,170 @@
+"""`bench coordinator`: deltas from producers to flushed, beside a bare log and SlateDB in the same run.
+
+Belongs here: which sides are run, and what their figures are held to. Every side is a process of its own; "flushed"
+means on the disk, with everything on: checks, verdicts, memory of identities, watermark stamps and sealing. The results
+are the same when every delta that was sent is in the sealed segments exactly once (count, and sum of the identities'
+hashes); what the peers wrote is not read back.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Result, show
+
+ROOT = Path(__file__).resolve().parent.parent
+BARE, SLATE = "bare loop", "SlateDB"
+# Of the bare loop's rate, and of SlateDB's, which is a store that is meant for this.
+OF_BARE, OF_SLATE = 0.2, 1.0
+PACE, PACED_ROWS = 100_000, 1_000
+LATENCY_RATIO = 4.0
+# Memory at the end of a run, in parts of what it was when the run was warm.
+FLAT = 1.1
+RECOVERY_MB_S = 200.0
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A figure for writes in columns."""
+
+    name: str
+    write_rows: int
+    identities: int
+    target: float  # deltas per second
+
+
+COLUMNS = [
+    Columns("writes of 1,000", 1_000, 1_000_000, 1_000_000),
+    Columns("writes of 1,000, no memory of identities", 1_000, 0, 1_500_000),
+    Columns("writes of 10,000", 10_000, 1_000_000, 2_000_000),
+]
+SINGLES_TARGET = 20_000.0
+
+
+class Sides:
+    """Runs sides, each in a fresh folder."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+        self._number = 0
+
+    def run(self, side: str, *arguments: float, root: Path | None = None) -> Any:
+        """What a side measured; its folder is new, unless it is given."""
+        self._number += 1
+        folder = root or self._scratch / f"{self._number}-{side}"
+        command = [sys.executable, "-m", "benchmarks.coordinator_sides", side, str(folder), *map(str, arguments)]
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
+        found = json.loads(done.stdout)
+        _say(f"{side} {' '.join(map(str, arguments))}: {_words(found)}")
+        return found
+
+    def folder(self, name: str) -> Path:
+        """A folder for sides that share one."""
+        return self._scratch / name
+
+
+def main(json_output: bool, rows: int, minutes: float, log_mb: int) -> int:
+    """Run all sides and compare; gives the exit code."""
+    has_slate = find_spec("slatedb") is not None
+    if not has_slate:
+        _say("SlateDB is not installed, so it is left out: it comes with the extra `dev`.")
+    with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as scratch:
+        sides = Sides(Path(scratch))
+        results = [
+            *_columns(sides, rows, has_slate=has_slate),
+            *_singles(sides, rows // 50, has_slate=has_slate),
+            *_paced(sides, minutes * 60),
+            *_recovery(sides, log_mb),
+        ]
+    return show(results, is_json=json_output)
+
+
+def _columns(sides: Sides, rows: int, *, has_slate: bool) -> Iterator[Result]:
+    for figure in COLUMNS:
+        ours = sides.run("ours_columns", rows, figure.write_rows, figure.identities)
+        bare = sides.run("bare_columns", rows, figure.write_rows)
+        mine = rows / ours["wall_s"]
+        yield _rate(figure.name, mine, rows / bare["wall_s"], BARE, figure.target, OF_BARE, ours["is_equal"])
+        if has_slate:
+            # A tenth is enough for a rate, and takes a minute less.
+            slate = sides.run("slate_columns", rows // 10, figure.write_rows)
+            theirs = rows // 10 / slate["wall_s"]
+            yield _rate(figure.name, mine, theirs, SLATE, figure.target, OF_SLATE, ours["is_equal"])
+
+
+def _singles(sides: Sides, count: int, *, has_slate: bool) -> Iterator[Result]:
+    name = "writes of 1 from 64 producers"
+    ours, bare = sides.run("ours_singles", count), sides.run("bare_singles", count)
+    mine = count / ours["wall_s"]
+    # The issue names no part of the bare loop's rate here.
+    yield _rate(name, mine, count / bare["wall_s"], BARE, SINGLES_TARGET, 0.0, ours["is_equal"])
+    if has_slate:
+        theirs = count / sides.run("slate_singles", count)["wall_s"]
+        yield _rate(name, mine, theirs, SLATE, SINGLES_TARGET, OF_SLATE, ours["is_equal"])
+
+
+def _rate(name: str, mine: float, theirs: float, peer_name: str, target: float, least: float, is_equal: bool) -> Result:
+    """Deltas per second by the clock: met with the target's rate and at least that part of the peer's."""
+    is_met = mine >= target and mine >= least * theirs
+    return Result(name, mine, theirs, peer_name, "deltas/s", mine / theirs, target, is_met, is_equal)
+
+
+def _paced(sides: Sides, seconds: float) -> Iterator[Result]:
+    ours = sides.run("ours_paced", PACE, PACED_ROWS, float(seconds))
+    bare = sides.run("bare_paced", PACE, PACED_ROWS, min(10.0, float(seconds)))
+    for place, percentile in enumerate(("p50", "p99")):
+        mine, theirs = ours["latencies_ms"][place], bare["latencies_ms"][place]
+        ratio = mine / theirs
+        name = f"{percentile} of flushed at {PACE:,} deltas/s"
+        # Of the 99th percentile the issue asks only that it is shown; it is held to the same measure all the same.
+        is_met = ratio <= LATENCY_RATIO
+        yield Result(name, mine, theirs, BARE, "ms", ratio, LATENCY_RATIO, is_met, ours["is_equal"])
+    warm, last = (found / 1e6 for found in ours["bytes"])
+    name = f"memory after {seconds:g} s"
+    yield Result(name, last, warm, "when warm", "MB", last / warm, FLAT, last <= FLAT * warm, ours["is_equal"])
+
+
+def _recovery(sides: Sides, log_mb: int) -> Iterator[Result]:
+    root = sides.folder("recovery")
+    left = sides.run("leave_log", log_mb, root=root)
+    megabytes = left["log_bytes"] / 1e6
+    read = megabytes / sides.run("bare_read", root=root)["wall_s"]
+    found = sides.run("recover_log", *left["content"], root=root)
+    ours = megabytes / found["wall_s"]
+    name = f"recovery of {megabytes:,.0f} MB"
+    is_met = ours >= RECOVERY_MB_S
+    yield Result(name, ours, read, "read and checksum", "MB/s", ours / read, RECOVERY_MB_S, is_met, found["is_equal"])
+
+
+def _words(found: Any) -> str:
+    shown = []
+    if "wall_s" in found:
+        shown.append(f"{found['wall_s']:.2f} s, {found['cpu_s']:.2f} CPU-seconds")
+    if "latencies_ms" in found:
+        shown.append("p50 {:.2f} ms, p99 {:.2f} ms".format(*found["latencies_ms"]))
+    if "log_bytes" in found:
+        shown.append(f"{found['log_bytes'] / 1e6:.0f} MB of log")
+    return ", ".join(shown)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="tidemark bench coordinator", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one object per line")
+    parser.add_argument("--rows", type=int, default=2_000_000, help="deltas per figure (default: 2 million)")
+    parser.add_argument(
+        "--minutes", type=float, default=0.25, help="how long the paced run takes (10 for the long one)"
+    )
+    parser.add_argument("--log-mb", type=int, default=256, help="the log that is recovered (1024 for the long one)")
+    options = parser.parse_args()
+    sys.exit(main(options.json, options.rows, options.minutes, options.log_mb))

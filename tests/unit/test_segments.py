@@ -1,0 +1,74 @@
+"""A segment is read back as the rows of the log, and its entry counts what is in it."""
+
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resources.coordinator.arrival import Arrivals, NumberedWrite
+from resources.coordinator.identities import Identities
+from resources.coordinator.manifest import HourCounts
+from resources.coordinator.schema import LOG_SCHEMA
+from resources.coordinator.segments import Census, encode_segment
+from resources.coordinator.watermarks import Watermarks
+from resources.settings import Settings
+from resources.timegrid import HOUR_US, hour_key, to_us
+from tests.support.live import TEN_O_CLOCK, sample, signal, vector
+
+SETTINGS = Settings(recent_identities=100)
+
+
+def rows_of_log(numbers: list[int], epochs: list[int]) -> pa.Table:
+    """One write for each number: signals over some hours, of which some are copies and some are refused."""
+    arrivals = Arrivals(0, SETTINGS, Watermarks(SETTINGS), Identities(100))
+    batches = []
+    for place, (number, epoch) in enumerate(zip(numbers, epochs, strict=True)):
+        deltas = [
+            signal(f"d{number}", at=TEN_O_CLOCK - number * HOUR_US // 2),
+            sample(f"d{number}", 1.0, at=TEN_O_CLOCK),
+            vector(f"d{number}", "create", values=[1.0, 2.0], metadata={"a": None}),
+            signal("", at=TEN_O_CLOCK),
+            signal("x", event_ts="2099-01-01T00:00:00Z"),
+        ]
+        producer = ["web", "till"][number % 2]
+        write = NumberedWrite(epoch, producer, place + 1, TEN_O_CLOCK + place * HOUR_US, deltas[: number % 5 + 1])
+        batches.append(arrivals.decide([write])[0])
+    return pa.Table.from_batches(batches, LOG_SCHEMA)
+
+
+numbers_strategy = st.lists(st.integers(0, 9), min_size=1, max_size=8)
+
+
+@given(numbers_strategy)
+def test_a_segment_is_read_back_with_the_types_and_values_of_the_log(numbers: list[int]) -> None:
+    table = rows_of_log(numbers, list(range(1, len(numbers) + 1)))
+    found = pq.read_table(pa.BufferReader(encode_segment(table)))
+    assert found.schema.equals(LOG_SCHEMA)
+    assert found.equals(table)
+
+
+@given(numbers_strategy, st.integers(1, 3), st.data())
+def test_an_entry_counts_what_a_look_at_every_row_would(numbers: list[int], first: int, data: st.DataObject) -> None:
+    steps = data.draw(st.lists(st.integers(1, 3), min_size=len(numbers), max_size=len(numbers)))
+    epochs = [first + sum(steps[:place]) for place in range(1, len(numbers) + 1)]
+    table = rows_of_log(numbers, epochs)
+    census = Census(table)
+    rows = table.to_pylist()
+    assert census.to_epoch == epochs[-1] + 1
+    lost = set(range(first, epochs[-1])) - set(epochs)
+    assert {epoch for begin, end in census.gaps(first) for epoch in range(begin, end)} == lost
+    by_verdict = Counter(row["verdict"] for row in rows)
+    assert census.verdicts() == HourCounts(**by_verdict)
+    for column in ("event_ts", "received_ts", "watermark_ts"):
+        expected: dict[str, Counter[str]] = {}
+        for row in rows:
+            is_usable = row[column] is not None and (column == "received_ts" or row["verdict"] != "refused")
+            key = hour_key(to_us(row[column])) if is_usable else ""
+            expected.setdefault(key, Counter())[row["verdict"]] += 1
+        assert census.by_hour(column) == {key: HourCounts(**counts) for key, counts in sorted(expected.items())}
+    for producer, (least, greatest) in census.sequences().items():
+        sequences = [row["sequence"] for row in rows if row["producer"] == producer]
+        assert (least, greatest) == (min(sequences), max(sequences))
+    assert set(census.sequences()) == {row["producer"] for row in rows}
