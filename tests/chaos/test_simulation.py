@@ -3,6 +3,7 @@
 A seed that fails is seen again with `./tidemark chaos --seeds 1 --first-seed SEED`.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from itertools import count, product
 
 import pytest
 
+from chaos.__main__ import main
 from chaos.campaign import Part, run_planted, run_seeds
 from chaos.disks import EVERY_KIND, SYNCS, Fault, Moment, Survival
 from chaos.exhaustive import try_out
@@ -58,6 +60,32 @@ def test_every_planted_bug_is_caught_and_nothing_is_found_without_it() -> None:
     assert len(caught) == len(PLANTED) >= 10
     assert [each.bug for each in caught if each.seed is None] == []
     assert [each.bug for each in caught if not each.is_clean] == []
+
+
+def test_the_command_says_that_nothing_was_found(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "3", "--jobs", "1", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["seeds"], answer["failure"]) == (3, None)
+
+
+def test_the_command_names_the_seed_of_a_failure_and_how_to_see_it_again(capsys: pytest.CaptureFixture[str]) -> None:
+    [bug] = [planted for planted in PLANTED if planted.name == "snapshot_after_watermark"]
+    with bug.plant():
+        assert main(["--seeds", "50", "--jobs", "1", "--json"]) == 1
+        failure = json.loads(capsys.readouterr().out)["failure"]
+        assert failure["violation"].startswith("C6: ")
+        _, *options = failure["command"].split()[1:]
+        assert main([*options, "--jobs", "1"]) == 1
+    shown = capsys.readouterr().out
+    assert failure["violation"] in shown
+    assert failure["command"] in shown
+
+
+@pytest.mark.parametrize("wrong", [["--seeds", "0"], ["--jobs", "none"], ["--nonsense"]])
+def test_wrong_usage_ends_with_two(wrong: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(wrong)
+    assert ended.value.code == 2
 
 
 def cuts(moments: list[Moment], modes: list[Survival], step: int) -> Iterator[tuple[int, int]]:
