@@ -169,6 +169,8 @@ class Producer:
             self._history.count("gaps")
         except ShardStoppedError:
             self._must_be_stopped(life)
+        except BackpressureError:
+            must(False, "Q2", f"write {sequence} of {self.name} is to be sent again, but {self._taken + 1} is next")
         else:
             must(False, "Q2", f"write {sequence} of {self.name} was taken, but {self._taken + 1} is next")
 
@@ -184,6 +186,8 @@ class Producer:
             self._history.count("fenced")
         except ShardStoppedError:
             self._must_be_stopped(life)
+        except BackpressureError:
+            must(False, "Q2", f"instance {older} of {self.name} is to send again, but {self._instance} is newer")
         else:
             must(False, "Q2", f"instance {older} of {self.name} wrote, but instance {self._instance} is newer")
 

@@ -81,7 +81,8 @@ class History:
     def give(self, epoch: int, write: Write) -> None:
         """A write has an epoch."""
         must(epoch not in self.given, "C7", f"epoch {epoch} was given out twice", write.name)
-        must(epoch > 0, "C7", f"epoch {epoch} was given out, but 0 means nothing yet", write.name)
+        last = max(self.given, default=0)
+        must(epoch > last, "C7", f"epoch {epoch} was given out after epoch {last}", write.name)
         self.given[epoch] = Given(self.life, write)
         self.note(f"epoch {epoch} for {write.name}")
 

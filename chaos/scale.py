@@ -33,7 +33,7 @@ class Scale(NamedTuple):
 
 def draw_scale(random: Random) -> Scale:
     """Sizes for one seed. Most are short: what is to be found is found by many beginnings, not by a long middle."""
-    is_long = random.random() < 0.1
+    is_long = random.random() < 0.03
     settings = Settings(
         segment_bytes=random.choice((4_096, 12_000, 40_000)),
         segment_age_ms=2_000,
@@ -56,8 +56,8 @@ def draw_scale(random: Random) -> Scale:
         settings,
         group_bytes=random.choice((100, 700, 2_000)),
         reserved_ahead=random.choice((1, 2, 5)),
-        lives=random.choice((1, 1, 2, 2, 3)) if not is_long else 6,
-        steps=random.choice((8, 16, 24)) if not is_long else 40,
-        producers=random.choice((1, 2, 2, 4)),
-        writes=random.choice((2, 3, 5)) if not is_long else 8,
+        lives=random.choice((1, 1, 1, 2, 2)) if not is_long else 6,
+        steps=random.choice((10, 16, 24)) if not is_long else 40,
+        producers=random.choice((1, 2, 2, 3)),
+        writes=random.choice((2, 3, 4)) if not is_long else 8,
     )

@@ -96,7 +96,7 @@ class World:
                 producer.step(life)
             for _ in range(4):
                 life.write()
-        for _ in range(self.random.randint(1, self.scale.steps)):
+        for _ in range(self.random.randint(self.scale.steps // 2, self.scale.steps)):
             self._step(life)
             if life.is_over:
                 # Those who come too late are told.
