@@ -46,6 +46,9 @@ class Disk(Protocol):
     def replace(self, path: Path, data: bytes | memoryview) -> None:
         """Put a whole file in place at once: temporary name, sync, rename, sync of the directory."""
 
+    def rewrite(self, path: Path, data: bytes | memoryview, offset: int) -> None:
+        """Write what stands at `offset` already once more, and sync it: it may be there only in the cache."""
+
     def sync_directory(self, path: Path) -> None:
         """Return when the names in a directory are on the disk."""
 
@@ -140,6 +143,14 @@ class RealDisk:
         fd = self.system.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         self._write_and_sync(fd, data)
         self.rename(temporary, path)
+
+    def rewrite(self, path: Path, data: bytes | memoryview, offset: int) -> None:
+        fd = self.system.open(path, os.O_WRONLY)
+        try:
+            self.pwrite(fd, data, offset)
+            self.sync(fd)
+        finally:
+            self.close(fd)
 
     def sync_directory(self, path: Path) -> None:
         fd = self.system.open(path, os.O_RDONLY | os.O_DIRECTORY)

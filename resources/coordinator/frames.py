@@ -10,7 +10,7 @@ offset: a frame that was copied, or left over from another file, is not valid he
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import google_crc32c
@@ -28,6 +28,8 @@ FRAME_BYTES = _FRAME.size
 # Bounded before anything is allocated for it.
 PAYLOAD_LIMIT = 256 * 1024 * 1024
 _ZEROS = bytes(1024 * 1024)
+# A part of a file is copied in pieces to be summed up, which stay in the cache of a core.
+_PIECE = 256 * 1024
 
 
 class Header(NamedTuple):
@@ -126,7 +128,8 @@ def frame_at(data: memoryview, header: Header, offset: int) -> Frame | None:
         return None
     payload = data[offset + FRAME_BYTES : end]
     start = _FRAME.pack(FRAME_MAGIC, 0, length, first_epoch, last_epoch, 0, 0)
-    if crc != _checksum(start, [bytes(payload)], header, offset):
+    pieces = (bytes(payload[at : at + _PIECE]) for at in range(0, length, _PIECE))
+    if crc != _checksum(start, pieces, header, offset):
         return None
     return Frame(first_epoch, last_epoch, payload, offset, end)
 
@@ -160,7 +163,7 @@ def _is_zero(data: memoryview) -> bool:
     )
 
 
-def _checksum(start: bytes, payload: Sequence[Any], header: Header, offset: int) -> int:
+def _checksum(start: bytes, payload: Iterable[Any], header: Header, offset: int) -> int:
     salt = struct.pack(">QQQQ", header.shard, header.number, header.incarnation, offset)
     crc = google_crc32c.value(salt + start)
     for piece in payload:

@@ -21,6 +21,7 @@ class LogContent(NamedTuple):
     header: Header
     frames: list[Frame]
     is_torn: bool
+    data: memoryview  # the whole file
 
     @property
     def end(self) -> int:
@@ -31,6 +32,11 @@ class LogContent(NamedTuple):
     def next_epoch(self) -> int:
         """First epoch that may be in the next file."""
         return max([self.header.first_epoch, *(frame.last_epoch + 1 for frame in self.frames)])
+
+    def last_written(self) -> tuple[memoryview, int]:
+        """The last valid frame (or the header, if there is none) as bytes, and where it begins."""
+        begin = self.frames[-1].offset if self.frames else 0
+        return self.data[begin : self.end], begin
 
     def groups(self) -> "Iterator[Group]":
         """What was flushed together, in order."""
@@ -46,7 +52,7 @@ def read_log(disk: Disk, path: Path) -> LogContent | None:
     header = decode_header(data, str(path))
     if header is None:
         return None
-    content = LogContent(header, list(read_frames(data, header)), is_torn=False)
+    content = LogContent(header, list(read_frames(data, header)), is_torn=False, data=data)
     return content._replace(is_torn=find_tail(data, header, content.end, str(path)).is_torn)
 
 

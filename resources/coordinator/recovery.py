@@ -162,8 +162,9 @@ def _make_certain(
     manifest.repair()
     for path, content in contents[-1:]:
         if content is not None:
-            # Written again, and not only synced: if the sync had failed, the system would think that all is done.
-            disk.replace(path, disk.read(path)[: content.end])
+            # Written again, and not only synced: if the sync had failed, the system would think that all is done. The
+            # bytes are the same, so that it does not matter which sectors of them a power cut lets through.
+            disk.rewrite(path, *content.last_written())
 
 
 def _replay(
