@@ -52,15 +52,37 @@ class IsStale(dg.AutomationCondition[dg.AssetKey]):
     def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
         """The stale ones among the partitions in question."""
         view, partitions = context.asset_graph_view, context.partitions_def
-        if partitions is None:
+        if partitions is None or context.candidate_subset.is_empty:
             return dg.AutomationResult(context, context.get_empty_subset())
-        if view not in _stale:
-            seen = _seen[view.instance.run_storage.get_run_storage_id()]  # type: ignore[attr-defined]
-            _stale[view] = stale_partitions(view.instance, Home.locate(), seen=seen)
-        stale = _stale[view].get(context.key.to_user_string(), {})
+        stale = self.find(view).get(context.key.to_user_string(), {})
         keys = {key for key in stale if partitions.has_partition_key(key)}
         subset = view.get_subset_from_partition_keys(context.key, partitions, keys)
         return dg.AutomationResult(context, context.candidate_subset.compute_intersection(subset))
+
+    def find(self, view: AssetGraphView) -> dict[str, dict[str, str]]:
+        """Asset → partition → why it is stale: one answer for a whole look of the sensor."""
+        if view not in _stale:
+            _stale[view] = find_stale(view.instance)
+        return _stale[view]
+
+
+class IsStillStale(IsStale):
+    """The same, asked anew: a run may have ended since the look began, and what it made is stale no more."""
+
+    @property
+    def name(self) -> str:
+        """As it is shown beside an evaluation."""
+        return "is_still_stale"
+
+    def find(self, view: AssetGraphView) -> dict[str, dict[str, str]]:
+        """As it is now."""
+        return find_stale(view.instance)
+
+
+def find_stale(instance: dg.DagsterInstance) -> dict[str, dict[str, str]]:
+    """What is stale in this home; records that were read before are not read again."""
+    seen = _seen[instance.run_storage.get_run_storage_id()]  # type: ignore[attr-defined]
+    return stale_partitions(instance, Home.locate(), seen=seen)
 
 
 class IsFoundWrong(dg.AutomationCondition[dg.AssetKey]):
@@ -98,7 +120,8 @@ def follow_inputs() -> dg.AutomationCondition[Any]:
     may_be_tried = (~AC.execution_failed() | AC.cron_tick_passed(RETRY_CRON)).with_label("the last run did not fail")
     found_wrong = AC.any_deps_match(IsFoundWrong()).with_label("an input was found wrong, or is not judged yet")
     must_wait = AC.any_deps_match(IsStale() & ~AC.will_be_requested()).with_label("an input is stale and waits itself")
-    return IsStale() & is_idle & may_be_tried & ~found_wrong & ~must_wait
+    # Last, because what was under way at the first question may be done at the second, and is not to be done again.
+    return IsStale() & is_idle & may_be_tried & ~found_wrong & ~must_wait & IsStillStale()
 
 
 def automated(asset: dg.AssetsDefinition) -> dg.AssetsDefinition:

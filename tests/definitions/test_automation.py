@@ -11,7 +11,9 @@ import pytest
 from dagster import DagsterEvent
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
+from assets.rollups.stale import stale_partitions
 from expectations.checks import CHECK_NAME
+from orchestration import automation
 from orchestration.automation import in_ranges
 from orchestration.build import build_defs
 from orchestration.instance import open_instance
@@ -122,6 +124,25 @@ def platform(home: Home) -> Iterator[Platform]:
 def hours_of(*hours: str) -> dict[str, list[str]]:
     """What one run computes together; weeks follow when it is done."""
     return {"minute_counts": sorted(hours), "hourly_counts": sorted(hours)}
+
+
+def test_what_a_run_makes_while_the_sensor_looks_is_not_requested_again(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first question finds it stale; then the run ends, so that it is not under way any more either."""
+    platform.materialize("deltas", RUNNING)
+    looks = []
+
+    def look_and_end_the_run(*arguments: Any, **options: Any) -> dict[str, dict[str, str]]:
+        looks.append(found := stale_partitions(*arguments, **options))
+        if len(looks) == 1:
+            platform.materialize("minute_counts", RUNNING)
+        return found
+
+    monkeypatch.setattr(automation, "stale_partitions", look_and_end_the_run)
+    assert "minute_counts" not in platform.tick()
+    assert RUNNING in looks[0]["minute_counts"]
+    assert platform.tick() == {"hourly_counts": [RUNNING]}
 
 
 def test_nothing_that_happened_requests_nothing(platform: Platform) -> None:
