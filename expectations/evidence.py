@@ -19,6 +19,7 @@ from resources.coordinator.manifest import Entry, HourCounts
 from resources.lake import Lake, Range, partition_predicate
 from resources.lineage import Edit
 from resources.record import Record
+from resources.session import frame_of
 from resources.timegrid import HOUR_US, WEEK_US, hour_key, hour_start, week_start
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
     if suite.table in (DELTAS.name, DEAD_LETTERS.name):
         log = Log(lake.home)
         frames |= {"arrivals": _arrivals(suite, recorded, starts, log), **_segments(log)}
-    views = {name: lake.spark.createDataFrame(frame) for name, frame in frames.items()}
+    views = {name: frame_of(lake.spark, frame) for name, frame in frames.items()}
     for table, extent in suite.reads.items():
         rows = lake.read(table, _kept(lake, table, record.input_versions.get(table)))
         is_same = extent is Extent.SAME_PARTITIONS

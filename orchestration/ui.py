@@ -1,7 +1,7 @@
-"""The orchestrator's pages and its daemon, for one home, for as long as somebody watches.
+"""The orchestrator's pages and its daemon, and a Spark for their runs, for one home, for as long as somebody watches.
 
-Belongs here: starting both as children, and ending both with this process. Whoever can reach the port can do
-everything: it listens on this machine only, and has no passwords.
+Belongs here: starting them as children, and ending them with this process. Whoever can reach the port of the pages can
+do everything: it listens on this machine only, and has no passwords.
 """
 
 import ctypes
@@ -12,15 +12,21 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from orchestration.instance import ensure_instance
 from resources.errors import TidemarkError
 from resources.home import HOME_VARIABLE, Home
+from resources.session import open_notes
+from resources.spark_server import server_address, server_command
 
 WORKSPACE = Path(__file__).resolve().parent.parent / "workspace.yaml"
 PR_SET_PDEATHSIG = 1
 # A run that is in the middle of a commit is asked to end, and given this long.
 GRACE_S = 20.0
+# The one child that runs can do without: if it dies, it is started again, but not over and over.
+SPARK = "Spark"
+PAUSE_S = 10.0
 
 
 class UiStoppedError(TidemarkError):
@@ -28,7 +34,7 @@ class UiStoppedError(TidemarkError):
 
 
 def commands(port: int, *, is_read_only: bool = False) -> dict[str, list[str]]:
-    """What is started, by name."""
+    """What is started besides Spark, by name."""
     workspace = ["-w", str(WORKSPACE)]
     web = [sys.executable, "-m", "dagster_webserver", "-h", "127.0.0.1", "-p", str(port), *workspace]
     return {
@@ -38,41 +44,75 @@ def commands(port: int, *, is_read_only: bool = False) -> dict[str, list[str]]:
 
 
 def environment(home: Home) -> dict[str, str]:
-    """What both children need to find this home."""
-    return {**os.environ, "DAGSTER_HOME": str(ensure_instance(home)), HOME_VARIABLE: str(home.root)}
+    """What all children need to find this home, and each other."""
+    return {
+        **os.environ,
+        "DAGSTER_HOME": str(ensure_instance(home)),
+        HOME_VARIABLE: str(home.root),
+        **server_address(),
+    }
 
 
 def serve(
     home: Home, *, port: int = 3000, is_read_only: bool = False, ready: Callable[[str], None] | None = None
 ) -> None:
-    """Run both until Ctrl-C or SIGTERM; an error says which of them ended by itself."""
-    children: dict[str, subprocess.Popen[bytes]] = {}
+    """Run all of them until Ctrl-C or SIGTERM; an error says which of them ended by itself."""
     signal.signal(signal.SIGTERM, _interrupt)
+    children = Children(home)
     try:
         for name, command in commands(port, is_read_only=is_read_only).items():
-            children[name] = subprocess.Popen(
-                command,
-                env=environment(home),
-                cwd=home.root,
-                start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 (this process has one thread, and the call is one prctl)
-            )
+            children.start(name, command)
         if ready:
             ready(f"http://127.0.0.1:{port}")
-        _watch(children)
+        children.watch()
     except KeyboardInterrupt:
         return
     finally:
-        _stop(list(children.values()))
+        children.stop()
 
 
-def _watch(children: dict[str, subprocess.Popen[bytes]]) -> None:
-    while True:
-        for name, child in children.items():
-            if child.poll() is not None:
-                status = child.returncode
-                raise UiStoppedError(f"{name.capitalize()} ended with status {status}. The lines above say why.")
-        time.sleep(0.2)
+class Children:
+    """The processes of one `ui`."""
+
+    def __init__(self, home: Home) -> None:
+        self._home, self._environment = home, environment(home)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._spark_started = -PAUSE_S
+
+    def start(self, name: str, command: list[str], notes: BinaryIO | None = None) -> None:
+        """Start one, to be ended with this process."""
+        self._processes[name] = subprocess.Popen(
+            command,
+            env=self._environment,
+            cwd=self._home.root,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 (this process has one thread, and the call is one prctl)
+            stdout=notes,
+            stderr=notes,
+        )
+
+    def watch(self) -> None:
+        """Until one that is needed ends. Spark is started behind the others, whenever there is none."""
+        while True:
+            for name, child in self._processes.items():
+                if name != SPARK and child.poll() is not None:
+                    status = child.returncode
+                    raise UiStoppedError(f"{name.capitalize()} ended with status {status}. The lines above say why.")
+            spark = self._processes.get(SPARK)
+            if (spark is None or spark.poll() is not None) and time.monotonic() - self._spark_started > PAUSE_S:
+                self._start_spark()
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        """End them all. What is in the middle of a commit is given time, and Spark until then."""
+        spark = self._processes.pop(SPARK, None)
+        _end(list(self._processes.values()))
+        _end([spark] if spark else [])
+
+    def _start_spark(self) -> None:
+        self._spark_started = time.monotonic()
+        with open_notes(self._home) as notes:
+            self.start(SPARK, server_command(self._home, self._environment), notes)
 
 
 def _interrupt(_signum: int, _frame: object) -> None:
@@ -84,7 +124,7 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _stop(children: Sequence[subprocess.Popen[bytes]]) -> None:
+def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
     for child in children:
         if child.poll() is None:
             child.send_signal(signal.SIGINT)

@@ -19,6 +19,7 @@ from resources import lake_files
 from resources.errors import TidemarkError
 from resources.home import Home
 from resources.lineage import Edit, Lineage, LineageFile, app_id, edits_of, find_break
+from resources.session import new_session
 from resources.table_spec import Column, TableSpec, create_table
 from resources.timegrid import HOUR_US, from_us
 
@@ -176,7 +177,9 @@ class Lake:
         lineage = self.lineage(spec.name).lineage
         path = self.path(spec.name)
         app = app_id(spec.name, lineage) if plan_number is not None else f"{app_id(spec.name, lineage)}/replace"
-        number = plan_number if plan_number is not None else (lake_files.marker(path, app) or 0) + 1
+        # Nobody else's number: a run that was killed may have left its write to a JVM that goes on with it, and then
+        # that one's rows must not be taken for ours. The clock is only a number that has not been used yet.
+        number = plan_number if plan_number is not None else max((lake_files.marker(path, app) or 0) + 1, self._clock())
 
         def write(app: str) -> None:
             writer = rows.select(*spec.names).write.format("delta").mode("overwrite")
@@ -199,7 +202,7 @@ class Lake:
         app = f"{app_id(spec.name, self.lineage(spec.name).lineage)}/merge"
 
         def write(app: str) -> None:
-            session = self.spark.newSession()
+            session = new_session(self.spark)
             session.conf.set("spark.databricks.delta.write.txnAppId", app)
             session.conf.set("spark.databricks.delta.write.txnVersion", str(number))
             source(session).select(*spec.names).createOrReplaceTempView("source")
@@ -254,8 +257,8 @@ class Lake:
             try:
                 write(app)
             except (Py4JError, PySparkException, OSError) as error:
-                found = lake_files.marker(self.path(spec.name), app)
-                if found is None or found < number:
+                # The marker stands at this very number, or nothing of ours is there.
+                if lake_files.marker(self.path(spec.name), app) != number:
                     raise WriteFailedError(
                         f"Writing the table {spec.name} failed, and nothing of it was committed: {_first_line(error)}"
                     ) from error

@@ -4,16 +4,18 @@ Belongs here: how a session is configured and started. Does not belong here: the
 (`spark.py`), what is read or written with it (`lake.py`), where Java comes from (`toolchain.py`).
 """
 
+import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from resources.errors import TidemarkError
 from resources.home import Home
 from resources.toolchain import activate_toolchain
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 # Start-up halves, throughput suffers: for tests and runs of seconds, never for a measurement.
 FAST_START_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -30,6 +32,8 @@ THROUGHPUT_OPTIONS = (
     "-XX:+UseParallelGC -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
+# Where a server is that is to be used instead of a JVM of one's own (`spark_server.py`).
+SERVER_VARIABLE = "TIDEMARK_SPARK_SERVER"
 # What the JVM has said is kept up to this size, then begun anew.
 NOTES_LIMIT = 4 * 1024 * 1024
 
@@ -94,22 +98,46 @@ def start_session(
     return SparkSession.builder.config(map={**settings}).getOrCreate()
 
 
+def new_session(session: "SparkSession") -> "SparkSession":
+    """Another session beside this one, with settings of its own, in the same JVM."""
+    from pyspark.sql.utils import is_remote
+
+    if not is_remote():
+        return session.newSession()
+    fresh: SparkSession = session.builder.remote(os.environ[SERVER_VARIABLE]).create()
+    return fresh
+
+
+def frame_of(session: "SparkSession", table: "pa.Table") -> "DataFrame":
+    """An Arrow table as a frame of this session, with its schema: a server would not see that of an empty one."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return session.createDataFrame(table, from_arrow_schema(table.schema, prefer_timestamp_ntz=False))
+
+
+def open_notes(home: Home) -> BinaryIO:
+    """The file for what a JVM says: for who looks for it, and not part of any answer."""
+    home.reports.mkdir(parents=True, exist_ok=True)
+    notes = home.reports / "spark.log"
+    if notes.exists() and notes.stat().st_size > NOTES_LIMIT:
+        notes.unlink()
+    return notes.open("ab")
+
+
 def _start_jvm(home: Home, settings: dict[str, str]) -> None:
-    """Start the JVM with its standard error in a file: it is for who looks for it, and not part of any answer."""
+    """Start the JVM, with what it says in a file."""
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is not None or "spark.remote" in settings:  # noqa: SLF001 - there is no public question
         return
-    home.reports.mkdir(parents=True, exist_ok=True)
-    notes = home.reports / "spark.log"
-    if notes.exists() and notes.stat().st_size > NOTES_LIMIT:
-        notes.unlink()
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    with notes.open("ab") as sink:
+    with open_notes(home) as sink:
         try:
             gateway = launch_gateway(conf, {"stdout": sink, "stderr": sink})  # type: ignore[no-untyped-call]
             SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the only way to a gateway of our own
         except PySparkRuntimeError as error:
-            raise SparkStartError(f"The JVM did not start: {error}. What it said is at the end of {notes}.") from error
+            raise SparkStartError(
+                f"The JVM did not start: {error}. What it said is at the end of {sink.name}."
+            ) from error

@@ -1,7 +1,7 @@
 """The Spark session as a Dagster resource.
 
 Belongs here: handing the process's session to assets. Does not belong here: how it is configured and started
-(`session.py`, which needs no Dagster).
+(`session.py`, which needs no Dagster), or shared by many runs (`spark_server.py`).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from pydantic import Field
 from resources.coordinator.status import read_status
 from resources.home import Home
 from resources.session import start_session
+from resources.spark_server import connect
 
 if TYPE_CHECKING:
     from dagster import InitResourceContext
@@ -42,7 +43,9 @@ class SparkResource(PySparkResource):
         if self._spark_session is None:
             home = Home.locate(self.home or None)
             is_fast = is_small(home) if self.is_fast_start is None else self.is_fast_start
-            self._spark_session = start_session(home, is_fast_start=is_fast, overrides=self.spark_config)
+            # Settings of its own are for a JVM of its own.
+            shared = None if self.spark_config else connect(is_fast_start=is_fast)
+            self._spark_session = shared or start_session(home, is_fast_start=is_fast, overrides=self.spark_config)
         session: SparkSession = self._spark_session
         return session
 

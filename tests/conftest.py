@@ -21,11 +21,15 @@ settings.load_profile("tidemark")
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
-    """The one session of all tests; it starts with the first test that asks for it."""
+    """The one session of all tests; it starts with the first test that asks for it.
+
+    On a Spark server, if the environment names one: what holds in a JVM of one's own holds there too.
+    """
     from resources.session import start_session
+    from resources.spark_server import connect
 
     home = Home(tmp_path_factory.mktemp("session")).create(FORGETFUL)
-    session = start_session(home, is_fast_start=True)
+    session = connect(is_fast_start=True) or start_session(home, is_fast_start=True)
     yield session
     session.stop()
 

@@ -131,6 +131,17 @@ def the_code_server_dies(home: Home, instance: dg.DagsterInstance) -> None:
         kill(ui.code_server())
 
 
+def spark_dies(home: Home, instance: dg.DagsterInstance) -> None:
+    """The runs that talk to it fail; it is started again, and so are they."""
+    with Ui(home) as ui:
+        wait_for_work(ui, instance)
+        wait_until("Spark answers", ui.spark, limit_s=STARTED_LIMIT_S)
+        died = ui.spark()
+        kill(*died)
+        wait_until("there is another one", lambda: set(ui.spark()) - set(died), limit_s=STARTED_LIMIT_S)
+        wait_until("no run has to do with the one that died", lambda: not open_runs(instance), limit_s=STARTED_LIMIT_S)
+
+
 def everything_dies(home: Home, instance: dg.DagsterInstance) -> None:
     """As in a power cut: nobody is left who could say that the run has ended."""
     with Ui(home) as ui:
@@ -163,6 +174,8 @@ def test_after_any_kill_no_partition_is_forgotten(home: Home, instance: dg.Dagst
     the_daemon_dies(home, instance)
     sender.send()
     the_code_server_dies(home, instance)
+    sender.send()
+    spark_dies(home, instance)
     sender.send()
     everything_dies(home, instance)
     sender.send()

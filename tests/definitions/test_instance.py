@@ -3,11 +3,14 @@
 from pathlib import Path
 
 import dagster as dg
+import pytest
 
 from expectations.checks import CHECK_NAME, unjudged
 from orchestration.instance import ensure_instance, open_instance
 from orchestration.ui import commands, environment
 from resources.home import Home
+from resources.session import SERVER_VARIABLE
+from resources.spark_server import TOKEN_VARIABLE, connect, server_address, server_command
 
 HOUR = "2026-03-02-10:00"
 
@@ -38,6 +41,23 @@ def test_the_pages_listen_on_this_machine_only(tmp_path: Path) -> None:
     assert "--read-only" in commands(3210, is_read_only=True)["the pages"]
     assert environment(home)["DAGSTER_HOME"] == str(home.dagster)
     assert environment(home)["TIDEMARK_HOME"] == str(home.root)
+
+
+def test_the_spark_of_all_runs_listens_on_this_machine_only_and_keeps_its_secret(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home").create()
+    address, other = server_address(), server_address()
+    command = server_command(home, address)
+    assert "spark.connect.grpc.binding.address=127.0.0.1" in command
+    assert not [part for part in command if address[TOKEN_VARIABLE] in part], "anybody may read arguments"
+    assert address[TOKEN_VARIABLE] != other[TOKEN_VARIABLE]
+
+
+def test_a_run_that_is_told_of_no_spark_or_of_one_that_is_gone_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SERVER_VARIABLE, raising=False)
+    assert connect() is None
+    for name, value in server_address().items():
+        monkeypatch.setenv(name, value)
+    assert connect(patience_s=0.0) is None
 
 
 def test_a_materialization_without_a_verdict_is_found(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from assets.rollups.schema import HOURLY_COUNTS
 from assets.tables import TABLES
 from resources import lake_files
 from resources.home import Home
-from resources.lake import Lake, Range, WriteFailedError
+from resources.lake import Lake, Range, WriteFailedError, partition_predicate
+from resources.lineage import app_id
 from resources.timegrid import HOUR_US
 from tests.support.batch import FORGETFUL, send
 from tests.support.live import TEN_O_CLOCK, hour_of, sample, signal, vector
@@ -118,6 +119,38 @@ def test_an_answer_that_is_lost_after_the_commit_is_no_failure(
     lake.append_once(HOURLY_COUNTS, counts(spark, ("lost", 1, 1), start_us=hour_of(30)), number=1)
     lake.append_once(HOURLY_COUNTS, counts(spark, ("lost", 1, 1), start_us=hour_of(30)), number=1)
     assert lake.read(HOURLY_COUNTS.name).where("entity_id = 'lost'").count() == 1
+
+
+def test_rows_that_a_killed_run_left_to_its_jvm_are_not_taken_for_ones_own(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other's commit lands while ours is under way, and ours ends in a conflict."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrameWriter
+
+    hours = Range(hour_of(3), hour_of(4))
+    app = f"{app_id(HOURLY_COUNTS.name, lake.lineage(HOURLY_COUNTS.name).lineage)}/replace"
+    next_number = (lake_files.marker(lake.path(HOURLY_COUNTS.name), app) or 0) + 1
+    writer_type, ours = type(spark.range(1).write), counts(spark, ("ours", 2, 1), start_us=hour_of(3))
+    save = writer_type.save
+
+    def save_anothers(_writer: DataFrameWriter, path: str) -> None:
+        anothers = counts(spark, ("theirs", 1, 1), start_us=hour_of(3)).select(*HOURLY_COUNTS.names)
+        writer = anothers.write.format("delta").mode("overwrite")
+        predicate = partition_predicate(HOURLY_COUNTS.partition_by, hours)
+        save(
+            writer.option("replaceWhere", predicate).option("txnAppId", app).option("txnVersion", next_number),
+            path,
+        )
+        raise PySparkException("Somebody else has committed meanwhile.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer_type, "save", save_anothers)
+        with pytest.raises(WriteFailedError, match="Somebody else"):
+            lake.replace(HOURLY_COUNTS, ours, hours=hours)
+    lake.replace(HOURLY_COUNTS, ours, hours=hours)
+    entities = lake.read(HOURLY_COUNTS.name).where(partition_predicate(HOURLY_COUNTS.partition_by, hours))
+    assert [row.entity_id for row in entities.collect()] == ["ours"]
 
 
 def test_merge_upserts_once_and_leaves_the_next_append_alone(lake: Lake, spark: "SparkSession") -> None:

@@ -23,6 +23,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from expectations.checks import CHECK_NAME
 from orchestration.sensors import OPEN
 from resources.home import Home
+from resources.spark_server import SERVER_CLASS
 
 TIDEMARK = Path(__file__).parents[2] / "tidemark"
 TABLES = ("deltas", "dead_letters", "minute_counts", "hourly_counts", "weekly_counts")
@@ -109,6 +110,10 @@ class Ui:
         """The process that the daemon asks for definitions, and that starts its runs."""
         [found] = [process for process in self.daemon().children() if _has(process, "grpc")]
         return found
+
+    def spark(self) -> list[psutil.Process]:
+        """The JVM that all runs share, if it has started."""
+        return [process for process in self._below() if _has(process, SERVER_CLASS)]
 
     def everything(self) -> list[psutil.Process]:
         """All processes of it, and of the runs that it started."""

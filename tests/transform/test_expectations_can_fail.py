@@ -15,6 +15,7 @@ from assets.tables import TABLES
 from expectations.evidence import GRAINS
 from expectations.runner import run_suite
 from expectations.suite import read_suite
+from resources.session import frame_of
 from resources.table_spec import TIMESTAMP
 from resources.timegrid import from_us, hour_key, week_key, week_start
 
@@ -217,7 +218,7 @@ BREAKS: dict[str, dict[str, Callable[[Case], None]]] = {
 
 def frame(spark: "SparkSession", rows: list[Row], columns: dict[str, pa.DataType]) -> "DataFrame":
     schema = pa.schema([pa.field(name, kind) for name, kind in columns.items()])
-    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))
+    return frame_of(spark, pa.Table.from_pylist(rows, schema=schema))
 
 
 def columns_of(table: str) -> dict[str, pa.DataType]:

@@ -1,0 +1,79 @@
+"""A Spark that stays: one JVM for all runs that the daemon starts, reached through Spark Connect.
+
+Belongs here: how the server is started, who may talk to it, and how a run finds it. A run of seconds would otherwise
+spend half a minute on a JVM of its own. Whoever finds no server starts its own: it saves time, and nothing depends on
+it. What a run that was killed has asked for is finished by the server: `lake.py` tells its commit from the next run's.
+"""
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlparse
+
+from resources.home import Home
+from resources.session import FAST_START_SETTINGS, SERVER_VARIABLE, session_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Spark's own name for it, read by server and client: nobody else on this machine may run anything there.
+TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name, not the token
+# The server needs about ten seconds to start, and a run may be quicker.
+PATIENCE_S = 30.0
+SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+SERVER_OPTIONS = (
+    # Tables are deleted and restored behind its back: it must look at the disk each time.
+    "-Ddelta.log.cacheSize=0"
+)
+
+
+def server_address() -> dict[str, str]:
+    """Variables for a new server and for its clients: a free port, and a secret."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    # The client sends a token without TLS only to a host of this name.
+    return {SERVER_VARIABLE: f"sc://localhost:{port}", TOKEN_VARIABLE: secrets.token_urlsafe(32)}
+
+
+def server_command(home: Home, address: Mapping[str, str]) -> list[str]:
+    """What starts the server; its environment must have the variables of the address."""
+    import pyspark
+
+    settings = session_settings(home)
+    settings["spark.driver.extraJavaOptions"] += f" {SERVER_OPTIONS}"
+    settings["spark.connect.grpc.binding.address"] = "127.0.0.1"
+    settings["spark.connect.grpc.binding.port"] = str(urlparse(address[SERVER_VARIABLE]).port)
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    return [str(submit), *options, "--class", SERVER_CLASS, "spark-internal"]
+
+
+def connect(*, is_fast_start: bool = False, patience_s: float = PATIENCE_S) -> "SparkSession | None":
+    """A session on the server that this process was told of; none if it was told of none, or if it does not answer."""
+    url = os.environ.get(SERVER_VARIABLE)
+    if not url or not _answers(url, patience_s):
+        return None
+    from pyspark.sql import SparkSession
+
+    session: SparkSession = SparkSession.builder.remote(url).getOrCreate()
+    for name, value in FAST_START_SETTINGS.items() if is_fast_start else ():
+        session.conf.set(name, value)
+    return session
+
+
+def _answers(url: str, patience_s: float) -> bool:
+    port, deadline = urlparse(url).port, time.monotonic() + patience_s
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+        except OSError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.2)
+        else:
+            return True
