@@ -1,6 +1,6 @@
 """`ui`: the orchestrator's pages and daemon on this home.
 
-Belongs here: the options. How both are run is in `orchestration/ui.py`.
+Belongs here: the options. How they are run is in `orchestration/ui.py`.
 """
 
 import click
