@@ -24,7 +24,7 @@ WORKSPACE = Path(__file__).resolve().parent.parent / "workspace.yaml"
 PR_SET_PDEATHSIG = 1
 # A run that is in the middle of a commit is asked to end, and given this long.
 GRACE_S = 20.0
-# The one child that runs can do without: if it dies, it is started again, but not over and over.
+# The one child that runs can do without: if it dies, it is started again, after a pause that doubles each time.
 SPARK = "Spark"
 PAUSE_S = 10.0
 
@@ -77,7 +77,7 @@ class Children:
     def __init__(self, home: Home) -> None:
         self._home, self._environment = home, environment(home)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._spark_started = -PAUSE_S
+        self._spark_due, self._pause_s = 0.0, PAUSE_S
 
     def start(self, name: str, command: list[str], notes: BinaryIO | None = None) -> None:
         """Start one, to be ended with this process."""
@@ -99,7 +99,7 @@ class Children:
                     status = child.returncode
                     raise UiStoppedError(f"{name.capitalize()} ended with status {status}. The lines above say why.")
             spark = self._processes.get(SPARK)
-            if (spark is None or spark.poll() is not None) and time.monotonic() - self._spark_started > PAUSE_S:
+            if (spark is None or spark.poll() is not None) and time.monotonic() >= self._spark_due:
                 self._start_spark()
             time.sleep(0.2)
 
@@ -110,7 +110,7 @@ class Children:
         _end([spark] if spark else [])
 
     def _start_spark(self) -> None:
-        self._spark_started = time.monotonic()
+        self._spark_due, self._pause_s = time.monotonic() + self._pause_s, 2 * self._pause_s
         with open_notes(self._home) as notes:
             self.start(SPARK, server_command(self._home, self._environment), notes)
 
