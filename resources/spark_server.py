@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 from resources.home import Home
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name, not the token
 # The server needs about ten seconds to start, and a run may be quicker.
 PATIENCE_S = 30.0
+# Within ten seconds or so it is clear that a server is gone.
+RETRIES, RETRY_MS = 8, 2_000
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 SERVER_OPTIONS = (
     # Tables are deleted and restored behind its back: it must look at the disk each time.
@@ -59,11 +61,16 @@ def connect(*, is_fast_start: bool = False, patience_s: float = PATIENCE_S) -> "
     if not url or not _answers(url, patience_s):
         return None
     from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    session: SparkSession = SparkSession.builder.remote(url).getOrCreate()
+    session: Any = SparkSession.builder.remote(url).getOrCreate()
+    # By itself it would try for ten minutes. A server that died has forgotten this session: the run is better off
+    # failed, and started again.
+    session.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES, max_backoff=RETRY_MS)])
     for name, value in FAST_START_SETTINGS.items() if is_fast_start else ():
         session.conf.set(name, value)
-    return session
+    found: SparkSession = session
+    return found
 
 
 def _answers(url: str, patience_s: float) -> bool:

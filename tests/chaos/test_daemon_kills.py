@@ -128,7 +128,9 @@ def the_daemon_dies(home: Home, instance: dg.DagsterInstance) -> None:
 def the_code_server_dies(home: Home, instance: dg.DagsterInstance) -> None:
     with Ui(home) as ui:
         wait_for_work(ui, instance)
-        kill(ui.code_server())
+        servers = ui.code_servers()
+        assert servers
+        kill(*servers)
 
 
 def spark_dies(home: Home, instance: dg.DagsterInstance) -> None:

@@ -106,10 +106,9 @@ class Ui:
         [found] = [process for process in self._below() if _has(process, "dagster._daemon")]
         return found
 
-    def code_server(self) -> psutil.Process:
-        """The process that the daemon asks for definitions, and that starts its runs."""
-        [found] = [process for process in self.daemon().children() if _has(process, "grpc")]
-        return found
+    def code_servers(self) -> list[psutil.Process]:
+        """Whom the daemon asks for definitions, and who start its runs; it begins a new one now and then."""
+        return [process for process in self.daemon().children() if _has(process, "grpc")]
 
     def spark(self) -> list[psutil.Process]:
         """The JVM that all runs share, if it has started."""
