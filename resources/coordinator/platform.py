@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from resources.coordinator.alignment import align, stream_watermarks
-from resources.coordinator.arrival import Outcome
 from resources.coordinator.batching import Predicate
 from resources.coordinator.core import Clock
 from resources.coordinator.decode import decode, to_batch
@@ -30,7 +29,7 @@ from resources.coordinator.errors import (
     WriteTooLargeError,
 )
 from resources.coordinator.fingerprint import SeriesNames
-from resources.coordinator.handles import WriteHandle
+from resources.coordinator.handles import Receipt, WriteHandle
 from resources.coordinator.model import Level, Priority
 from resources.coordinator.recovery import ShardFiles
 from resources.coordinator.shard import Shard
@@ -39,6 +38,7 @@ from resources.home import Home
 from resources.settings import NAME_PATTERN
 
 Deltas: TypeAlias = ShardDeltas | pa.Table
+_COLUMNS = (pa.RecordBatch, pa.Table)
 
 
 def system_clock() -> int:
@@ -64,16 +64,20 @@ class SplitWrite(NamedTuple):
 
     def wait(self, level: Level = Level.FLUSHED, timeout: float | None = None) -> PlatformReceipt:
         """Return when every part has reached `level`."""
-        receipts = [handle.wait(level, timeout) for handle, _ in self.parts.values()]
-        total = Outcome(*(sum(column) for column in zip(*(receipt.outcome for receipt in receipts), strict=True)))
-        return PlatformReceipt(
-            epochs={receipt.shard: receipt.epoch for receipt in receipts},
-            level=level,
-            is_retry=all(receipt.is_retry for receipt in receipts),
-            accepted=total.accepted,
-            duplicate=total.duplicate,
-            refused=total.refused,
-        )
+        return _sum_up([handle.wait(level, timeout) for handle, _ in self.parts.values()], level)
+
+    def receipt(self, level: Level) -> PlatformReceipt:
+        """What is known of it at a level that every part has reached."""
+        return _sum_up([handle.receipt(level) for handle, _ in self.parts.values()], level)
+
+
+def _sum_up(receipts: list[Receipt], level: Level) -> PlatformReceipt:
+    if len(receipts) == 1:  # by far the most: a single delta, or a single shard
+        shard, epoch, _, is_retry, outcome = receipts[0]
+        return PlatformReceipt({shard: epoch}, level, is_retry, *outcome)
+    accepted, duplicate, refused = map(sum, zip(*(receipt.outcome for receipt in receipts), strict=True))
+    epochs = {receipt.shard: receipt.epoch for receipt in receipts}
+    return PlatformReceipt(epochs, level, all(receipt.is_retry for receipt in receipts), accepted, duplicate, refused)
 
 
 Send: TypeAlias = Callable[[int, int, ShardDeltas], WriteHandle]  # shard, sequence, part
@@ -221,7 +225,7 @@ class Platform:
 
     def split(self, deltas: Deltas) -> dict[int, ShardDeltas]:
         """The parts of a write by shard, each in the order in which it came."""
-        whole: ShardDeltas = to_batch(deltas) if isinstance(deltas, pa.Table | pa.RecordBatch) else deltas
+        whole: ShardDeltas = to_batch(deltas) if isinstance(deltas, _COLUMNS) else deltas
         if not len(whole):
             raise EmptyWriteError
         if len(self.shards) == 1:
