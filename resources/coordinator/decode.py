@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from resources.coordinator.columns import constant, nulls, texts
+from resources.coordinator.columns import SIGNAL_NAMES, constant, nulls
 from resources.coordinator.decode_columns import FEW_WORDS, concatenate, decode_columns, to_batch
 from resources.coordinator.decode_values import all_event_us, all_millionths, event_us, millionths_of
 from resources.coordinator.decoded import DecodedBatch, Refusal, RefusedError, Sent, name_series
@@ -313,14 +313,15 @@ def _signal_columns(deltas: list[Delta]) -> _Columns | None:
     moments, millionths = all_event_us(by_name["event_ts"]), all_millionths(weights)
     if moments is None or millionths is None or min(counts) < INT64_MIN or max(counts) > INT64_MAX:
         return None
-    key = texts(keys)
+    key = pa.array(keys, pa.string())
     fields = [key, _array(names, pa.string()), pa.array(np.array(counts, dtype=np.int64)), pa.array(millionths)]
     arrays = {name: _array(by_name[name], pa.string()) for name in _ENVELOPE_TEXTS}
     arrays["event_ts"] = pa.array(moments).view(TIMESTAMP)
     arrays["signal"] = pa.StructArray.from_arrays(fields, fields=_SIGNAL_FIELDS)
     arrays["vector"], arrays["sample"] = _no_payloads(rows) if rows <= _SMALL else _no_payloads.__wrapped__(rows)
     arrays["key"] = key
-    return _Columns(arrays, {name: frozenset(by_name[name]) for name in FEW_WORDS})
+    words = {name: frozenset(by_name[name]) for name in FEW_WORDS}
+    return _Columns(arrays, words | {SIGNAL_NAMES: frozenset(names)})
 
 
 @lru_cache(_SMALL)
@@ -351,7 +352,7 @@ def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
     if kind in (VECTOR, SAMPLE, SIGNAL):
         return _structs(values, kind)
     if pa.types.is_string(kind):
-        return constant(first, len(values)) if values.count(first) == len(values) else texts(values)
+        return constant(first, len(values)) if values.count(first) == len(values) else pa.array(values, kind)
     if kind in (pa.int64(), TIMESTAMP) and None not in values:
         return pa.array(np.array(values, dtype=np.int64)).view(kind)
     return pa.array(values, kind)
