@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -80,7 +81,8 @@ def _sum_up(receipts: list[Receipt], level: Level) -> PlatformReceipt:
     return PlatformReceipt(epochs, level, all(receipt.is_retry for receipt in receipts), accepted, duplicate, refused)
 
 
-Send: TypeAlias = Callable[[int, int, ShardDeltas], WriteHandle]  # shard, sequence, part
+# One of the ways into a shard: producer, instance, sequence, part.
+Send: TypeAlias = Callable[[Shard, str, int, int, ShardDeltas, Priority], WriteHandle]
 
 
 class Producer:
@@ -101,21 +103,11 @@ class Producer:
         What is not taken is given back with the error, as `write`; parts that other shards have taken by then are
         taken, and are not in it.
         """
-
-        def send(number: int, sequence: int, part: ShardDeltas) -> WriteHandle:
-            shard = self._platform.shards[number]
-            return shard.write(self.name, self._instances[number], sequence, part, priority, timeout=timeout)
-
-        return self._send_parts(deltas, send)
+        return self._send_parts(deltas, partial(Shard.write, timeout=timeout), priority)
 
     def try_write(self, deltas: Deltas, *, priority: Priority = Priority.NORMAL) -> SplitWrite:
         """Send deltas if there is room now, and give them back if there is not (C8)."""
-
-        def send(number: int, sequence: int, part: ShardDeltas) -> WriteHandle:
-            shard = self._platform.shards[number]
-            return shard.try_write(self.name, self._instances[number], sequence, part, priority)
-
-        return self._send_parts(deltas, send)
+        return self._send_parts(deltas, Shard.try_write, priority)
 
     def write_durable(self, deltas: Deltas, *, timeout: float | None = None) -> PlatformReceipt:
         """Send deltas, and return when all of them are in the lake."""
@@ -135,12 +127,13 @@ class Producer:
             }
         )
 
-    def _send_parts(self, deltas: Deltas, send: Send) -> SplitWrite:
+    def _send_parts(self, deltas: Deltas, send: Send, priority: Priority) -> SplitWrite:
         parts = self._platform.split(deltas)
         taken: dict[int, tuple[WriteHandle, ShardDeltas]] = {}
         for number, part in parts.items():
+            shard, instance, sequence = self._platform.shards[number], self._instances[number], self._sequences[number]
             try:
-                taken[number] = (send(number, self._sequences[number] + 1, part), part)
+                taken[number] = (send(shard, self.name, instance, sequence + 1, part, priority), part)
             except BackpressureError as error:
                 error.write = _join([part for other, part in parts.items() if other not in taken]) if taken else deltas
                 raise
