@@ -6,6 +6,7 @@ thread. A whole group of writes wakes its loop once.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -50,26 +51,32 @@ async def wait_flushed(handle: "WriteHandle", timeout: float | None = None) -> N
     """Return when a write is flushed."""
     future: Heard = asyncio.get_running_loop().create_future()
     if handle.listen(future):
+        if timeout is None:
+            await future
+            return
         try:
             await asyncio.wait_for(future, timeout)
         except TimeoutError:
-            raise WaitTimeoutError(0, "flushed", timeout or 0.0) from None
+            raise WaitTimeoutError(0, "flushed", timeout) from None
 
 
 class AsyncSplitWrite:
     """A write on its way."""
+
+    __slots__ = ("_split",)
 
     def __init__(self, split: "SplitWrite") -> None:
         self._split = split
 
     async def wait(self, level: Level = Level.FLUSHED, timeout: float | None = None) -> "PlatformReceipt":
         """Return when every part has reached `level`."""
-        if level >= Level.FLUSHED:
-            for handle, _ in self._split.parts.values():
-                await wait_flushed(handle, timeout)
+        if level is Level.APPLIED:
+            return self._split.wait(level, timeout)
+        for handle, _ in self._split.parts.values():
+            await wait_flushed(handle, timeout)
         if level is Level.DURABLE:
             return await asyncio.to_thread(self._split.wait, level, timeout)
-        return self._split.wait(level, 0 if level is Level.FLUSHED else timeout)
+        return self._split.receipt(level)
 
 
 class AsyncProducer:
@@ -82,13 +89,12 @@ class AsyncProducer:
         self, deltas: "Deltas", *, priority: Priority = Priority.NORMAL, timeout: float | None = None
     ) -> AsyncSplitWrite:
         """Send deltas; while there is no room, let others go on, and after `timeout` seconds give them back."""
-        loop = asyncio.get_running_loop()
-        deadline = None if timeout is None else loop.time() + timeout
+        deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             try:
                 return AsyncSplitWrite(self._producer.try_write(deltas, priority=priority))
             except BackpressureError as full:
-                if full.write is not deltas or (deadline is not None and loop.time() >= deadline):
+                if full.write is not deltas or (deadline is not None and time.monotonic() >= deadline):
                     raise  # in part taken already, or out of time: the caller decides
                 await asyncio.sleep(full.retry_after_s)
 

@@ -12,7 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from resources.coordinator.checks import check
-from resources.coordinator.columns import Mask, Numbers, Words, constant, constant_of, nulls, numbers_of, repeated
+from resources.coordinator.columns import (
+    Mask,
+    Numbers,
+    Words,
+    constant,
+    constant_of,
+    nulls,
+    numbers_of,
+    repeated,
+    same_number,
+)
 from resources.coordinator.decode import DecodedBatch, bounded_original, decode_group
 from resources.coordinator.decoded import Deltas, Refusal
 from resources.coordinator.fingerprint import SeriesNames
@@ -117,18 +127,18 @@ class Arrivals:
 
     def _numbering(self, writes: Sequence[NumberedWrite], sizes: Numbers) -> dict[str, pa.Array]:
         total = int(sizes.sum())
-        epochs = np.array([write.epoch for write in writes])
-        sequences = np.array([write.sequence for write in writes])
-        received = np.array([write.received_us for write in writes])
-        ordinals = np.zeros(total, dtype=np.int32)
+        numbers, producers, sequences, received, _ = zip(*writes, strict=True)
+        epochs, sequences, received = (np.array(values, dtype=np.int64) for values in (numbers, sequences, received))
+        ordinals = same_number(0, total)
         if total > len(writes):
             epochs, sequences, received = (np.repeat(values, sizes) for values in (epochs, sequences, received))
-            ordinals = np.arange(total, dtype=np.int32) - np.repeat((np.cumsum(sizes) - sizes).astype(np.int32), sizes)
+            firsts = np.repeat((np.cumsum(sizes) - sizes).astype(np.int32), sizes)
+            ordinals = pa.array(np.arange(total, dtype=np.int32) - firsts)
         return {
-            "shard": pa.array(np.full(total, self._shard, dtype=np.int32)),
+            "shard": same_number(self._shard, total),
             "epoch": pa.array(epochs),
-            "ordinal": pa.array(ordinals),
-            "producer": repeated([write.producer for write in writes], sizes),
+            "ordinal": ordinals,
+            "producer": repeated(producers, sizes),
             "sequence": pa.array(sequences),
             "received_ts": pa.array(received).view(TIMESTAMP),
         }

@@ -25,6 +25,8 @@ DISK_RETRY_AFTER_S = 1.0
 USUAL_ROW_BYTES = 512
 # Writes are taken again only when this much more is free than is kept free, or a shard would flutter at the mark.
 DISK_RESUME_FACTOR = 1.1
+# Named, because a union that is written where it is asked for is made anew for every delta.
+_TEXT = (bytes, str)
 
 
 class Place(StrEnum):
@@ -106,8 +108,9 @@ class DiskGauge:
 
     def check(self, write: object) -> None:
         """Raise while there is no room; looks again by itself, so that nobody has to say that there is."""
-        if self.is_low:
-            self.look()
+        if self._wanted == self._keep_free:
+            return
+        self.look()
         if self.is_low:
             raise DiskSpaceError(self.free, self._wanted, DISK_RETRY_AFTER_S, write)
 
@@ -121,7 +124,7 @@ def measure(deltas: Sequence[Sent] | pa.RecordBatch) -> int:
         # Quick, and too much for a part of something larger; where it looks like that, the rows are measured.
         size = int(deltas.get_total_buffer_size())
         return size if size <= USUAL_ROW_BYTES * len(deltas) else int(deltas.nbytes)
-    return sum(len(sent) if isinstance(sent, bytes | str) else _encoded_size(sent) for sent in deltas)
+    return sum([len(sent) if isinstance(sent, _TEXT) else _encoded_size(sent) for sent in deltas])
 
 
 def _encoded_size(sent: Sent) -> int:

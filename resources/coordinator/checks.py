@@ -14,7 +14,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources.coordinator.columns import NO_ROWS, NO_WORDS, Numbers, Rows, Words, numbers_of, odd_ids, odd_names
+from resources.coordinator.columns import (
+    NO_ROWS,
+    NO_WORDS,
+    SIGNAL_NAMES,
+    Numbers,
+    Rows,
+    Words,
+    numbers_of,
+    odd_ids,
+    odd_names,
+)
 from resources.coordinator.decoded import Refusal
 from resources.coordinator.model import Operation, Priority, Reason, Source
 from resources.settings import NAME_PATTERN, Settings
@@ -65,13 +75,13 @@ def check(
         if payloads.null_count == len(payloads):
             continue
         if not payloads.null_count and not skip.any():
-            findings += find(payloads, columns, settings)
+            findings += find(payloads, columns, settings, words)
             continue
         rows = np.flatnonzero(np.asarray(payloads.is_valid()) & ~skip)
         if len(rows):
             chosen = pa.array(rows)
             part = {name: columns[name].take(chosen) for name in ("namespace", "delta_id")}
-            found = find(payloads.take(chosen), part, settings)
+            found = find(payloads.take(chosen), part, settings, words)
             findings += [finding._replace(wrong=rows[finding.wrong]) for finding in found]
     refusals: dict[int, Refusal] = {}
     for finding in findings:
@@ -145,11 +155,16 @@ def _earliest(moment: datetime) -> tuple[int, str]:
     return to_us(moment), f"{from_us(to_us(moment)):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _signal(signals: pa.StructArray, envelope: Mapping[str, pa.Array], settings: Settings) -> list[_Finding]:  # noqa: ARG001 - one shape for all kinds
+def _signal(
+    signals: pa.StructArray,
+    envelope: Mapping[str, pa.Array],  # noqa: ARG001 - one shape for all kinds
+    settings: Settings,  # noqa: ARG001 - as above
+    words: Words,
+) -> list[_Finding]:
     count, weight = signals.field("count"), signals.field("weight_millionths")
     return [
         _Finding(
-            _no_names(signals.field("signal")),
+            _no_names(signals.field("signal"), words.get(SIGNAL_NAMES)),
             Reason.BAD_NAME,
             "signal.signal must be a plain name such as view.",
         ),
@@ -167,7 +182,12 @@ def _signal(signals: pa.StructArray, envelope: Mapping[str, pa.Array], settings:
     ]
 
 
-def _sample(samples: pa.StructArray, envelope: Mapping[str, pa.Array], settings: Settings) -> list[_Finding]:  # noqa: ARG001 - one shape for all kinds
+def _sample(
+    samples: pa.StructArray,
+    envelope: Mapping[str, pa.Array],  # noqa: ARG001 - one shape for all kinds
+    settings: Settings,  # noqa: ARG001 - as above
+    words: Words,  # noqa: ARG001 - as above
+) -> list[_Finding]:
     labels = samples.field("labels")
     sizes = np.asarray(_map_sizes(labels))
     value = samples.field("value")
@@ -186,7 +206,12 @@ def _sample(samples: pa.StructArray, envelope: Mapping[str, pa.Array], settings:
     ]
 
 
-def _vector(vectors: pa.StructArray, envelope: Mapping[str, pa.Array], settings: Settings) -> list[_Finding]:
+def _vector(
+    vectors: pa.StructArray,
+    envelope: Mapping[str, pa.Array],
+    settings: Settings,
+    words: Words,  # noqa: ARG001 - one shape for all kinds
+) -> list[_Finding]:
     dimensions, ids = _dimensions(envelope["namespace"], settings), envelope["delta_id"]
     op, values, indices = (vectors.field(name) for name in ("op", "values", "indices"))
     lengths, index_counts = _list_sizes(values), _list_sizes(indices)

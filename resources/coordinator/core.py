@@ -223,11 +223,12 @@ class ShardCore:
 
     def publish(self, group: WriteGroup, snapshot: LogSnapshot) -> None:
         """It is safe: show it, then say so."""
+        sealed_to = self._manifest.to_epoch
         for ticket, outcome in zip(group.tickets, snapshot.outcomes, strict=True):
             ticket.result = outcome
-            write = ticket.write
-            self._producers.remember(write.producer, write.sequence, ticket.epoch, self._manifest.to_epoch)
-            self._unflushed.pop((write.producer, write.sequence), None)
+            producer, sequence, _, _ = ticket.write
+            self._producers.remember(producer, sequence, ticket.epoch, sealed_to)
+            self._unflushed.pop((producer, sequence), None)
         self.engine.publish(group, snapshot)
         if self._settings.shards > 1:
             self.event_time = self.flusher.event_time()

@@ -9,33 +9,40 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from decimal import ROUND_HALF_EVEN, Decimal
+from datetime import datetime
+from functools import lru_cache
 from itertools import chain, groupby
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from resources.coordinator.columns import constant, nulls, texts
+from resources.coordinator.columns import SIGNAL_NAMES, constant, nulls
 from resources.coordinator.decode_columns import FEW_WORDS, concatenate, decode_columns, to_batch
+from resources.coordinator.decode_values import all_event_us, all_millionths, event_us, millionths_of
 from resources.coordinator.decoded import DecodedBatch, Refusal, RefusedError, Sent, name_series
 from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.model import Delta, Kind, Reason, Signal, Vector
 from resources.coordinator.schema import RAW_LIMIT, SAMPLE, SENT_FIELDS, SIGNAL, TIMESTAMP, VECTOR
-from resources.timegrid import to_us
 
 __all__ = ["DELTA_LIMIT", "DecodedBatch", "Refusal", "Sent", "bounded_original", "decode", "decode_group", "to_batch"]
 
 # One delta: a vector of 65,536 dimensions in JSON is below this.
 DELTA_LIMIT = 4 * 1024 * 1024
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-MILLION = Decimal(1_000_000)
-FIRST_US, LAST_US = to_us(datetime.min.replace(tzinfo=UTC)), to_us(datetime.max.replace(tzinfo=UTC))
+# Groups of so many rows come again and again.
+_SMALL = 256
+# Named, because a union that is written where it is asked for is made anew for every delta.
+_TEXT = (bytes, str)
 
 _decoder = msgspec.json.Decoder(Delta)
 _encoder = msgspec.json.Encoder()
+_ENVELOPE_AND_PAYLOADS = attrgetter(*(name for name, _ in SENT_FIELDS))
+_ENVELOPE_TEXTS = ("namespace", "kind", "delta_id", "priority", "source", "origin")
+_SIGNAL_FIELDS = list(SIGNAL)
+_SIGNAL_VALUES = attrgetter("entity_id", "signal", "count", "weight")
 _PLACE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`")
 
 
@@ -43,16 +50,26 @@ def decode(deltas: Sequence[Sent] | pa.RecordBatch, series: SeriesNames) -> Deco
     """Lay deltas out in columns, and say which of them are none."""
     if isinstance(deltas, pa.RecordBatch):
         return decode_columns(deltas, series)
-    rows: list[tuple[Any, ...]] = []
+    found: list[Delta | None] = []
     refusals: dict[int, Refusal] = {}
+    envelopes: dict[int, Mapping[str, Any]] = {}  # of what was refused
     for sent in deltas:
         try:
-            rows.append(_row(_structure(sent), series))
+            found.append(_structure(sent))
         except RefusedError as refused:
-            refusals[len(rows)] = refused.refusal
-            rows.append(_partial_row(refused.envelope))
-    columns, words = _columns(rows)
-    return DecodedBatch(columns, refusals, deltas.__getitem__, words)
+            refusals[len(found)], envelopes[len(found)] = refused.refusal, refused.envelope
+            found.append(None)
+    columns = None if refusals else _signal_columns(found)  # type: ignore[arg-type] # nothing is missing then
+    if columns is None:
+        rows: list[tuple[Any, ...]] = []
+        for number, delta in enumerate(found):
+            try:
+                rows.append(_row(delta, series) if delta is not None else _partial_row(envelopes[number]))
+            except RefusedError as refused:
+                refusals[number] = refused.refusal
+                rows.append(_partial_row(refused.envelope))
+        columns = _columns(rows)
+    return DecodedBatch(columns.arrays, refusals, deltas.__getitem__, columns.words)
 
 
 def decode_group(writes: Sequence[Sequence[Sent] | pa.RecordBatch], series: SeriesNames) -> DecodedBatch:
@@ -105,7 +122,7 @@ def bounded_original(sent: Sent) -> tuple[bytes, int]:
 
 def _structure(sent: Sent) -> Delta:
     """The delta as a typed struct, or the reason why it is none."""
-    if isinstance(sent, bytes | str):
+    if isinstance(sent, _TEXT):
         if len(sent) > DELTA_LIMIT:
             raise RefusedError(Reason.TOO_LARGE, f"The delta has {len(sent)} bytes; {DELTA_LIMIT} are allowed.")
         try:
@@ -205,19 +222,10 @@ def _row(delta: Delta, series: SeriesNames) -> tuple[Any, ...]:
 def _head(delta: Delta) -> tuple[Any, ...]:
     moment = delta.event_ts
     try:
-        event_us = _event_us(moment)
+        moment_us = event_us(moment)
     except RefusedError as refused:
         raise RefusedError(*refused.refusal, _envelope(delta)) from refused
-    return (delta.namespace, delta.kind, delta.delta_id, event_us, delta.priority, delta.source, delta.origin)
-
-
-def _event_us(found: datetime | int) -> int:
-    event_us = found if isinstance(found, int) else to_us(found if found.tzinfo else found.replace(tzinfo=UTC))
-    if not FIRST_US <= event_us <= LAST_US:
-        raise RefusedError(
-            Reason.BAD_TIMESTAMP, "event_ts is not within the years 1 to 9999 (microseconds since 1970)."
-        )
-    return event_us
+    return (delta.namespace, delta.kind, delta.delta_id, moment_us, delta.priority, delta.source, delta.origin)
 
 
 def _signal(payload: Signal, delta: Delta) -> tuple[str, str, int, int]:
@@ -229,20 +237,6 @@ def _signal(payload: Signal, delta: Delta) -> tuple[str, str, int, int]:
         if not INT64_MIN <= value <= INT64_MAX:
             raise RefusedError(Reason.OUT_OF_RANGE, f"signal.{name} does not fit into 64 bits.", _envelope(delta))
     return payload.entity_id, payload.signal, payload.count, millionths
-
-
-def millionths_of(weight: float) -> int:
-    """A finite weight in millionths.
-
-    The shortest decimal text of the number is what the producer meant; half a millionth goes to the even neighbour.
-    """
-    if -1e6 < weight < 1e6:
-        # Below a million the product is off by less than a thousandth, so that what is clear here is clear in decimals.
-        scaled = weight * 1e6
-        nearest = round(scaled)
-        if abs(scaled - nearest) < 0.49:
-            return nearest
-    return int((Decimal(repr(weight)) * MILLION).to_integral_value(ROUND_HALF_EVEN))
 
 
 def _vector(payload: Vector, delta: Delta) -> tuple[Any, ...]:
@@ -280,14 +274,14 @@ def _partial_row(envelope: Mapping[str, Any]) -> tuple[Any, ...]:
     try:
         moment = _moment(moment, {}) if isinstance(moment, str) else moment
         # True is an int to Python, and no moment to anybody.
-        event_us = _event_us(moment) if isinstance(moment, datetime | int) and not isinstance(moment, bool) else None
+        moment_us = event_us(moment) if isinstance(moment, datetime | int) and not isinstance(moment, bool) else None
     except RefusedError:
-        event_us = None
+        moment_us = None
     return (
         texts.get("namespace"),
         texts.get("kind"),
         texts.get("delta_id"),
-        event_us,
+        moment_us,
         texts.get("priority"),
         texts.get("source"),
         texts.get("origin"),
@@ -298,7 +292,45 @@ def _partial_row(envelope: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def _columns(rows: list[tuple[Any, ...]]) -> tuple[dict[str, pa.Array], dict[str, frozenset[str]]]:
+class _Columns(NamedTuple):
+    arrays: dict[str, pa.Array]
+    words: dict[str, frozenset[str]]
+
+
+def _signal_columns(deltas: list[Delta]) -> _Columns | None:
+    """Deltas that are all signals, field by field instead of delta by delta; None if there is anything else to say."""
+    rows = len(deltas)
+    if not rows or deltas[0].kind != Kind.SIGNAL:
+        return None
+    values = zip(*map(_ENVELOPE_AND_PAYLOADS, deltas), strict=True)
+    by_name = dict(zip((name for name, _ in SENT_FIELDS), values, strict=True))
+    signals = by_name["signal"]
+    if by_name["kind"].count(Kind.SIGNAL) < rows or by_name["vector"].count(None) < rows:
+        return None
+    if by_name["sample"].count(None) < rows or None in signals:
+        return None
+    keys, names, counts, weights = zip(*map(_SIGNAL_VALUES, signals), strict=True)
+    moments, millionths = all_event_us(by_name["event_ts"]), all_millionths(weights)
+    if moments is None or millionths is None or min(counts) < INT64_MIN or max(counts) > INT64_MAX:
+        return None
+    key = pa.array(keys, pa.string())
+    fields = [key, _array(names, pa.string()), pa.array(np.array(counts, dtype=np.int64)), pa.array(millionths)]
+    arrays = {name: _array(by_name[name], pa.string()) for name in _ENVELOPE_TEXTS}
+    arrays["event_ts"] = pa.array(moments).view(TIMESTAMP)
+    arrays["signal"] = pa.StructArray.from_arrays(fields, fields=_SIGNAL_FIELDS)
+    arrays["vector"], arrays["sample"] = _no_payloads(rows) if rows <= _SMALL else _no_payloads.__wrapped__(rows)
+    arrays["key"] = key
+    words = {name: frozenset(by_name[name]) for name in FEW_WORDS}
+    return _Columns(arrays, words | {SIGNAL_NAMES: frozenset(names)})
+
+
+@lru_cache(_SMALL)
+def _no_payloads(rows: int) -> tuple[pa.Array, pa.Array]:
+    """Neither a vector nor a sample on any row; of as many parts as a vector has, it is worth keeping."""
+    return nulls(rows, VECTOR), nulls(rows, SAMPLE)
+
+
+def _columns(rows: list[tuple[Any, ...]]) -> _Columns:
     """Transpose; structs are put together from their fields, which is several times faster than from dictionaries."""
     values: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) if rows else [()] * (len(SENT_FIELDS) + 1)
     by_name = dict(zip((name for name, _ in SENT_FIELDS), values, strict=False))
@@ -310,7 +342,7 @@ def _columns(rows: list[tuple[Any, ...]]) -> tuple[dict[str, pa.Array], dict[str
         else _array(values[len(SENT_FIELDS)], pa.string())
     )
     words = {name: frozenset(by_name[name]) for name in FEW_WORDS}
-    return columns, {name: found for name, found in words.items() if None not in found}
+    return _Columns(columns, {name: found for name, found in words.items() if None not in found})
 
 
 def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
@@ -320,7 +352,7 @@ def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
     if kind in (VECTOR, SAMPLE, SIGNAL):
         return _structs(values, kind)
     if pa.types.is_string(kind):
-        return constant(first, len(values)) if values.count(first) == len(values) else texts(values)
+        return constant(first, len(values)) if values.count(first) == len(values) else pa.array(values, kind)
     if kind in (pa.int64(), TIMESTAMP) and None not in values:
         return pa.array(np.array(values, dtype=np.int64)).view(kind)
     return pa.array(values, kind)

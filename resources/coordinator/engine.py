@@ -128,7 +128,7 @@ class Engine(Generic[W, F, S]):
     @property
     def has_writes(self) -> bool:
         """Whether any write is not flushed yet."""
-        return bool(self._line or self._buffered or self._in_flight)
+        return bool(self._buffered or self._in_flight or self._line)
 
     @property
     def has_frozen(self) -> bool:

@@ -90,10 +90,13 @@ class WriteHandle:
 
     def receipt(self, level: Level) -> Receipt:
         """What is known of it at a level that it has reached."""
-        ticket = self._sending.ticket
-        decided = ticket.result if ticket is not None and not self.is_retry else None
-        outcome = decided if isinstance(decided, Outcome) else NOTHING_DECIDED
-        return Receipt(self.shard, self._applied(None), level, self.is_retry, outcome)
+        _, is_retry, ticket, epoch = self._sending
+        outcome = NOTHING_DECIDED
+        if ticket is not None:
+            epoch = ticket.epoch or self._applied(None)
+            if not is_retry and isinstance(ticket.result, Outcome):
+                outcome = ticket.result
+        return Receipt(self._keeper.number, epoch, level, is_retry, outcome)
 
     def _applied(self, timeout: float | None) -> int:
         ticket = self._sending.ticket

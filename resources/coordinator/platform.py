@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,7 +17,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from resources.coordinator.alignment import align, stream_watermarks
-from resources.coordinator.arrival import Outcome
 from resources.coordinator.batching import Predicate
 from resources.coordinator.core import Clock
 from resources.coordinator.decode import decode, to_batch
@@ -30,7 +30,7 @@ from resources.coordinator.errors import (
     WriteTooLargeError,
 )
 from resources.coordinator.fingerprint import SeriesNames
-from resources.coordinator.handles import WriteHandle
+from resources.coordinator.handles import Receipt, WriteHandle
 from resources.coordinator.model import Level, Priority
 from resources.coordinator.recovery import ShardFiles
 from resources.coordinator.shard import Shard
@@ -39,6 +39,7 @@ from resources.home import Home
 from resources.settings import NAME_PATTERN
 
 Deltas: TypeAlias = ShardDeltas | pa.Table
+_COLUMNS = (pa.RecordBatch, pa.Table)
 
 
 def system_clock() -> int:
@@ -64,19 +65,24 @@ class SplitWrite(NamedTuple):
 
     def wait(self, level: Level = Level.FLUSHED, timeout: float | None = None) -> PlatformReceipt:
         """Return when every part has reached `level`."""
-        receipts = [handle.wait(level, timeout) for handle, _ in self.parts.values()]
-        total = Outcome(*(sum(column) for column in zip(*(receipt.outcome for receipt in receipts), strict=True)))
-        return PlatformReceipt(
-            epochs={receipt.shard: receipt.epoch for receipt in receipts},
-            level=level,
-            is_retry=all(receipt.is_retry for receipt in receipts),
-            accepted=total.accepted,
-            duplicate=total.duplicate,
-            refused=total.refused,
-        )
+        return _sum_up([handle.wait(level, timeout) for handle, _ in self.parts.values()], level)
+
+    def receipt(self, level: Level) -> PlatformReceipt:
+        """What is known of it at a level that every part has reached."""
+        return _sum_up([handle.receipt(level) for handle, _ in self.parts.values()], level)
 
 
-Send: TypeAlias = Callable[[int, int, ShardDeltas], WriteHandle]  # shard, sequence, part
+def _sum_up(receipts: list[Receipt], level: Level) -> PlatformReceipt:
+    if len(receipts) == 1:  # by far the most: a single delta, or a single shard
+        shard, epoch, _, is_retry, outcome = receipts[0]
+        return PlatformReceipt({shard: epoch}, level, is_retry, *outcome)
+    accepted, duplicate, refused = map(sum, zip(*(receipt.outcome for receipt in receipts), strict=True))
+    epochs = {receipt.shard: receipt.epoch for receipt in receipts}
+    return PlatformReceipt(epochs, level, all(receipt.is_retry for receipt in receipts), accepted, duplicate, refused)
+
+
+# One of the ways into a shard: producer, instance, sequence, part.
+Send: TypeAlias = Callable[[Shard, str, int, int, ShardDeltas, Priority], WriteHandle]
 
 
 class Producer:
@@ -97,21 +103,11 @@ class Producer:
         What is not taken is given back with the error, as `write`; parts that other shards have taken by then are
         taken, and are not in it.
         """
-
-        def send(number: int, sequence: int, part: ShardDeltas) -> WriteHandle:
-            shard = self._platform.shards[number]
-            return shard.write(self.name, self._instances[number], sequence, part, priority, timeout=timeout)
-
-        return self._send_parts(deltas, send)
+        return self._send_parts(deltas, partial(Shard.write, timeout=timeout), priority)
 
     def try_write(self, deltas: Deltas, *, priority: Priority = Priority.NORMAL) -> SplitWrite:
         """Send deltas if there is room now, and give them back if there is not (C8)."""
-
-        def send(number: int, sequence: int, part: ShardDeltas) -> WriteHandle:
-            shard = self._platform.shards[number]
-            return shard.try_write(self.name, self._instances[number], sequence, part, priority)
-
-        return self._send_parts(deltas, send)
+        return self._send_parts(deltas, Shard.try_write, priority)
 
     def write_durable(self, deltas: Deltas, *, timeout: float | None = None) -> PlatformReceipt:
         """Send deltas, and return when all of them are in the lake."""
@@ -131,12 +127,13 @@ class Producer:
             }
         )
 
-    def _send_parts(self, deltas: Deltas, send: Send) -> SplitWrite:
+    def _send_parts(self, deltas: Deltas, send: Send, priority: Priority) -> SplitWrite:
         parts = self._platform.split(deltas)
         taken: dict[int, tuple[WriteHandle, ShardDeltas]] = {}
         for number, part in parts.items():
+            shard, instance, sequence = self._platform.shards[number], self._instances[number], self._sequences[number]
             try:
-                taken[number] = (send(number, self._sequences[number] + 1, part), part)
+                taken[number] = (send(shard, self.name, instance, sequence + 1, part, priority), part)
             except BackpressureError as error:
                 error.write = _join([part for other, part in parts.items() if other not in taken]) if taken else deltas
                 raise
@@ -221,7 +218,7 @@ class Platform:
 
     def split(self, deltas: Deltas) -> dict[int, ShardDeltas]:
         """The parts of a write by shard, each in the order in which it came."""
-        whole: ShardDeltas = to_batch(deltas) if isinstance(deltas, pa.Table | pa.RecordBatch) else deltas
+        whole: ShardDeltas = to_batch(deltas) if isinstance(deltas, _COLUMNS) else deltas
         if not len(whole):
             raise EmptyWriteError
         if len(self.shards) == 1:

@@ -48,7 +48,7 @@ class Producers:
 
     def is_retry(self, producer: str, instance: int, sequence: int) -> bool:
         """Whether this write was taken before; raises if it must not be taken at all."""
-        state = self._states.get(producer, ProducerState())
+        state = self._states.get(producer) or ProducerState()
         if instance < state.instance:
             raise ProducerFencedError(producer, instance, state.instance)
         if sequence <= state.mark:
@@ -59,12 +59,16 @@ class Producers:
 
     def advance(self, producer: str, sequence: int) -> None:
         """The write was taken. In the log a refusal may stand before the writes that it came behind."""
-        state = self._states.setdefault(producer, ProducerState())
+        state = self._states.get(producer)
+        if state is None:
+            state = self._states[producer] = ProducerState()
         state.mark = max(state.mark, sequence)
 
     def remember(self, producer: str, sequence: int, epoch: int, sealed_to: int) -> None:
         """The write's epoch, kept at least until it can be found in a segment: those below `sealed_to` can."""
-        recent = self._recent.setdefault(producer, OrderedDict())
+        recent = self._recent.get(producer)
+        if recent is None:
+            recent = self._recent[producer] = OrderedDict()
         recent[sequence] = epoch
         while len(recent) > REMEMBERED_WRITES and next(iter(recent.values())) < sealed_to:
             recent.popitem(last=False)

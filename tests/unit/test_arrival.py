@@ -12,7 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from resources.coordinator.arrival import Arrivals, NumberedWrite
-from resources.coordinator.decode import Sent, _from_object, _plain, decode, millionths_of, to_batch
+from resources.coordinator.decode import Sent, _from_object, _plain, decode, to_batch
+from resources.coordinator.decode_values import millionths_of
 from resources.coordinator.decoded import RefusedError
 from resources.coordinator.errors import WriteFormatError
 from resources.coordinator.fingerprint import SeriesNames
