@@ -48,7 +48,7 @@ MADE_AHEAD = 200
 # Deltas that are sent before a paced run: more than twice as many as are remembered; numbered so that none is a copy.
 WARM_UP, WARM_FROM = 2_200_000, 10**9
 # A delta of these in the log, about.
-LOGGED_BYTES = 272
+LOGGED_BYTES = 77
 MIB = 1024 * 1024
 
 

@@ -15,7 +15,7 @@ from resources.settings import BatchSettings, BoundSettings, Settings
 
 SCALE = Scale(
     Settings(
-        segment_bytes=4_096,
+        segment_bytes=1_500,
         recent_identities=8,
         disorder_ms=1_000,
         idle_timeout_ms=5_000,

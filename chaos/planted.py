@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-import pyarrow as pa
-
 from resources.coordinator import flusher, frames, manifest, recovery
 from resources.coordinator.batching import Batch
 from resources.coordinator.core import ShardCore
@@ -21,6 +19,7 @@ from resources.coordinator.engine import Engine, Group
 from resources.coordinator.flusher import LogFlusher, LogSnapshot
 from resources.coordinator.groups import encode_group
 from resources.coordinator.log import LogFile
+from resources.coordinator.log_rows import LogRows
 from resources.coordinator.producers import Producers
 from resources.coordinator.queue import Line
 from resources.coordinator.segments import Census
@@ -83,16 +82,16 @@ def _half_published() -> AbstractContextManager[Any]:
 
     def twice(self: LogFile, epochs: tuple[int, int], payload: Sequence[Any]) -> None:
         rows = twice_rows.pop() if twice_rows else None
-        if rows is None or len(rows) < 2:
+        if rows is None or rows.rows < 2:
             return append(self, epochs, payload)
-        half = (len(rows) + 1) // 2
-        append(self, epochs, encode_group([], rows.slice(0, half)))
-        return append(self, epochs, encode_group(controls.pop(), rows.slice(half)))
+        batch, half = rows.batch(), (rows.rows + 1) // 2
+        append(self, epochs, encode_group([], LogRows.of(batch.slice(0, half))))
+        return append(self, epochs, encode_group(controls.pop(), LogRows.of(batch.slice(half))))
 
-    twice_rows: list[pa.RecordBatch] = []
+    twice_rows: list[LogRows] = []
     controls: list[Any] = []
 
-    def encode(messages: Any, rows: pa.RecordBatch | None) -> Any:
+    def encode(messages: Any, rows: LogRows | None) -> Any:
         twice_rows[:] = [rows] if rows is not None else []
         controls[:] = [messages]
         return encode_group(messages, rows)

@@ -35,10 +35,10 @@ def draw_scale(random: Random) -> Scale:
     """Sizes for one seed. Most are short: what is to be found is found by many beginnings, not by a long middle."""
     is_long = random.random() < 0.03
     settings = Settings(
-        segment_bytes=random.choice((4_096, 12_000, 40_000)),
+        segment_bytes=random.choice((1_500, 4_096, 16_000)),
         segment_age_ms=2_000,
         quiet_segment_age_ms=20_000,
-        quiet_segment_bytes=5_000,
+        quiet_segment_bytes=2_000,
         recent_identities=random.choice((0, 5, 8, 8, 8, 40)),
         disorder_ms=1_000,
         idle_timeout_ms=5_000,

@@ -1,4 +1,4 @@
-"""Arrival: a group of writes comes in, a batch for the log comes out, with a verdict on every delta.
+"""Arrival: a group of writes comes in, its rows for the log come out, with a verdict on every delta.
 
 Belongs here: the order of decisions (structure, values, identity, watermark stamp), each of which is made once and
 written down. Everything downstream reads these verdicts and never decides again.
@@ -12,24 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from resources.coordinator.checks import check
-from resources.coordinator.columns import (
-    Mask,
-    Numbers,
-    Words,
-    constant,
-    constant_of,
-    nulls,
-    numbers_of,
-    repeated,
-    same_number,
-)
+from resources.coordinator.columns import Mask, Numbers, Words, constant, nulls, numbers_of, repeated
 from resources.coordinator.decode import DecodedBatch, bounded_original, decode_group
 from resources.coordinator.decoded import Deltas, Refusal
 from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.identities import IDENTITY_COLUMNS, REMEMBERED_COLUMNS, Identities, Seen, Sighting
+from resources.coordinator.log_rows import FEW_TEXTS, LogRows, Writes
 from resources.coordinator.model import Kind, Reason, Verdict
 from resources.coordinator.row_hashes import hash_rows
-from resources.coordinator.schema import LOG_SCHEMA, TIMESTAMP
+from resources.coordinator.schema import TIMESTAMP
 from resources.coordinator.streams import NO_TIME, Parts
 from resources.coordinator.watermarks import Stream, Watermarks
 from resources.settings import Settings
@@ -68,80 +59,69 @@ class Arrivals:
         self.identities = identities
         np.empty(_KEPT_BLOCK, dtype=np.uint8)
 
-    def decide(self, writes: Sequence[NumberedWrite]) -> tuple[pa.RecordBatch, list[Outcome]]:
-        """One batch in the log's schema for all writes, and each write's outcome."""
+    def decide(self, writes: Sequence[NumberedWrite]) -> tuple[LogRows, list[Outcome]]:
+        """All writes as one group of the log, and each write's outcome."""
         decoded = decode_group([write.deltas for write in writes], self._series)
+        rows, words = decoded.rows, decoded.words
         sizes = np.array([len(write.deltas) for write in writes])
-        columns = decoded.columns | self._numbering(writes, sizes)
-        words = decoded.words
-        if columns["origin"].null_count == decoded.rows:
+        columns = decoded.columns | _numbering(writes, sizes)
+        if columns["origin"].null_count == rows:
             columns["origin"] = columns["producer"]
             words["origin"] = frozenset(write.producer for write in writes)
         elif columns["origin"].null_count:
             columns["origin"] = columns["origin"].fill_null(columns["producer"])
 
         refusals = decoded.refusals
-        refused = _mask(refusals, decoded.rows)
-        refusals |= check(columns, numbers_of(columns["received_ts"]), self._settings, refused, words)
-        passed = ~_mask(refusals, decoded.rows)
+        refused = _mask(refusals, rows)
+        received_us = np.repeat(np.array([write.received_us for write in writes]), sizes)
+        refusals |= check(columns, received_us, self._settings, refused, words)
+        passed = ~_mask(refusals, rows)
         columns |= _hashes(decoded, passed)
         copies = self._find_copies(columns, passed, refusals, is_own=len(writes) > 1)
-        accepted = passed & ~_mask(copies, decoded.rows) if copies else passed
-        columns |= _verdicts(decoded.rows, copies, refusals)
+        accepted = passed & ~_mask(copies, rows) if copies else passed
+        columns |= _verdicts(rows, copies, refusals)
         columns |= _originals(refusals, decoded)
-        columns["watermark_ts"] = self._stamps(writes, sizes, words, columns, accepted)
-        batch = pa.RecordBatch.from_arrays([columns[name] for name in LOG_SCHEMA.names], schema=LOG_SCHEMA)
-        return batch, _outcomes(sizes, accepted, _mask(refusals, decoded.rows))
+        if not copies and not refusals:
+            words["verdict"] = frozenset([str(Verdict.ACCEPTED)])
+        stamps_us, columns["watermark_ts"] = self._stamps(writes, sizes, words, columns, accepted)
+        shared = {name: next(iter(words[name])) for name in FEW_TEXTS if len(words.get(name, ())) == 1}
+        found = LogRows.made(self._shard, _writes(writes, sizes, stamps_us), shared, columns)
+        return found, _outcomes(sizes, accepted, _mask(refusals, rows))
 
-    def remember(self, batch: pa.RecordBatch) -> None:
-        """Recovery: put what the log says into the memory, without deciding anything again."""
-        if self.identities.capacity:
-            batch = batch.select([*REMEMBERED_COLUMNS, "verdict"])
-            hashes = batch["identity_hash"]
-            if hashes.null_count:
-                batch = batch.filter(hashes.is_valid())
-            if len(batch):
-                columns = dict(zip(REMEMBERED_COLUMNS, batch.columns, strict=False))
-                # What was a copy takes a place and is nobody's first, also if the first is further back than anything
-                # that is remembered now. Under the empty id, which nothing that passed has, it is never found again.
-                is_first = pc.equal(batch["verdict"], str(Verdict.ACCEPTED))
-                columns["delta_id"] = pc.if_else(is_first, columns["delta_id"], "")
-                self.identities.add(columns)
+    def remember(self, columns: Mapping[str, pa.Array]) -> None:
+        """Recovery: put what the log says into the memory, without deciding anything again.
 
-    def replay(self, batch: pa.RecordBatch) -> None:
+        `columns` are those that are remembered, and the verdict.
+        """
+        if not self.identities.capacity:
+            return
+        hashes = columns["identity_hash"]
+        if hashes.null_count:
+            is_known = hashes.is_valid()
+            columns = {name: column.filter(is_known) for name, column in columns.items()}
+        if len(columns["identity_hash"]):
+            # What was a copy takes a place and is nobody's first, also if the first is further back than anything
+            # that is remembered now. Under the empty id, which nothing that passed has, it is never found again.
+            is_first = pc.equal(columns["verdict"], str(Verdict.ACCEPTED))
+            firsts = pc.if_else(is_first, columns["delta_id"], "") if is_first.false_count else columns["delta_id"]
+            self.identities.add({**columns, "delta_id": firsts})
+
+    def replay(self, rows: LogRows) -> None:
         """Recovery: bring watermarks to where they were after these writes."""
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        epochs = numbers_of(columns["epoch"])
-        starts = np.concatenate(([0], (epochs[1:] != epochs[:-1]).nonzero()[0] + 1))
-        accepted = np.asarray(pc.equal(columns["verdict"], str(Verdict.ACCEPTED)))
-        found = {name: constant_of(columns[name]) for name in ("namespace", "kind")}
-        words = {name: frozenset([word]) for name, word in found.items() if word is not None}
-        parts = Parts(columns, words, np.diff(starts, append=len(epochs)), accepted)
-        stamps = parts.greatest(numbers_of(columns["watermark_ts"].view(pa.int64()).fill_null(NO_TIME))).tolist()
-        producers: list[str] = columns["producer"].take(pa.array(starts)).to_pylist()
-        received = numbers_of(columns["received_ts"])[starts].tolist()
-        for number, write, stream, deltas, latest_us in parts:
+        columns = {name: rows.column(name) for name in ("namespace", "kind", "event_ts")}
+        words = {name: frozenset([rows.shared[name]]) for name in ("namespace", "kind") if name in rows.shared}
+        accepted = (
+            np.full(rows.rows, rows.shared["verdict"] == Verdict.ACCEPTED)
+            if "verdict" in rows.shared
+            else np.asarray(pc.equal(rows.columns["verdict"], str(Verdict.ACCEPTED)))
+        )
+        writes = rows.writes
+        parts = Parts(columns, words, np.array(writes.sizes), accepted)
+        stamps = parts.greatest(numbers_of(rows.column("watermark_ts").view(pa.int64()).fill_null(NO_TIME))).tolist()
+        for number, place, stream, deltas, latest_us in parts:
             stamp = stamps[number]
             self.watermarks.restore(stream, None if stamp == NO_TIME else stamp)
-            self._observe(stream, producers[write], deltas, latest_us, received[write])
-
-    def _numbering(self, writes: Sequence[NumberedWrite], sizes: Numbers) -> dict[str, pa.Array]:
-        total = int(sizes.sum())
-        numbers, producers, sequences, received, _ = zip(*writes, strict=True)
-        epochs, sequences, received = (np.array(values, dtype=np.int64) for values in (numbers, sequences, received))
-        ordinals = same_number(0, total)
-        if total > len(writes):
-            epochs, sequences, received = (np.repeat(values, sizes) for values in (epochs, sequences, received))
-            firsts = np.repeat((np.cumsum(sizes) - sizes).astype(np.int32), sizes)
-            ordinals = pa.array(np.arange(total, dtype=np.int32) - firsts)
-        return {
-            "shard": same_number(self._shard, total),
-            "epoch": pa.array(epochs),
-            "ordinal": ordinals,
-            "producer": repeated(producers, sizes),
-            "sequence": pa.array(sequences),
-            "received_ts": pa.array(received).view(TIMESTAMP),
-        }
+            self._observe(stream, writes.producers[place], deltas, latest_us, writes.received_us[place])
 
     def _find_copies(
         self, columns: dict[str, pa.Array], passed: Mask, refusals: dict[int, Refusal], *, is_own: bool
@@ -173,8 +153,11 @@ class Arrivals:
         words: Words,
         columns: dict[str, pa.Array],
         accepted: Mask,
-    ) -> pa.Array:
-        """The watermark before each write, per stream; then the write's own events count (T4)."""
+    ) -> tuple[list[int] | None, pa.Array]:
+        """The watermark before each write, per stream; then the write's own events count (T4).
+
+        As one for each write if that says it, and else row by row.
+        """
         parts = Parts(columns, words, sizes, accepted)
         stamps = [NO_TIME] * parts.number_of_parts
         for number, place, stream, deltas, latest_us in parts:
@@ -183,15 +166,43 @@ class Arrivals:
             if stamp is not None:
                 stamps[number] = stamp
             self._observe(stream, write.producer, deltas, latest_us, write.received_us)
+        if parts.has_one_stream and NO_TIME not in stamps and accepted.all():
+            return stamps, nulls(len(accepted), TIMESTAMP)
         by_row = parts.spread(np.array(stamps))
         has_none = by_row == NO_TIME
         if not accepted.all():
             has_none |= ~accepted
-        return pa.array(by_row, mask=has_none if has_none.any() else None).view(TIMESTAMP)
+        return None, pa.array(by_row, mask=has_none if has_none.any() else None).view(TIMESTAMP)
 
     def _observe(self, stream: Stream, producer: str, deltas: int, latest_us: int, received_us: int) -> None:
         """The one place where accepted deltas of a write move a watermark."""
         self.watermarks.observe(stream, producer, deltas, latest_us, received_us)
+
+
+def _numbering(writes: Sequence[NumberedWrite], sizes: Numbers) -> dict[str, pa.Array]:
+    """What is decided on beside the deltas themselves: where each stands, and who sent it."""
+    epochs = np.array([write.epoch for write in writes])
+    ordinals = np.zeros(len(writes), dtype=np.int32)
+    if (total := int(sizes.sum())) > len(writes):
+        epochs = np.repeat(epochs, sizes)
+        ordinals = np.arange(total, dtype=np.int32) - np.repeat((np.cumsum(sizes) - sizes).astype(np.int32), sizes)
+    return {
+        "epoch": pa.array(epochs),
+        "ordinal": pa.array(ordinals),
+        "producer": repeated([write.producer for write in writes], sizes),
+    }
+
+
+def _writes(writes: Sequence[NumberedWrite], sizes: Numbers, stamps_us: list[int] | None) -> Writes:
+    return Writes(
+        epochs=[write.epoch for write in writes],
+        producers=[write.producer for write in writes],
+        sequences=[write.sequence for write in writes],
+        received_us=[write.received_us for write in writes],
+        ordinals=[0] * len(writes),
+        sizes=sizes.tolist(),
+        stamps_us=stamps_us,
+    )
 
 
 def _mask(rows: Mapping[int, object], total: int) -> Mask:

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from resources.coordinator.adaptive import AdaptiveLimit, Limits
 from resources.coordinator.batch_record import BatchRecord, Trigger
+from resources.coordinator.log_rows import LogRows
 from resources.coordinator.model import Verdict
-from resources.coordinator.schema import LOG_SCHEMA
 from resources.settings import BatchSettings
 
 # What a group of rows takes beside its columns' bytes: some 50 Arrow arrays with their buffers. Measured; a group of
@@ -53,7 +53,7 @@ class Batch:
     def __init__(
         self,
         number: int,
-        groups: Sequence[pa.RecordBatch],
+        groups: Sequence[LogRows],
         *,
         writes: int,
         data_bytes: int,
@@ -135,7 +135,7 @@ class Batcher:
         self._empty()
 
     def _empty(self) -> None:
-        self._groups: list[pa.RecordBatch] = []
+        self._groups: list[LogRows] = []
         self._data_bytes = 0
         self._due: list[Trigger] = []  # as of the last look
         self._is_asked = False
@@ -150,21 +150,19 @@ class Batcher:
         """Memory that pending groups hold; the same that their batch will report as `bytes`."""
         return self._data_bytes + len(self._groups) * GROUP_OVERHEAD_BYTES
 
-    def add(self, rows: pa.RecordBatch, writes: int, now_us: int) -> int:
-        """Take one flushed group, in the log's schema and order, and return the memory that it holds."""
-        if not rows.num_rows:
-            return 0
-        size = rows.get_total_buffer_size()  # `nbytes` takes 20 times as long, and differs only for slices
-        self._adaptive.rate.add(writes, rows.num_rows, now_us)
+    def add(self, rows: LogRows, writes: int, now_us: int) -> int:
+        """Take one flushed group, in the log's order, and return the memory that it holds."""
+        size, deltas = rows.nbytes, rows.rows
+        self._adaptive.rate.add(writes, deltas, now_us)
         if not self._groups:
             self._opened_us, self._deadline_us = now_us, now_us + self._settings.max_ms * 1_000
             self._opened_rate = self._adaptive.effective_rate(self._adaptive.rate.rates(now_us))
         self._groups.append(rows)
         self._data_bytes += size
         self.pending_writes += writes
-        self.pending_deltas += rows.num_rows
+        self.pending_deltas += deltas
         self._shorten(now_us)
-        return int(size) + GROUP_OVERHEAD_BYTES
+        return size + GROUP_OVERHEAD_BYTES
 
     def request(self) -> int | None:
         """Ask for a batch of what is pending; the number that it will have, or None where nothing is pending.
@@ -259,18 +257,17 @@ class Batcher:
             return False
 
 
-def _epochs(groups: Sequence[pa.RecordBatch]) -> tuple[int, int]:
+def _epochs(groups: Sequence[LogRows]) -> tuple[int, int]:
     """The range of epochs of groups, which come in the order of the log."""
-    return groups[0]["epoch"][0].as_py(), groups[-1]["epoch"][-1].as_py() + 1
+    return groups[0].writes.epochs[0], groups[-1].writes.epochs[-1] + 1
 
 
-def _column(groups: Sequence[pa.RecordBatch], name: str) -> pa.Array:
-    place = LOG_SCHEMA.get_field_index(name)
-    return pa.concat_arrays([group.column(place) for group in groups])
+def _column(groups: Sequence[LogRows], name: str) -> pa.Array:
+    return pa.concat_arrays([group.column(name) for group in groups])
 
 
-def _sorted_accepted(groups: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    rows = pa.concat_batches(groups)
+def _sorted_accepted(groups: Sequence[LogRows]) -> pa.RecordBatch:
+    rows = pa.concat_batches([group.batch() for group in groups])
     accepted = np.flatnonzero(np.asarray(pc.equal(rows["verdict"], str(Verdict.ACCEPTED))))
     events = np.asarray(rows["event_ts"].cast(pa.int64()).fill_null(0))[accepted]
     # Rows lie in the order of (epoch, ordinal), and a stable sort by time keeps that.

@@ -21,9 +21,14 @@ Words = Mapping[str, frozenset[str]]  # every text that occurs in a column, for 
 NO_WORDS: Words = {}
 SIGNAL_NAMES = "signal.signal"  # a field of a payload, under which its texts are found among the words
 NO_ROWS: Rows = np.empty(0, dtype=np.int64)
-# Texts that are repeated in small groups over and over: `signal`, `normal`, the namespace.
-_REMEMBERED_CONSTANTS = 256
 _SMALL = 256
+# Texts that are repeated in every group: `signal`, `normal`, the namespace. A column of one is cut from a longer one
+# that is kept, if that has no more bytes than this; so all of them together stay below 64 MB, and mostly far below.
+_REMEMBERED_CONSTANTS = 64
+_REMEMBERED_BYTES = 512 * 1024
+# Columns without a value are cut from one that is this long.
+_MANY_NULLS = 128 * 1024
+_ZEROS = bytes(8 * _MANY_NULLS + 8)
 
 
 def constant_of(texts: pa.Array) -> str | None:
@@ -31,15 +36,11 @@ def constant_of(texts: pa.Array) -> str | None:
     rows = len(texts)
     if not rows or texts.null_count:
         return None
-    offsets, data = bytes_of(texts)
-    length = int(offsets[1] - offsets[0])
-    if int(offsets[-1] - offsets[0]) != rows * length or (offsets[1:] - offsets[:-1] != length).any():
-        return None
-    # Every text is the same as the one before it.
-    if length and (data[length:] != data[:-length]).any():
-        return None
     value: str = texts[0].as_py()
-    return value
+    # Two looks that nearly always tell texts that differ, before one at every row.
+    if texts[rows - 1].as_py() != value or len(bytes_of(texts)[1]) != rows * len(value.encode()):
+        return None
+    return value if texts.equals(constant(value, rows)) else None
 
 
 def odd_ids(texts: pa.Array, limit: int) -> Rows:
@@ -107,29 +108,38 @@ def repeated(values: Sequence[str], counts: Numbers) -> pa.Array:
 
 def constant(value: str, rows: int) -> pa.Array:
     """A text column that has one value on every row."""
-    return _small_constant(value, rows) if rows <= _SMALL else _constant(value, rows)
-
-
-def same_number(value: int, rows: int) -> pa.Array:
-    """A column of 32-bit numbers that has one value on every row."""
-    return _small_same_number(value, rows) if rows <= _SMALL else _same_number(value, rows)
+    width = len(value.encode())
+    longer = 1 << max(rows - 1, _SMALL - 1).bit_length()
+    if max(width, 4) * longer > _REMEMBERED_BYTES:
+        return _constant(value, rows)
+    _, offsets, data = _remembered_constant(value, longer).buffers()
+    buffers = [None, offsets.slice(0, 4 * rows + 4), data.slice(0, width * rows)]
+    return pa.Array.from_buffers(pa.string(), rows, buffers, 0)
 
 
 def nulls(rows: int, kind: pa.DataType) -> pa.Array:
     """A column without a value. Unlike Arrow's own it has no room below its maps, which would go into the log."""
+    return _many_nulls(kind).slice(0, rows) if rows <= _MANY_NULLS else _nulls(rows, kind, bytes(8 * rows + 8))
+
+
+@lru_cache
+def _many_nulls(kind: pa.DataType) -> pa.Array:
+    return _nulls(_MANY_NULLS, kind, _ZEROS)
+
+
+def _nulls(rows: int, kind: pa.DataType, zeros: bytes) -> pa.Array:
+    """All its buffers are the same zeros: a column of any width costs no memory of its own."""
+    whole = pa.py_buffer(zeros)
+    missing, offsets = whole.slice(0, rows // 8 + 1), whole.slice(0, 4 * rows + 4)
     if pa.types.is_struct(kind):
-        children = [nulls(rows, field.type) for field in kind]
-        return pa.Array.from_buffers(kind, rows, [_zeros(rows // 8 + 1)], rows, children=children)
-    if pa.types.is_map(kind):
-        entries = pa.array([], pa.struct([kind.key_field, kind.item_field]))
-        return pa.Array.from_buffers(
-            kind, rows, [_zeros(rows // 8 + 1), _zeros(4 * rows + 4)], rows, children=[entries]
-        )
-    return pa.nulls(rows, kind)
-
-
-def _zeros(size: int) -> pa.Buffer:
-    return pa.py_buffer(np.zeros(size, dtype=np.uint8))
+        children = [_nulls(rows, field.type, zeros) for field in kind]
+        return pa.Array.from_buffers(kind, rows, [missing], rows, children=children)
+    if pa.types.is_map(kind) or pa.types.is_list(kind):
+        kind_of_entries = kind.value_type if pa.types.is_list(kind) else pa.struct([kind.key_field, kind.item_field])
+        return pa.Array.from_buffers(kind, rows, [missing, offsets], rows, children=[pa.array([], kind_of_entries)])
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return pa.Array.from_buffers(kind, rows, [missing, offsets, whole.slice(0, 0)], rows)
+    return pa.Array.from_buffers(kind, rows, [missing, whole.slice(0, kind.bit_width * rows // 8)], rows)
 
 
 def _constant(value: str, rows: int) -> pa.Array:
@@ -140,12 +150,7 @@ def _constant(value: str, rows: int) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(encoded * rows)], 0)
 
 
-def _same_number(value: int, rows: int) -> pa.Array:
-    return pa.array(np.full(rows, value, dtype=np.int32))
-
-
-_small_same_number = lru_cache(_REMEMBERED_CONSTANTS)(_same_number)
-_small_constant = lru_cache(_REMEMBERED_CONSTANTS)(_constant)
+_remembered_constant = lru_cache(_REMEMBERED_CONSTANTS)(_constant)
 
 
 def _texts(lengths: npt.NDArray[np.int32], data: bytes) -> pa.Array:

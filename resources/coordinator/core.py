@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-import pyarrow as pa
-
 from resources.coordinator.batch_record import BatchRecord, Trigger
 from resources.coordinator.batching import Batch, Batcher, Predicate
 from resources.coordinator.bounds import GROUP_BYTES, Place, Tracker
@@ -33,6 +31,7 @@ from resources.coordinator.errors import (
 )
 from resources.coordinator.flusher import ArrivedWrite, LogBuffer, LogFlusher, LogPart, LogSnapshot, Sealing
 from resources.coordinator.handles import Sending
+from resources.coordinator.log_rows import LogRows
 from resources.coordinator.lookup import FirstEpochs
 from resources.coordinator.model import Priority
 from resources.coordinator.recovery import ShardFiles, recover
@@ -99,7 +98,7 @@ class ShardCore:
         self.last_batch: BatchRecord | None = None
         self._is_batch_asked = self.is_stopping = False
         for rows in found.unbatched:
-            self._gather(rows, len(set(rows["epoch"].to_pylist())))
+            self._gather(rows, len(rows.writes.epochs))
             while (batch := self.close_batch()) is not None:
                 self.settle(batch)
                 self.release(batch.bytes)  # nobody can have subscribed yet
@@ -290,7 +289,7 @@ class ShardCore:
         epoch = self._producers.recent_epoch(producer, sequence) or self._first_epochs.find(producer, sequence)
         return Sending(sequence, True, None, epoch)
 
-    def _gather(self, rows: pa.RecordBatch, writes: int) -> None:
+    def _gather(self, rows: LogRows, writes: int) -> None:
         self.tracker.take(Place.PENDING, self.batcher.add(rows, writes, self._clock()))
 
     def _is_due(self) -> bool:

@@ -23,6 +23,7 @@ from resources.coordinator.frames import Header
 from resources.coordinator.groups import encode_group
 from resources.coordinator.log import LogFile
 from resources.coordinator.log_content import read_log
+from resources.coordinator.log_rows import LogRows
 from resources.coordinator.manifest import Manifest
 from resources.coordinator.producers import Producers
 from resources.coordinator.recovery import Recovered, ShardFiles
@@ -113,7 +114,7 @@ class LogSnapshot(NamedTuple):
     epoch: int
     disk: Disk
     files: ShardFiles
-    rows: pa.RecordBatch | None = None  # of the group that brought it here
+    rows: LogRows | None = None  # of the group that brought it here
     outcomes: tuple[Outcome, ...] = ()  # of that group's writes
 
     def read(self) -> pa.Table:
@@ -132,7 +133,7 @@ class LogSnapshot(NamedTuple):
                     yield self._visible(pq.read_table(file, partitioning=None).cast(LOG_SCHEMA), 1)
         for name in self.disk.list(self.files.log):
             if name.endswith(".log") and (content := read_log(self.disk, self.files.log / name)):
-                batches = [group.rows for group in content.groups() if group.rows is not None]
+                batches = [group.rows.batch() for group in content.groups() if group.rows is not None]
                 yield self._visible(pa.Table.from_batches(batches, LOG_SCHEMA), manifest.to_epoch)
 
     def _visible(self, table: pa.Table, from_epoch: int) -> pa.Table:

@@ -17,7 +17,7 @@ import google_crc32c
 
 from resources.coordinator.errors import LogDamageError
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 SCHEMA_VERSION = 1  # of the rows in a frame (`schema.py`, which needs Arrow, as reading frames does not)
 FILE_MAGIC = b"TIDEMARK"
 FRAME_MAGIC = 0xD317

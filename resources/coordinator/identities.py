@@ -141,6 +141,10 @@ class Identities:
         self._kept.forget(self._total - self.capacity)
         return sightings
 
+    def keep_nothing_else(self) -> None:
+        """Copy what may still be a slice of something large, such as a log file, so that the rest of it can go."""
+        self._kept.put_together()
+
     def _add(self, hashes: Words) -> dict[int, Sighting]:
         if self._total - self._newer.first_place >= self.capacity:
             self._older, self._newer = self._newer, _Generation(self._total, self._buckets)

@@ -65,13 +65,16 @@ class Kept:
     def forget(self, before: int) -> None:
         """Let go of batches that lie wholly before a place, and put small ones together."""
         if self._fresh_rows >= self._rows_together or self._fresh >= BATCHES_TOGETHER:
-            self._put_together()
+            self.put_together()
         gone = bisect_right(self._starts, before) - 1
         # Fresh ones are fewer than an eighth of what is remembered, so that they are never among those that go.
         if gone > 0:
             del self._starts[:gone], self._batches[:gone]
 
-    def _put_together(self) -> None:
+    def put_together(self) -> None:
+        """Copy the batches that are still as they came into one."""
+        if not self._fresh:
+            return
         first = len(self._batches) - self._fresh
         # With an empty one behind it even a single batch is copied.
         batch = tuple(

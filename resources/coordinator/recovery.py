@@ -14,7 +14,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -24,8 +23,10 @@ from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.control import BatchClosed, Control, Lost, ProducerOpened, WatermarkAdvanced, WriteRefused
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
+from resources.coordinator.groups import decode_group
 from resources.coordinator.identities import REMEMBERED_COLUMNS, Identities
 from resources.coordinator.log_content import LogContent, read_log
+from resources.coordinator.log_rows import LogRows
 from resources.coordinator.manifest import Manifest
 from resources.coordinator.producers import Producers
 from resources.coordinator.schema import LOG_SCHEMA
@@ -58,7 +59,7 @@ class Recovered(NamedTuple):
     manifest: Manifest
     batches: list[BatchRecord]  # closed since the last segment
     next_batch: int  # number of the next batch
-    unbatched: Iterator[pa.RecordBatch]  # rows that are in no closed batch, a segment's at a time
+    unbatched: Iterator[LogRows]  # rows that are in no closed batch, part of a segment at a time
 
 
 def recover(disk: Disk, files: ShardFiles, settings: Settings, now_us: int, durable_epoch: int) -> Recovered:
@@ -77,12 +78,14 @@ def recover(disk: Disk, files: ShardFiles, settings: Settings, now_us: int, dura
     )
     producers = Producers(state.producers)
     last_received_us = state.last_received_us
-    _remember_segments(arrivals, manifest, settings.recent_identities)
+    remembered_from, in_log = _tail(contents, manifest.to_epoch, settings.recent_identities)
+    _remember_segments(arrivals, manifest, settings.recent_identities - in_log)
     sealer = Sealer(disk, files.segments, manifest)
     batches = list(state.batches)
     for path, content in contents:
         if content is not None and content.header.number >= state.next_file:
-            last_received_us = max(last_received_us, _replay(content, arrivals, producers, batches, manifest.to_epoch))
+            replayed = _replay(content, arrivals, producers, batches, max(manifest.to_epoch, remembered_from))
+            last_received_us = max(last_received_us, replayed)
             if sealer.seal(content, arrivals.watermarks.current(), batches, now_us) or _is_sealed(content, manifest):
                 batches = []
             state = ShardState(
@@ -95,6 +98,8 @@ def recover(disk: Disk, files: ShardFiles, settings: Settings, now_us: int, dura
             save(disk, files.log / STATE_FILE, state)
         disk.remove(path)
         reach("seal.log_removed")
+
+    arrivals.identities.keep_nothing_else()
 
     # A watermark is never above its time less the disorder: it was logged then, with or without a write (T2).
     watermarks_us = arrivals.watermarks.current().values()
@@ -167,12 +172,28 @@ def _make_certain(
             disk.rewrite(path, *content.last_written())
 
 
+def _tail(contents: list[tuple[Path, LogContent | None]], sealed_to: int, capacity: int) -> tuple[int, int]:
+    """The epoch from which the unsealed log is remembered, and how many deltas that are.
+
+    What is further back than the memory reaches need not go through it.
+    """
+    first_epoch, deltas = sealed_to, 0
+    for _, content in reversed(contents):
+        for frame in reversed(content.frames if content else []):
+            if deltas >= capacity:
+                return max(first_epoch, sealed_to), capacity
+            if frame.last_epoch >= sealed_to and (rows := decode_group(frame.payload).rows) is not None:
+                hashes = rows.column("identity_hash")
+                first_epoch, deltas = frame.first_epoch, deltas + len(hashes) - hashes.null_count
+    return max(first_epoch, sealed_to), min(deltas, capacity)
+
+
 def _replay(
-    content: LogContent, arrivals: Arrivals, producers: Producers, batches: list[BatchRecord], sealed_to: int
+    content: LogContent, arrivals: Arrivals, producers: Producers, batches: list[BatchRecord], remembered_from: int
 ) -> int:
     """Bring the memory to where it was after this file; gives the last time of arrival in it."""
     last_received_us = 0
-    for controls, batch in content.groups():
+    for controls, rows in content.groups():
         for message in controls:
             if isinstance(message, ProducerOpened):
                 producers.reopened(message.producer, message.instance)
@@ -182,20 +203,16 @@ def _replay(
                 arrivals.watermarks.apply(message)
             elif isinstance(message, BatchClosed):
                 batches.append(message.record)
-        if batch is None:
+        if rows is None:
             continue
-        epochs = np.asarray(batch["epoch"])
-        arrivals.replay(batch)
-        if epochs[-1] >= sealed_to:
-            arrivals.remember(batch)
-        firsts = np.flatnonzero(np.concatenate(([True], np.diff(epochs) > 0)))
-        heads = batch.take(pa.array(firsts))
-        for producer, sequence, epoch in zip(
-            heads["producer"].to_pylist(), heads["sequence"].to_pylist(), heads["epoch"].to_pylist(), strict=True
-        ):
+        arrivals.replay(rows)
+        writes = rows.writes
+        if writes.epochs[-1] >= remembered_from:
+            arrivals.remember({name: rows.column(name) for name in (*REMEMBERED_COLUMNS, "verdict")})
+        for producer, sequence, epoch in zip(writes.producers, writes.sequences, writes.epochs, strict=True):
             producers.advance(producer, sequence)
             producers.remember(producer, sequence, epoch, epoch + 1)
-        last_received_us = max(last_received_us, int(np.asarray(batch["received_ts"].cast(pa.int64())).max()))
+        last_received_us = max(last_received_us, *writes.received_us)
     return last_received_us
 
 
@@ -210,21 +227,29 @@ def _recorded(manifest: Manifest, batches: list[BatchRecord]) -> Iterator[BatchR
     yield from batches
 
 
-def _unbatched(manifest: Manifest, batches: list[BatchRecord]) -> Iterator[pa.RecordBatch]:
+def _unbatched(manifest: Manifest, batches: list[BatchRecord]) -> Iterator[LogRows]:
     """Rows that no closed batch has told of: a crash came between their flush and the log of their batch."""
     batched_to = max((batch.to_epoch for batch in _recorded(manifest, batches)), default=1)
     for entry in [entry for entry in manifest.entries if entry.to_epoch > batched_to]:
         with manifest.open_segment(entry) as file:
-            table = pq.read_table(file, partitioning=None).cast(LOG_SCHEMA)
-        table = table.filter(pc.greater_equal(table["epoch"], batched_to)).combine_chunks()
-        yield from (batch for batch in table.to_batches() if len(batch))
+            parts = pq.ParquetFile(file)
+            for number in range(parts.num_row_groups):
+                if _last_epoch(parts, number) >= batched_to:
+                    table = parts.read_row_group(number).cast(LOG_SCHEMA)
+                    table = table.filter(pc.greater_equal(table["epoch"], batched_to)).combine_chunks()
+                    yield from (LogRows.of(batch) for batch in table.to_batches() if len(batch))
 
 
-def _remember_segments(arrivals: Arrivals, manifest: Manifest, capacity: int) -> None:
+def _last_epoch(parts: pq.ParquetFile, number: int) -> int:
+    last: int = parts.metadata.row_group(number).column(LOG_SCHEMA.get_field_index("epoch")).statistics.max
+    return last
+
+
+def _remember_segments(arrivals: Arrivals, manifest: Manifest, wanted: int) -> None:
     """Fill the memory of identities from the newest segments, oldest of those first."""
     chosen, rows = [], 0
     for entry in reversed(manifest.entries):
-        if rows >= capacity:
+        if rows >= wanted:
             break
         chosen.append(entry)
         rows += entry.verdicts.accepted + entry.verdicts.duplicate
@@ -234,4 +259,4 @@ def _remember_segments(arrivals: Arrivals, manifest: Manifest, capacity: int) ->
             table = pq.read_table(file, columns=columns, partitioning=None)
         table = table.cast(pa.schema([LOG_SCHEMA.field(name) for name in columns])).combine_chunks()
         for batch in table.to_batches():
-            arrivals.remember(batch)
+            arrivals.remember(dict(zip(columns, batch.columns, strict=True)))

@@ -6,15 +6,14 @@ file may go.
 """
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
-
-import pyarrow as pa
 
 from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.disk import Disk
 from resources.coordinator.log_content import LogContent
+from resources.coordinator.log_rows import LogRows
 from resources.coordinator.manifest import Entry, Manifest
-from resources.coordinator.schema import LOG_SCHEMA
 from resources.coordinator.segments import Census, encode_segment
 from resources.failpoints import reach
 
@@ -35,15 +34,14 @@ class Sealer:
         `batches` were closed since the last segment, those that this file tells of included.
         """
         rows = [group.rows for group in content.groups() if group.rows is not None]
-        table = pa.Table.from_batches(rows, LOG_SCHEMA)
-        if not table.num_rows:
+        if not rows:
             return None
-        census = Census(table)
+        census = Census(rows)
         if census.to_epoch <= self._manifest.to_epoch:
             return None
         number = len(self._manifest.entries) + 1
         path = self._directory / f"{number:08d}-{self._manifest.to_epoch:012d}-{census.to_epoch:012d}.parquet"
-        size, digest = self._write(table, path)
+        size, digest = self._write(rows, path)
         entry = Entry(
             shard=content.header.shard,
             number=number,
@@ -51,7 +49,7 @@ class Sealer:
             from_epoch=self._manifest.to_epoch,
             to_epoch=census.to_epoch,
             lost=census.gaps(self._manifest.to_epoch),
-            rows=table.num_rows,
+            rows=census.rows,
             bytes=size,
             sha256=digest,
             verdicts=census.verdicts(),
@@ -72,8 +70,8 @@ class Sealer:
         reach("seal.manifest_appended")
         return entry
 
-    def _write(self, table: pa.Table, path: Path) -> tuple[int, str]:
-        data = encode_segment(table)
+    def _write(self, rows: Sequence[LogRows], path: Path) -> tuple[int, str]:
+        data = encode_segment(rows)
         fresh = path.with_name(path.name + ".sealing")
         self._disk.replace(fresh, data)
         reach("seal.segment_written")

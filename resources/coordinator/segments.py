@@ -4,17 +4,20 @@ Belongs here: the encoding of log rows, and counting them without a step per row
 and in which order that reaches the disk, is in `seal.py`.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from resources.coordinator.columns import Numbers
+from resources.coordinator.columns import Mask, Numbers, nulls, numbers_of
+from resources.coordinator.log_rows import FEW_TEXTS, LogRows
 from resources.coordinator.manifest import HourCounts
 from resources.coordinator.model import Verdict
+from resources.coordinator.schema import LOG_SCHEMA
 from resources.timegrid import HOUR_US, hour_key
 
 # Columns of few values. In the others a dictionary is built in vain: ids and hashes hardly repeat.
@@ -22,38 +25,70 @@ DICTIONARIES = [
     *("shard", "epoch", "producer", "sequence", "received_ts", "watermark_ts", "verdict", "reason", "detail"),
     *("namespace", "kind", "priority", "source", "origin", "vector.op", "signal.signal", "signal.count"),
 ]
-# By these a reader can pass over a whole segment; of the others nobody asks for the least and the greatest.
+# Numbers near one another: their differences are stored, in as many bits as these need.
+DIFFERENCES = ["ordinal", "event_ts", "signal.weight_millionths"]
+# By these a reader can pass over a whole segment, or a part of it; of the others nobody asks for the least and the
+# greatest.
 STATISTICS = ["epoch", "event_ts", "received_ts"]
 # Values that are encoded at once: a few more than the default are faster, and many more fall out of the cache.
 _VALUES_AT_ONCE = 16_384
+# A part of a segment that can be read alone.
+_ROWS_TOGETHER = 250_000
+# Groups of fewer rows than this are copied together first: every piece of a column has its price.
+_LARGE_GROUP = 2_048
 _VERDICTS = [str(verdict) for verdict in Verdict]
+_REFUSED = _VERDICTS.index(str(Verdict.REFUSED))
 
 
-def encode_segment(table: pa.Table) -> memoryview:
+def encode_segment(groups: Sequence[LogRows]) -> memoryview:
     """Log rows as a Parquet file."""
     sink = pa.BufferOutputStream()
     pq.write_table(
-        table,
+        pa.table({name: _column(groups, name) for name in LOG_SCHEMA.names}),
         sink,
-        compression="zstd",
-        compression_level=1,
+        compression="lz4",
         use_dictionary=DICTIONARIES,
+        column_encoding=dict.fromkeys(DIFFERENCES, "DELTA_BINARY_PACKED"),
         write_statistics=STATISTICS,
         write_batch_size=_VALUES_AT_ONCE,
-        row_group_size=1_000_000,
+        row_group_size=_ROWS_TOGETHER,
+        # A reader would make dictionaries of what comes as such here; all of these are plain columns to them.
+        store_schema=False,
     )
     return memoryview(sink.getvalue())
+
+
+def _column(groups: Sequence[LogRows], name: str) -> pa.Array | pa.ChunkedArray:
+    kind = LOG_SCHEMA.field(name).type
+    if name in FEW_TEXTS or name == "producer":
+        runs = [rows.texts_by_run(name) for rows in groups]
+        if all(runs):
+            return _dictionary([run for run in runs if run])
+    total = sum(rows.rows for rows in groups)
+    arrays = [rows.column(name) for rows in groups]
+    if all(column.null_count == len(column) for column in arrays):
+        return nulls(total, kind)
+    return pa.concat_arrays(arrays) if total < _LARGE_GROUP * len(arrays) else pa.chunked_array(arrays, kind)
+
+
+def _dictionary(runs: Sequence[tuple[list[str], Numbers]]) -> pa.DictionaryArray:
+    """Texts that stand on many rows each; Parquet keeps them as they are here, without a look at every row."""
+    texts = pa.array([text for found, _ in runs for text in found]).dictionary_encode()
+    codes = np.repeat(np.asarray(texts.indices), np.concatenate([sizes for _, sizes in runs]))
+    return pa.DictionaryArray.from_arrays(pa.array(codes), texts.dictionary)
 
 
 class Census:
     """The counts over the rows of one segment, in the order of the log."""
 
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
-        self._verdicts = np.concatenate([_codes(chunk) for chunk in table["verdict"].chunks])
-        epochs = np.asarray(table["epoch"])
-        self._heads = np.flatnonzero(np.diff(epochs, prepend=epochs[:1] - 1))  # the first row of each write
-        self._epochs = np.unique(epochs[self._heads])
+    def __init__(self, groups: Sequence[LogRows]) -> None:
+        self._groups = [(rows, _by_verdict(rows)) for rows in groups]
+        self._epochs = np.unique(np.concatenate([rows.writes.epochs for rows in groups]))
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return sum(rows.rows for rows, _ in self._groups)
 
     @property
     def to_epoch(self) -> int:
@@ -67,44 +102,73 @@ class Census:
 
     def verdicts(self) -> HourCounts:
         """Deltas by verdict."""
-        return HourCounts(*np.bincount(self._verdicts, minlength=len(_VERDICTS)).tolist())
+        counted = [0] * len(_VERDICTS)
+        for rows, chosen in self._groups:
+            for verdict, mask in chosen.items():
+                counted[verdict] += rows.rows if mask is None else int(np.count_nonzero(mask))
+        return HourCounts(*counted)
 
     def by_hour(self, column: str) -> dict[str, HourCounts]:
         """Verdicts by hour. A refused delta's event time proves nothing, so those are counted under no hour."""
-        micros = self._table[column].cast(pa.int64())
-        usable = np.ones(len(micros), dtype=np.bool_) if not micros.null_count else np.asarray(micros.is_valid())
-        if column != "received_ts":
-            usable = usable & (self._verdicts != _VERDICTS.index(str(Verdict.REFUSED)))
-        hours = np.asarray(micros.fill_null(0) if micros.null_count else micros) // HOUR_US
-        counted = {hour_key(hour * HOUR_US): counts for hour, counts in self._count(hours, usable).items()}
-        unusable = np.bincount(self._verdicts[~usable], minlength=len(_VERDICTS)).tolist()
-        if any(unusable):
-            counted[""] = HourCounts(*unusable)
-        return dict(sorted(counted.items()))
-
-    def _count(self, hours: Numbers, usable: npt.NDArray[np.bool_]) -> dict[int, HourCounts]:
-        if not usable.any():
-            return {}
-        if not usable.all():
-            hours = hours[usable]
-        width = len(_VERDICTS)
-        found, places = (
-            (hours[:1], np.zeros(len(hours), dtype=np.int64))
-            if hours.min() == hours.max()
-            else np.unique(hours, return_inverse=True)
-        )
-        pairs = places * width + (self._verdicts if len(hours) == len(usable) else self._verdicts[usable])
-        counts = np.bincount(pairs, minlength=len(found) * width).reshape(-1, width).tolist()
-        return {hour: HourCounts(*row) for hour, row in zip(found.tolist(), counts, strict=True)}
+        counted: dict[int | None, list[int]] = {}
+        for rows, chosen in self._groups:
+            for verdict, mask in chosen.items():
+                is_usable = column == "received_ts" or verdict != _REFUSED
+                for hour, count in _hours(rows, column, mask, is_usable=is_usable).items():
+                    counted.setdefault(hour, [0] * len(_VERDICTS))[verdict] += count
+        by_key = {"" if hour is None else hour_key(hour * HOUR_US): counts for hour, counts in counted.items()}
+        return {key: HourCounts(*by_key[key]) for key in sorted(by_key)}
 
     def sequences(self) -> dict[str, tuple[int, int]]:
         """First and last sequence of each producer."""
-        heads = self._table.select(["producer", "sequence"]).take(pa.array(self._heads))
+        writes = [rows.writes for rows, _ in self._groups]
+        heads = pa.table(
+            {
+                "producer": [producer for found in writes for producer in found.producers],
+                "sequence": [sequence for found in writes for sequence in found.sequences],
+            }
+        )
         grouped = heads.group_by("producer").aggregate([("sequence", "min"), ("sequence", "max")])
         rows: list[dict[str, Any]] = grouped.sort_by("producer").to_pylist()
         return {row["producer"]: (row["sequence_min"], row["sequence_max"]) for row in rows}
 
 
-def _codes(verdicts: pa.Array) -> npt.NDArray[np.int8]:
-    """Each verdict as its place in `Verdict`."""
-    return np.asarray(pc.index_in(verdicts, pa.array(_VERDICTS))).astype(np.int8)
+def _by_verdict(rows: LogRows) -> dict[int, Mask | None]:
+    """Each verdict that occurs, as its place in `Verdict`, with the rows that have it; None stands for all."""
+    if "verdict" in rows.shared:
+        return {_VERDICTS.index(rows.shared["verdict"]): None}
+    codes = np.asarray(pc.index_in(rows.columns["verdict"], pa.array(_VERDICTS)))
+    return {int(code): codes == code for code in np.unique(codes)}
+
+
+def _hours(rows: LogRows, column: str, mask: Mask | None, *, is_usable: bool) -> Counter[int | None]:
+    """How many of the chosen rows have a moment in which hour; under None, how many have none that is usable."""
+    total = rows.rows if mask is None else int(np.count_nonzero(mask))
+    if not is_usable:
+        return Counter({None: total})
+    by_write = rows.by_write(column)
+    if mask is None and by_write is not None:
+        return _tally(by_write, np.array(rows.writes.sizes))
+    moments = rows.column(column)
+    found = numbers_of(moments)
+    if moments.null_count:
+        is_there = np.asarray(moments.is_valid())
+        mask = is_there if mask is None else mask & is_there
+    if mask is not None:
+        found = found[mask]
+    counted = _tally(found)
+    if len(found) < total:
+        counted[None] = total - len(found)
+    return counted
+
+
+def _tally(moments: Numbers, weights: Numbers | None = None) -> Counter[int | None]:
+    if not len(moments):
+        return Counter()
+    total = len(moments) if weights is None else int(weights.sum())
+    first, last = (int(moment) // HOUR_US for moment in (moments.min(), moments.max()))
+    if first == last:
+        return Counter({first: total})
+    hours, places = np.unique(moments // HOUR_US, return_inverse=True)
+    counts = np.bincount(places, weights).astype(np.int64)
+    return Counter(dict(zip(hours.tolist(), counts.tolist(), strict=True)))

@@ -34,6 +34,11 @@ class Parts:
             self._of_row = np.repeat(np.arange(len(sizes)) * width, sizes) + codes
         self.number_of_parts = len(sizes) * width
 
+    @property
+    def has_one_stream(self) -> bool:
+        """Whether all rows are in the same: then a write is one part."""
+        return self._of_row is None
+
     def __iter__(self) -> Iterator[Part]:
         """Parts in the order of the writes: plain tuples, because there may be one for every delta."""
         counts, latest = self._counts().tolist(), self.greatest(numbers_of(self._columns["event_ts"])).tolist()

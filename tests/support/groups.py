@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from resources.coordinator.batch_record import Trigger
 from resources.coordinator.batching import Batch, Batcher
+from resources.coordinator.log_rows import LogRows
 from resources.coordinator.schema import LOG_SCHEMA
 from resources.settings import BatchSettings
 from tests.support.live import TEN_O_CLOCK
@@ -20,12 +21,16 @@ class Row(NamedTuple):
     namespace: str = "shop"
 
 
-def group(*writes: tuple[int, list[Row]]) -> pa.RecordBatch:
+def group(*writes: tuple[int, list[Row]]) -> LogRows:
     """One flushed group: for each write its epoch and its rows."""
     rows = [
         {
+            "shard": 0,
             "epoch": epoch,
             "ordinal": ordinal,
+            "producer": "web",
+            "sequence": epoch,
+            "received_ts": TEN_O_CLOCK,
             "namespace": row.namespace,
             "key": row.key,
             "event_ts": row.event_us,
@@ -35,7 +40,7 @@ def group(*writes: tuple[int, list[Row]]) -> pa.RecordBatch:
         for epoch, write in writes
         for ordinal, row in enumerate(write)
     ]
-    return pa.RecordBatch.from_pylist(rows, schema=LOG_SCHEMA)
+    return LogRows.of(pa.RecordBatch.from_pylist(rows, schema=LOG_SCHEMA))
 
 
 def batch_of(number: int, *, epoch: int | None = None, rows: int = 1) -> Batch:

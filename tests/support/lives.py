@@ -9,7 +9,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from chaos.disks import Moment, SimulatedDisk, Survival
@@ -20,6 +19,7 @@ from resources.coordinator.frames import Header
 from resources.coordinator.groups import encode_group
 from resources.coordinator.log import LogFile
 from resources.coordinator.log_content import read_log
+from resources.coordinator.log_rows import LogRows
 from resources.coordinator.manifest import Manifest
 from resources.coordinator.recovery import Recovered, ShardFiles, recover
 from resources.coordinator.seal import Sealer
@@ -28,15 +28,15 @@ from resources.settings import Settings
 from tests.support.live import TEN_O_CLOCK, signal
 
 FILES = ShardFiles(0, Path("/home/log"), Path("/home/segments"))
-# A frame of two deltas has about 3,700 bytes, so a file of three grows beyond what was set aside for it.
-SETTINGS = Settings(segment_bytes=10_000, recent_identities=100)
+# A frame of two deltas has about 1,100 bytes, so a file of three grows beyond what was set aside for it.
+SETTINGS = Settings(segment_bytes=3_000, recent_identities=100)
 PRODUCER = "web"
 RESERVED_AHEAD = 5
 
 
-def append_group(file: LogFile, controls: list[Control], epoch: int, batch: pa.RecordBatch | None) -> None:
+def append_group(file: LogFile, controls: list[Control], epoch: int, rows: LogRows | None) -> None:
     """One group, flushed together."""
-    file.append((epoch, epoch), encode_group(controls, batch))
+    file.append((epoch, epoch), encode_group(controls, rows))
 
 
 def deltas_of(sequence: int) -> list[dict[str, Any]]:
@@ -84,8 +84,8 @@ class Life:
             self._history.given[epoch] = sequence
             self._received_us = max(self._received_us, self._now_us + sequence * 1_000_000)
             write = NumberedWrite(epoch, PRODUCER, sequence, self._received_us, deltas_of(sequence))
-            batch, _ = found.arrivals.decide([write])
-            append_group(self._file, [], epoch, batch)
+            rows, _ = found.arrivals.decide([write])
+            append_group(self._file, [], epoch, rows)
             found.producers.advance(PRODUCER, sequence)
         self._history.acknowledged = max(self._history.acknowledged, sequence)
         self._history.watermark = max(self._history.watermark, *found.arrivals.watermarks.current().values())

@@ -18,6 +18,7 @@ from resources.coordinator.decoded import RefusedError
 from resources.coordinator.errors import WriteFormatError
 from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.identities import Identities
+from resources.coordinator.log_rows import LogRows
 from resources.coordinator.model import Delta
 from resources.coordinator.schema import SENT_FIELDS, SENT_SCHEMA, SIGNAL, VECTOR
 from resources.coordinator.watermarks import Watermarks
@@ -70,14 +71,16 @@ def test_how_writes_are_grouped_changes_nothing(
     one_by_one = [alone.decide([write]) for write in writes]
     edges = [0, *sorted(cut for cut in set(cuts) if cut < len(writes)), len(writes)]
     grouped = [together.decide(writes[start:end]) for start, end in pairwise(edges)]
-    assert [row for batch, _ in grouped for row in batch.to_pylist()] == [
-        row for batch, _ in one_by_one for row in batch.to_pylist()
+    assert [row for rows, _ in grouped for row in rows.batch().to_pylist()] == [
+        row for rows, _ in one_by_one for row in rows.batch().to_pylist()
     ]
     assert [each for _, outcomes in grouped for each in outcomes] == [outcomes[0] for _, outcomes in one_by_one]
-    for batch, _ in grouped:
+    for rows, _ in grouped:
+        batch = rows.batch()
         batch.validate(full=True)
-        again.remember(batch)
-        again.replay(batch)
+        assert LogRows.of(batch).batch().equals(batch)
+        again.remember(dict(zip(batch.schema.names, batch.columns, strict=True)))
+        again.replay(rows)
     assert together.watermarks.snapshot() == alone.watermarks.snapshot()
     assert again.watermarks.current() == alone.watermarks.current()
     assert len(again.identities) == len(alone.identities)
@@ -188,7 +191,7 @@ def test_what_lies_hidden_below_a_missing_payload_is_no_key() -> None:
     columns["vector"] = pa.StructArray.from_arrays(children, fields=list(VECTOR), mask=pa.array([True]))
     batch = to_batch(pa.RecordBatch.from_arrays(list(columns.values()), schema=SENT_SCHEMA))
     decided, _ = arrivals().decide([NumberedWrite(1, "web", 1, TEN_O_CLOCK, batch)])
-    assert decided["key"].to_pylist() == ["item-1"]
+    assert decided.column("key").to_pylist() == ["item-1"]
 
 
 def test_a_label_without_a_value_is_refused_and_stops_nobody() -> None:
@@ -199,7 +202,7 @@ def test_a_label_without_a_value_is_refused_and_stops_nobody() -> None:
     )
     batch = pa.RecordBatch.from_pydict({**{name: columns[name] for name, _ in SENT_FIELDS}, "sample": payload})
     decided, _ = arrivals().decide([NumberedWrite(1, "web", 1, TEN_O_CLOCK, to_batch(batch))])
-    assert decided["reason"].to_pylist() == ["bad_id", None]
+    assert decided.column("reason").to_pylist() == ["bad_id", None]
 
 
 def test_the_least_number_of_64_bits_is_out_of_range() -> None:
@@ -209,4 +212,4 @@ def test_the_least_number_of_64_bits_is_out_of_range() -> None:
     columns["signal"] = pa.StructArray.from_arrays(fields, fields=list(SIGNAL))
     batch = to_batch(pa.RecordBatch.from_arrays(list(columns.values()), schema=SENT_SCHEMA))
     decided, _ = arrivals().decide([NumberedWrite(1, "web", 1, TEN_O_CLOCK, batch)])
-    assert decided["reason"].to_pylist() == ["out_of_range"]
+    assert decided.column("reason").to_pylist() == ["out_of_range"]

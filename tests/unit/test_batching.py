@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from resources.coordinator.batch_record import BatchRecord, Trigger
 from resources.coordinator.batching import Batch, Batcher, Pending
+from resources.coordinator.log_rows import LogRows
 from resources.coordinator.schema import LOG_SCHEMA
 from resources.settings import BatchSettings
 from resources.timegrid import SECOND_US
@@ -23,7 +24,7 @@ from tests.support.live import TEN_O_CLOCK
 MS = 1_000
 
 
-def one(epoch: int) -> pa.RecordBatch:
+def one(epoch: int) -> LogRows:
     return group((epoch, [Row()]))
 
 
@@ -38,7 +39,6 @@ def closed(batcher: Batcher, trigger: Trigger = Trigger.EXPLICIT, now_us: int = 
 
 def test_c5_nothing_pending_means_no_batch_whatever_is_asked() -> None:
     batcher = Batcher(BatchSettings(), predicate=lambda _: True)
-    batcher.add(one(1).slice(0, 0), 0, TEN_O_CLOCK)
     assert batcher.request() is None
     assert batcher.due(TEN_O_CLOCK + 3_600 * SECOND_US, is_pressed=True) is None
     assert batcher.next_look_us() is None
@@ -64,7 +64,7 @@ def test_n3_the_record_of_a_batch_counts_what_was_accepted_and_what_was_not() ->
     second = group((9, [Row("a", TEN_O_CLOCK + 1)]))
     batcher.add(first, 2, TEN_O_CLOCK)
     batcher.add(second, 1, TEN_O_CLOCK + 5)
-    size = first.get_total_buffer_size() + second.get_total_buffer_size()
+    size = first.nbytes + second.nbytes
     assert closed(batcher, Trigger.COUNT, TEN_O_CLOCK + 8).record == BatchRecord(
         number=7,
         trigger=Trigger.COUNT,
@@ -393,9 +393,8 @@ def test_c5_closing_takes_no_time_and_statistics_at_most_a_tenth_of_a_microsecon
     random = np.random.default_rng(1)
     keys = [f"item-{key}" for key in random.integers(0, 5_000, 1_000)]
     template = group((1, [Row(key) for key in keys]))
-    at = LOG_SCHEMA.get_field_index("epoch")
-    epochs = [pa.array(np.full(1_000, epoch), pa.int64()) for epoch in range(1, 101)]
-    parts = [template.set_column(at, "epoch", column) for column in epochs]
+    writes = [msgspec.structs.replace(template.writes, epochs=[epoch]) for epoch in range(1, 101)]
+    parts = [template._replace(writes=found) for found in writes]
 
     def cost() -> float:
         batcher = Batcher(BatchSettings())

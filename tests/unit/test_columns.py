@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from resources.coordinator import checks
-from resources.coordinator.columns import constant, constant_of, nulls, odd_ids, odd_names, repeated, same_number
+from resources.coordinator.columns import constant, constant_of, nulls, odd_ids, odd_names, repeated
 from resources.coordinator.hashing import combine, hash_array
 from resources.coordinator.row_hashes import hash_rows
 from resources.coordinator.schema import SAMPLE, SIGNAL, TIMESTAMP, VECTOR
@@ -60,11 +60,6 @@ def test_repeated_texts_are_those_that_arrow_makes(found: list[tuple[str, int]])
     made.validate(full=True)
     assert made.equals(expected)
     assert constant(*found[0]).equals(pa.array([found[0][0]] * found[0][1], pa.string()))
-
-
-@pytest.mark.parametrize("rows", [0, 1, 256, 257])
-def test_the_same_number_is_on_every_row(rows: int) -> None:
-    assert same_number(7, rows).equals(pa.array([7] * rows, pa.int32()))
 
 
 @pytest.mark.parametrize("kind", [VECTOR, SAMPLE, SIGNAL, pa.string(), pa.int64()], ids=str)

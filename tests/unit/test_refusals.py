@@ -31,8 +31,8 @@ def arrivals(settings: Settings = SETTINGS) -> Arrivals:
 
 
 def decide(*deltas: Sent, settings: Settings = SETTINGS) -> list[dict[str, Any]]:
-    batch, _ = arrivals(settings).decide([NumberedWrite(1, "web", 1, TEN_O_CLOCK, list(deltas))])
-    rows: list[dict[str, Any]] = batch.to_pylist()
+    decided, _ = arrivals(settings).decide([NumberedWrite(1, "web", 1, TEN_O_CLOCK, list(deltas))])
+    rows: list[dict[str, Any]] = decided.batch().to_pylist()
     return rows
 
 
@@ -221,7 +221,9 @@ def test_columns_get_the_same_verdicts_as_objects() -> None:
     batch = pa.RecordBatch.from_pydict({name: columns[name] for name in fields})
     by_column, _ = arrivals().decide([NumberedWrite(1, "web", 1, TEN_O_CLOCK, batch)])
     compared = [name for name in by_object[0] if name not in {"raw", "raw_bytes"}]
-    assert by_column.select(compared).to_pylist() == [{name: row[name] for name in compared} for row in by_object]
+    assert by_column.batch().select(compared).to_pylist() == [
+        {name: row[name] for name in compared} for row in by_object
+    ]
 
 
 def test_columns_that_are_no_deltas_are_refused_whole(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from resources.coordinator.arrival import Arrivals, NumberedWrite
 from resources.coordinator.identities import Identities
+from resources.coordinator.log_rows import LogRows
 from resources.coordinator.manifest import HourCounts
 from resources.coordinator.schema import LOG_SCHEMA
 from resources.coordinator.segments import Census, encode_segment
@@ -20,10 +21,10 @@ from tests.support.live import TEN_O_CLOCK, sample, signal, vector
 SETTINGS = Settings(recent_identities=100)
 
 
-def rows_of_log(numbers: list[int], epochs: list[int]) -> pa.Table:
+def rows_of_log(numbers: list[int], epochs: list[int]) -> list[LogRows]:
     """One write for each number: signals over some hours, of which some are copies and some are refused."""
     arrivals = Arrivals(0, SETTINGS, Watermarks(SETTINGS), Identities(100))
-    batches = []
+    groups = []
     for place, (number, epoch) in enumerate(zip(numbers, epochs, strict=True)):
         deltas = [
             signal(f"d{number}", at=TEN_O_CLOCK - number * HOUR_US // 2),
@@ -34,8 +35,8 @@ def rows_of_log(numbers: list[int], epochs: list[int]) -> pa.Table:
         ]
         producer = ["web", "till"][number % 2]
         write = NumberedWrite(epoch, producer, place + 1, TEN_O_CLOCK + place * HOUR_US, deltas[: number % 5 + 1])
-        batches.append(arrivals.decide([write])[0])
-    return pa.Table.from_batches(batches, LOG_SCHEMA)
+        groups.append(arrivals.decide([write])[0])
+    return groups
 
 
 numbers_strategy = st.lists(st.integers(0, 9), min_size=1, max_size=8)
@@ -43,8 +44,9 @@ numbers_strategy = st.lists(st.integers(0, 9), min_size=1, max_size=8)
 
 @given(numbers_strategy)
 def test_a_segment_is_read_back_with_the_types_and_values_of_the_log(numbers: list[int]) -> None:
-    table = rows_of_log(numbers, list(range(1, len(numbers) + 1)))
-    found = pq.read_table(pa.BufferReader(encode_segment(table)))
+    groups = rows_of_log(numbers, list(range(1, len(numbers) + 1)))
+    table = pa.Table.from_batches([rows.batch() for rows in groups])
+    found = pq.read_table(pa.BufferReader(encode_segment(groups)))
     assert found.schema.equals(LOG_SCHEMA)
     assert found.equals(table)
 
@@ -53,9 +55,10 @@ def test_a_segment_is_read_back_with_the_types_and_values_of_the_log(numbers: li
 def test_an_entry_counts_what_a_look_at_every_row_would(numbers: list[int], first: int, data: st.DataObject) -> None:
     steps = data.draw(st.lists(st.integers(1, 3), min_size=len(numbers), max_size=len(numbers)))
     epochs = [first + sum(steps[:place]) for place in range(1, len(numbers) + 1)]
-    table = rows_of_log(numbers, epochs)
-    census = Census(table)
-    rows = table.to_pylist()
+    groups = rows_of_log(numbers, epochs)
+    census = Census(groups)
+    rows = [row for group in groups for row in group.batch().to_pylist()]
+    assert census.rows == len(rows)
     assert census.to_epoch == epochs[-1] + 1
     lost = set(range(first, epochs[-1])) - set(epochs)
     assert {epoch for begin, end in census.gaps(first) for epoch in range(begin, end)} == lost

@@ -310,7 +310,7 @@ def test_epochs_continue_after_what_the_lake_has(home: Home) -> None:
 
 
 def test_a_log_is_sealed_by_size(tmp_path: Path) -> None:
-    home = new_home(tmp_path, "segment_bytes = 20_000")
+    home = new_home(tmp_path, "segment_bytes = 8_000")
     with open_platform(home) as platform:
         producer = platform.producer("web")
         for number in range(20):

@@ -386,9 +386,10 @@ def test_t2_recovery_replays_accepted_rows_whatever_groups_they_were_logged_in(c
     rows = [one_by_one.decide([write])[0] for write in sent]
     edges = [0, *sorted(cuts), len(sent)]
     for begin, end in pairwise(edges):
-        batch, _ = grouped.decide(sent[begin:end])
-        recovered.replay(batch)
-        assert batch["watermark_ts"] == pa.concat_arrays([each["watermark_ts"] for each in rows[begin:end]])
+        group, _ = grouped.decide(sent[begin:end])
+        recovered.replay(group)
+        expected = pa.concat_arrays([each.column("watermark_ts") for each in rows[begin:end]])
+        assert group.column("watermark_ts") == expected
         assert recovered.watermarks.snapshot() == grouped.watermarks.snapshot()
     assert one_by_one.watermarks.snapshot() == grouped.watermarks.snapshot()
     assert set(grouped.watermarks.current()) == {"shop/signal", "fleet/sample"}
@@ -399,7 +400,7 @@ def test_t2_d9_a_refused_row_from_2099_neither_moves_the_watermark_nor_keeps_its
     shard.decide([NumberedWrite(1, "a", 1, TEN_O_CLOCK, [signal("x", at=TEN_O_CLOCK)])])
     before = shard.watermarks.snapshot()
     later = TEN_O_CLOCK + 60 * SECOND_US
-    batch, _ = shard.decide([NumberedWrite(2, "a", 2, later, [signal("far", event_ts="2099-01-01T00:00:00Z")])])
-    assert batch["verdict"].to_pylist() == ["refused"]
+    rows, _ = shard.decide([NumberedWrite(2, "a", 2, later, [signal("far", event_ts="2099-01-01T00:00:00Z")])])
+    assert rows.column("verdict").to_pylist() == ["refused"]
     assert shard.watermarks.snapshot() == before
     assert not shard.watermarks.active(STREAM, later)
