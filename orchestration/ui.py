@@ -19,6 +19,7 @@ from resources.errors import TidemarkError
 from resources.home import HOME_VARIABLE, Home
 from resources.session import open_notes
 from resources.spark_server import server_address, server_command
+from resources.toolchain import activate_toolchain
 
 WORKSPACE = Path(__file__).resolve().parent.parent / "workspace.yaml"
 PR_SET_PDEATHSIG = 1
@@ -44,7 +45,8 @@ def commands(port: int, *, is_read_only: bool = False) -> dict[str, list[str]]:
 
 
 def environment(home: Home) -> dict[str, str]:
-    """What all children need to find this home, and each other."""
+    """What all children need to find this home, each other, and Java."""
+    activate_toolchain()
     return {
         **os.environ,
         "DAGSTER_HOME": str(ensure_instance(home)),

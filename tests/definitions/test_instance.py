@@ -43,6 +43,12 @@ def test_the_pages_listen_on_this_machine_only(tmp_path: Path) -> None:
     assert environment(home)["TIDEMARK_HOME"] == str(home.root)
 
 
+def test_what_ui_starts_finds_java_though_none_is_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    home = Home(tmp_path / "home").create()
+    assert Path(environment(home)["JAVA_HOME"], "bin", "java").exists()
+
+
 def test_the_spark_of_all_runs_listens_on_this_machine_only_and_keeps_its_secret(tmp_path: Path) -> None:
     home = Home(tmp_path / "home").create()
     address, other = server_address(), server_address()
