@@ -26,6 +26,8 @@ from resources.settings import BatchSettings
 # What a group of rows takes beside its columns' bytes: some 50 Arrow arrays with their buffers. Measured; a group of
 # one delta has 400 bytes of columns, so without this the memory of small writes would be off by a factor of ninety.
 GROUP_OVERHEAD_BYTES = 36 * 1024
+# Up to so many rows a set in Python is made before Arrow has begun to group.
+FEW_ROWS = 256
 
 
 class Pending(NamedTuple):
@@ -94,14 +96,12 @@ class Batch:
         is_accepted = pc.equal(verdicts, str(Verdict.ACCEPTED))
         columns = {name: _column(self._groups, name) for name in ("namespace", "key", "event_ts")}
         rows = len(verdicts)
-        accepted = pc.sum(is_accepted).as_py()
+        accepted = is_accepted.true_count
         duplicates = 0
         if accepted < rows:
             duplicates = pc.sum(pc.equal(verdicts, str(Verdict.DUPLICATE))).as_py()
             columns = {name: column.filter(is_accepted) for name, column in columns.items()}
         events = pc.min_max(columns.pop("event_ts").cast(pa.int64()))
-        # One thread: the writer has the other core.
-        keys = pa.table(columns).group_by(["namespace", "key"], use_threads=False).aggregate([]).num_rows
         return BatchRecord(
             number=self.number,
             trigger=self.trigger,
@@ -112,7 +112,7 @@ class Batch:
             deltas=accepted,
             duplicates=duplicates,
             refused=rows - accepted - duplicates,
-            keys=keys,
+            keys=_distinct(columns["namespace"], columns["key"]),
             bytes=self._data_bytes,
             mean_bytes=self._data_bytes / rows,
             min_event_us=events["min"].as_py(),
@@ -267,6 +267,15 @@ def _epochs(groups: Sequence[pa.RecordBatch]) -> tuple[int, int]:
 def _column(groups: Sequence[pa.RecordBatch], name: str) -> pa.Array:
     place = LOG_SCHEMA.get_field_index(name)
     return pa.concat_arrays([group.column(place) for group in groups])
+
+
+def _distinct(namespaces: pa.Array, keys: pa.Array) -> int:
+    """How many different pairs there are."""
+    if len(keys) <= FEW_ROWS:
+        return len(set(zip(namespaces.to_pylist(), keys.to_pylist(), strict=True)))
+    # One thread: the writer has the other core.
+    pairs = pa.table({"namespace": namespaces, "key": keys})
+    return int(pairs.group_by(["namespace", "key"], use_threads=False).aggregate([]).num_rows)
 
 
 def _sorted_accepted(groups: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

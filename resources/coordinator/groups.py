@@ -49,8 +49,7 @@ def encode_group(controls: Sequence[Control], rows: pa.RecordBatch | None) -> Pa
     if rows is None:
         return Payload(_HEAD.pack(len(filled), 0) + filled, pa.py_buffer(b""))
     mask = sum(1 << place for place, column in enumerate(rows.columns) if column.null_count < len(rows))
-    there = pa.RecordBatch.from_arrays([rows.column(place) for place in _places(mask)], schema=_schema(mask))
-    return Payload(_HEAD.pack(len(filled), mask) + filled, there.serialize())
+    return Payload(_HEAD.pack(len(filled), mask) + filled, rows.select(_places(mask)).serialize())
 
 
 def decode_group(payload: memoryview) -> Group:
@@ -75,8 +74,8 @@ def _decode_rows(data: memoryview, mask: int) -> pa.RecordBatch:
 
 
 @lru_cache(maxsize=256)
-def _places(mask: int) -> tuple[int, ...]:
-    return tuple(place for place in range(len(LOG_SCHEMA)) if mask >> place & 1)
+def _places(mask: int) -> list[int]:
+    return [place for place in range(len(LOG_SCHEMA)) if mask >> place & 1]
 
 
 @lru_cache(maxsize=256)
