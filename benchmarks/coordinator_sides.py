@@ -202,22 +202,21 @@ def ours_paced(root: Path, rate: int, write_rows: int, seconds: float) -> Measur
 
     waiter = threading.Thread(target=finish)
     waiter.start()
-    pace = Pace(rate, write_rows)
     memory = Memory(seconds)
-    for started, batch in pace.writes(seconds):
+    for started, batch in _paced(rate, write_rows, seconds):
         underway.put((started, producer.write(batch)))
         memory.look()
+        content += content_of(batch)
     underway.put(None)
     waiter.join()
-    is_equal = ours.close(content + pace.content())
-    return Measured(latencies_ms=_percentiles(latencies), bytes=memory.warm_and_last(), is_equal=is_equal)
+    return Measured(latencies_ms=_percentiles(latencies), bytes=memory.warm_and_last(), is_equal=ours.close(content))
 
 
 def bare_paced(root: Path, rate: int, write_rows: int, seconds: float) -> Measured:
     """The bare loop at the same rate."""
     latencies: list[float] = []
     with BareLog(root, 256 * MIB) as log:
-        for started, batch in Pace(rate, write_rows).writes(seconds):
+        for started, batch in _paced(rate, write_rows, seconds):
             message = batch.serialize().to_pybytes()
             read_message(message)
             log.append(message)
@@ -280,32 +279,6 @@ class BareLog:
         self._end += len(data)
 
 
-class Pace:
-    """Writes at a steady rate, made of batches that are there before."""
-
-    def __init__(self, rate: int, write_rows: int) -> None:
-        self._interval = write_rows / rate
-        self._made_us = _now_us()
-        self._made = [signals(number * write_rows, write_rows, self._made_us) for number in range(MADE_AHEAD)]
-        self._later_us: list[int] = []  # by how much each write is later than its batch
-
-    def writes(self, seconds: float) -> Iterator[tuple[float, pa.RecordBatch]]:
-        """A write whenever one is due, however long the last took; with the time at which it was handed over."""
-        start = time.perf_counter()
-        for number in range(int(seconds / self._interval)):
-            self._later_us.append(_now_us() - self._made_us)
-            batch = self._batch(number)
-            time.sleep(max(0.0, start + number * self._interval - time.perf_counter()))
-            yield time.perf_counter(), batch
-
-    def content(self) -> Content:
-        """What was sent. Worked out afterwards: during the run it would take the interpreter from whoever flushes."""
-        return sum((content_of(self._batch(number)) for number in range(len(self._later_us))), NOTHING)
-
-    def _batch(self, number: int) -> pa.RecordBatch:
-        return again(self._made[number % MADE_AHEAD], self._later_us[number])
-
-
 class Memory:
     """Resident memory over a run: the greatest in its second tenth, and in its last."""
 
@@ -347,6 +320,18 @@ async def _into_slate(
     measured = watch.read()
     await database.shutdown()
     return measured
+
+
+def _paced(rate: int, write_rows: int, seconds: float) -> Iterator[tuple[float, pa.RecordBatch]]:
+    """A write whenever one is due, however long the last took; with the time at which it was handed over."""
+    interval = write_rows / rate
+    made_us = _now_us()
+    made = [signals(number * write_rows, write_rows, made_us) for number in range(MADE_AHEAD)]
+    start = time.perf_counter()
+    for number in range(int(seconds / interval)):
+        batch = again(made[number % MADE_AHEAD], _now_us() - made_us)
+        time.sleep(max(0.0, start + number * interval - time.perf_counter()))
+        yield time.perf_counter(), batch
 
 
 def _percentiles(seconds: Sequence[float]) -> list[float]:

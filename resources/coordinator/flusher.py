@@ -71,7 +71,8 @@ class LogBuffer:
         # Times of receipt follow the epochs, also when a clock goes back or the line changed the order.
         self._last_received_us = max(self._last_received_us, write.arrived_us)
         self._writes.append(NumberedWrite(epoch, write.producer, write.sequence, self._last_received_us, write.deltas))
-        self._controls += self._behind.pop((write.producer, write.sequence), ())
+        if self._behind:
+            self._controls += self._behind.pop((write.producer, write.sequence), ())
 
     def time_is(self, now_us: int) -> None:
         """Watermarks may be logged as of now, so nothing is received earlier any more, whatever the clock says."""

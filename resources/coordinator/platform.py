@@ -69,13 +69,14 @@ class SplitWrite(NamedTuple):
 
     def receipt(self, level: Level) -> PlatformReceipt:
         """What is known of it at a level that every part has reached."""
+        if len(self.parts) == 1:  # a single delta, or a single shard
+            [(handle, _)] = self.parts.values()
+            shard, epoch, _, is_retry, outcome = handle.receipt(level)
+            return PlatformReceipt({shard: epoch}, level, is_retry, *outcome)
         return _sum_up([handle.receipt(level) for handle, _ in self.parts.values()], level)
 
 
 def _sum_up(receipts: list[Receipt], level: Level) -> PlatformReceipt:
-    if len(receipts) == 1:  # by far the most: a single delta, or a single shard
-        shard, epoch, _, is_retry, outcome = receipts[0]
-        return PlatformReceipt({shard: epoch}, level, is_retry, *outcome)
     accepted, duplicate, refused = map(sum, zip(*(receipt.outcome for receipt in receipts), strict=True))
     epochs = {receipt.shard: receipt.epoch for receipt in receipts}
     return PlatformReceipt(epochs, level, all(receipt.is_retry for receipt in receipts), accepted, duplicate, refused)
