@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from resources.coordinator.columns import Mask, Numbers, nulls, numbers_of
@@ -36,8 +35,6 @@ _VALUES_AT_ONCE = 16_384
 _ROWS_TOGETHER = 250_000
 # Groups of fewer rows than this are copied together first: every piece of a column has its price.
 _LARGE_GROUP = 2_048
-_VERDICTS = [str(verdict) for verdict in Verdict]
-_REFUSED = _VERDICTS.index(str(Verdict.REFUSED))
 
 
 def encode_segment(groups: Sequence[LogRows]) -> memoryview:
@@ -82,7 +79,7 @@ class Census:
     """The counts over the rows of one segment, in the order of the log."""
 
     def __init__(self, groups: Sequence[LogRows]) -> None:
-        self._groups = [(rows, _by_verdict(rows)) for rows in groups]
+        self._groups = [(rows, rows.by_verdict()) for rows in groups]
         self._epochs = np.unique(np.concatenate([rows.writes.epochs for rows in groups]))
 
     @property
@@ -102,22 +99,22 @@ class Census:
 
     def verdicts(self) -> HourCounts:
         """Deltas by verdict."""
-        counted = [0] * len(_VERDICTS)
+        counted: Counter[str] = Counter()
         for rows, chosen in self._groups:
             for verdict, mask in chosen.items():
                 counted[verdict] += rows.rows if mask is None else int(np.count_nonzero(mask))
-        return HourCounts(*counted)
+        return HourCounts(**counted)
 
     def by_hour(self, column: str) -> dict[str, HourCounts]:
         """Verdicts by hour. A refused delta's event time proves nothing, so those are counted under no hour."""
-        counted: dict[int | None, list[int]] = {}
+        counted: dict[int | None, Counter[str]] = {}
         for rows, chosen in self._groups:
             for verdict, mask in chosen.items():
-                is_usable = column == "received_ts" or verdict != _REFUSED
+                is_usable = column == "received_ts" or verdict != Verdict.REFUSED
                 for hour, count in _hours(rows, column, mask, is_usable=is_usable).items():
-                    counted.setdefault(hour, [0] * len(_VERDICTS))[verdict] += count
+                    counted.setdefault(hour, Counter())[verdict] += count
         by_key = {"" if hour is None else hour_key(hour * HOUR_US): counts for hour, counts in counted.items()}
-        return {key: HourCounts(*by_key[key]) for key in sorted(by_key)}
+        return {key: HourCounts(**by_key[key]) for key in sorted(by_key)}
 
     def sequences(self) -> dict[str, tuple[int, int]]:
         """First and last sequence of each producer."""
@@ -131,14 +128,6 @@ class Census:
         grouped = heads.group_by("producer").aggregate([("sequence", "min"), ("sequence", "max")])
         rows: list[dict[str, Any]] = grouped.sort_by("producer").to_pylist()
         return {row["producer"]: (row["sequence_min"], row["sequence_max"]) for row in rows}
-
-
-def _by_verdict(rows: LogRows) -> dict[int, Mask | None]:
-    """Each verdict that occurs, as its place in `Verdict`, with the rows that have it; None stands for all."""
-    if "verdict" in rows.shared:
-        return {_VERDICTS.index(rows.shared["verdict"]): None}
-    codes = np.asarray(pc.index_in(rows.columns["verdict"], pa.array(_VERDICTS)))
-    return {int(code): codes == code for code in np.unique(codes)}
 
 
 def _hours(rows: LogRows, column: str, mask: Mask | None, *, is_usable: bool) -> Counter[int | None]:
