@@ -6,6 +6,7 @@ and in which order that reaches the disk, is in `seal.py`.
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.coordinator.columns import Mask, Numbers, nulls, numbers_of
-from resources.coordinator.log_rows import FEW_TEXTS, LogRows
+from resources.coordinator.log_rows import FEW_TEXTS, NUMBERING, LogRows, Writes
 from resources.coordinator.manifest import HourCounts
 from resources.coordinator.model import Verdict
 from resources.coordinator.schema import LOG_SCHEMA
@@ -40,8 +41,9 @@ _LARGE_GROUP = 2_048
 def encode_segment(groups: Sequence[LogRows]) -> memoryview:
     """Log rows as a Parquet file."""
     sink = pa.BufferOutputStream()
+    numbering = LogRows(groups[0].shard, _joined([rows.writes for rows in groups]), {}, (), {})
     pq.write_table(
-        pa.table({name: _column(groups, name) for name in LOG_SCHEMA.names}),
+        pa.table({name: _column(groups, numbering, name) for name in LOG_SCHEMA.names}),
         sink,
         compression="lz4",
         use_dictionary=DICTIONARIES,
@@ -55,13 +57,14 @@ def encode_segment(groups: Sequence[LogRows]) -> memoryview:
     return memoryview(sink.getvalue())
 
 
-def _column(groups: Sequence[LogRows], name: str) -> pa.Array | pa.ChunkedArray:
-    kind = LOG_SCHEMA.field(name).type
+def _column(groups: Sequence[LogRows], numbering: LogRows, name: str) -> pa.Array | pa.ChunkedArray:
+    kind, total = LOG_SCHEMA.field(name).type, numbering.rows
     if name in FEW_TEXTS or name == "producer":
         runs = [rows.texts_by_run(name) for rows in groups]
         if all(runs):
             return _dictionary([run for run in runs if run])
-    total = sum(rows.rows for rows in groups)
+    if name in NUMBERING or (name == "watermark_ts" and numbering.writes.stamps_us):
+        return numbering.column(name)
     arrays = [rows.column(name) for rows in groups]
     if all(column.null_count == len(column) for column in arrays):
         return nulls(total, kind)
@@ -70,9 +73,25 @@ def _column(groups: Sequence[LogRows], name: str) -> pa.Array | pa.ChunkedArray:
 
 def _dictionary(runs: Sequence[tuple[list[str], Numbers]]) -> pa.DictionaryArray:
     """Texts that stand on many rows each; Parquet keeps them as they are here, without a look at every row."""
-    texts = pa.array([text for found, _ in runs for text in found]).dictionary_encode()
-    codes = np.repeat(np.asarray(texts.indices), np.concatenate([sizes for _, sizes in runs]))
-    return pa.DictionaryArray.from_arrays(pa.array(codes), texts.dictionary)
+    numbers: dict[str, int] = {}
+    codes = [numbers.setdefault(text, len(numbers)) for texts, _ in runs for text in texts]
+    kind = np.int8 if len(numbers) < 128 else np.int32
+    by_row = np.repeat(np.array(codes, dtype=kind), np.concatenate([sizes for _, sizes in runs]))
+    return pa.DictionaryArray.from_arrays(pa.array(by_row), pa.array(list(numbers), pa.string()), safe=False)
+
+
+def _joined(groups: Sequence[Writes]) -> Writes:
+    """The writes of several groups, as if they had been flushed together."""
+    stamps = [writes.stamps_us for writes in groups if writes.stamps_us is not None]
+    return Writes(
+        epochs=list(chain(*(writes.epochs for writes in groups))),
+        producers=list(chain(*(writes.producers for writes in groups))),
+        sequences=list(chain(*(writes.sequences for writes in groups))),
+        received_us=list(chain(*(writes.received_us for writes in groups))),
+        ordinals=list(chain(*(writes.ordinals for writes in groups))),
+        sizes=list(chain(*(writes.sizes for writes in groups))),
+        stamps_us=list(chain(*stamps)) if len(stamps) == len(groups) else None,
+    )
 
 
 class Census:
