@@ -117,7 +117,11 @@ class Arrivals:
         )
         writes = rows.writes
         parts = Parts(columns, words, np.array(writes.sizes), accepted)
-        stamps = parts.greatest(numbers_of(rows.column("watermark_ts").view(pa.int64()).fill_null(NO_TIME))).tolist()
+        stamps = writes.stamps_us if parts.has_one_stream else None
+        if stamps is None:
+            by_row = rows.column("watermark_ts")
+            stamps_us = np.where(np.asarray(by_row.is_valid()), numbers_of(by_row), NO_TIME)
+            stamps = parts.greatest(stamps_us).tolist()
         for number, place, stream, deltas, latest_us in parts:
             stamp = stamps[number]
             self.watermarks.restore(stream, None if stamp == NO_TIME else stamp)

@@ -10,7 +10,8 @@ no trigger hides another from those who count them.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +20,10 @@ import pyarrow.compute as pc
 
 from resources.coordinator.adaptive import AdaptiveLimit, Limits
 from resources.coordinator.batch_record import BatchRecord, Trigger
+from resources.coordinator.columns import Mask
 from resources.coordinator.log_rows import LogRows
 from resources.coordinator.model import Verdict
+from resources.coordinator.schema import TIMESTAMP
 from resources.settings import BatchSettings
 
 # What a group of rows takes beside its columns' bytes: some 50 Arrow arrays with their buffers. Measured; a group of
@@ -90,18 +93,18 @@ class Batch:
             return self._deltas
 
     def _summarize(self) -> BatchRecord:
-        verdicts = _column(self._groups, "verdict")
-        is_accepted = pc.equal(verdicts, str(Verdict.ACCEPTED))
-        columns = {name: _column(self._groups, name) for name in ("namespace", "key", "event_ts")}
-        rows = len(verdicts)
-        accepted = pc.sum(is_accepted).as_py()
-        duplicates = 0
-        if accepted < rows:
-            duplicates = pc.sum(pc.equal(verdicts, str(Verdict.DUPLICATE))).as_py()
-            columns = {name: column.filter(is_accepted) for name, column in columns.items()}
-        events = pc.min_max(columns.pop("event_ts").cast(pa.int64()))
-        # One thread: the writer has the other core.
-        keys = pa.table(columns).group_by(["namespace", "key"], use_threads=False).aggregate([]).num_rows
+        counted: Counter[str] = Counter()
+        events: list[pa.Array] = []
+        keys: dict[str, list[pa.Array]] = {}  # by namespace
+        for group in self._groups:
+            for verdict, mask in group.by_verdict().items():
+                counted[verdict] += group.rows if mask is None else int(np.count_nonzero(mask))
+                if verdict == Verdict.ACCEPTED:
+                    events.append(_chosen(group.column("event_ts"), mask))
+                    for namespace, found in _keys(group, mask):
+                        keys.setdefault(namespace, []).append(found)
+        rows = counted.total()
+        span = pc.min_max(pa.chunked_array(events, TIMESTAMP).cast(pa.int64()))
         return BatchRecord(
             number=self.number,
             trigger=self.trigger,
@@ -109,14 +112,14 @@ class Batch:
             from_epoch=self.from_epoch,
             to_epoch=self.to_epoch,
             writes=self.writes,
-            deltas=accepted,
-            duplicates=duplicates,
-            refused=rows - accepted - duplicates,
-            keys=keys,
+            deltas=counted[Verdict.ACCEPTED],
+            duplicates=counted[Verdict.DUPLICATE],
+            refused=counted[Verdict.REFUSED],
+            keys=sum(len(pa.concat_arrays(found).unique()) for found in keys.values()),
             bytes=self._data_bytes,
             mean_bytes=self._data_bytes / rows,
-            min_event_us=events["min"].as_py(),
-            max_event_us=events["max"].as_py(),
+            min_event_us=span["min"].as_py(),
+            max_event_us=span["max"].as_py(),
             opened_us=self.opened_us,
             closed_us=self.closed_us,
         )
@@ -262,8 +265,19 @@ def _epochs(groups: Sequence[LogRows]) -> tuple[int, int]:
     return groups[0].writes.epochs[0], groups[-1].writes.epochs[-1] + 1
 
 
-def _column(groups: Sequence[LogRows], name: str) -> pa.Array:
-    return pa.concat_arrays([group.column(name) for group in groups])
+def _keys(group: LogRows, mask: Mask | None) -> Iterator[tuple[str, pa.Array]]:
+    """The keys of the chosen rows, by namespace."""
+    keys = _chosen(group.column("key"), mask)
+    if "namespace" in group.shared:
+        yield group.shared["namespace"], keys
+    else:
+        namespaces = _chosen(group.columns["namespace"], mask)
+        for namespace in namespaces.unique().to_pylist():
+            yield namespace, keys.filter(pc.equal(namespaces, namespace))
+
+
+def _chosen(column: pa.Array, mask: Mask | None) -> pa.Array:
+    return column if mask is None else column.filter(pa.array(mask))
 
 
 def _sorted_accepted(groups: Sequence[LogRows]) -> pa.RecordBatch:

@@ -78,30 +78,40 @@ def hash_array(array: pa.Array) -> Hashes:
     return hashes
 
 
-def hash_bytes(data: npt.NDArray[np.uint8], offsets: Offsets) -> Hashes:
+def hash_bytes(data: npt.NDArray[np.uint8], offsets: Offsets | npt.NDArray[np.int32]) -> Hashes:
     """Hash byte strings that lie behind one another; each ends where the next begins."""
     lengths = offsets[1:] - offsets[:-1]
-    state = mix_in_place(lengths.astype(np.uint64))
+    shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
     padded = np.concatenate((data[offsets[0] : offsets[-1]], _PADDING))
+    if 0 < shortest == longest:
+        return _hash_of_one_length(padded, len(lengths), shortest)
+    state = mix_in_place(lengths.astype(np.uint64))
     # Every byte position as the start of a word: an unaligned view, nothing is copied.
     words = np.ndarray((len(padded) - _WORD + 1,), np.dtype("<u8"), padded, strides=(1,))
     starts = offsets[:-1] - offsets[0]
-    shortest = int(lengths.min()) if len(lengths) else 0
     at = 0
     while at + _WORD <= shortest:  # a whole word in every row: nothing has to be picked out
         _stir(state, words[starts + at])
         at += _WORD
+    if at < shortest:  # a part of a word in every row
+        _stir(state, words[starts + at] & _KEEP[np.minimum(lengths - at, _WORD)])
+        at += _WORD
     rows = (lengths > at).nonzero()[0]
     while len(rows):
         rest = lengths[rows] - at
-        word = words[starts[rows] + at]
-        word &= _KEEP[np.minimum(rest, _WORD)]
-        if len(rows) == len(state):
-            _stir(state, word)
-        else:
-            state[rows] = _stir(state[rows], word)
+        word = words[starts[rows] + at] & _KEEP[np.minimum(rest, _WORD)]
+        state[rows] = _stir(state[rows], word)
         rows = rows[rest > _WORD]
         at += _WORD
+    return mix_in_place(state)
+
+
+def _hash_of_one_length(padded: npt.NDArray[np.uint8], rows: int, length: int) -> Hashes:
+    """The same where all strings are equally long, as ids mostly are: their words lie at equal distances."""
+    state = np.repeat(mix_in_place(np.array([length], dtype=np.uint64)), rows)
+    for at in range(0, length, _WORD):
+        word = np.ndarray((rows,), np.dtype("<u8"), padded, offset=at, strides=(length,))
+        _stir(state, word if at + _WORD <= length else word & _KEEP[length - at])
     return mix_in_place(state)
 
 

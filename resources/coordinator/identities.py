@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from resources.coordinator.columns import numbers_of
 from resources.coordinator.kept import IDENTITY_COLUMNS, KEPT_COLUMNS, Kept
 
 __all__ = ["IDENTITY_COLUMNS", "REMEMBERED_COLUMNS", "Identities", "Seen", "Sighting"]
@@ -132,7 +133,7 @@ class Identities:
         """
         if not self.capacity:
             return {}
-        hashes = np.asarray(columns["identity_hash"]).view(np.uint64)
+        hashes = numbers_of(columns["identity_hash"]).view(np.uint64)
         sightings: dict[int, Sighting] = {}
         self._kept.append(columns, is_own=is_own)
         for start in range(0, len(hashes), self._rows_at_once):

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 
-from resources.coordinator.columns import Numbers, constant, constant_of, nulls, numbers_of, repeated
+from resources.coordinator.columns import Mask, Numbers, constant, constant_of, nulls, numbers_of, repeated
 from resources.coordinator.schema import LOG_SCHEMA
 
 # Columns that say which write a row belongs to, and its place there.
@@ -95,6 +96,13 @@ class LogRows(NamedTuple):
         if name in _BY_WRITE:
             return self._spread(name)
         return nulls(self.rows, LOG_SCHEMA.field(name).type)
+
+    def by_verdict(self) -> dict[str, Mask | None]:
+        """Each verdict that occurs, with the rows that have it; None stands for all."""
+        if "verdict" in self.shared:
+            return {self.shared["verdict"]: None}
+        verdicts = self.columns["verdict"]
+        return {found: np.asarray(pc.equal(verdicts, found)) for found in verdicts.unique().to_pylist()}
 
     def texts_by_run(self, name: str) -> tuple[list[str], Numbers] | None:
         """Texts with the number of rows that each stands on, if they are the same within a write, or altogether."""

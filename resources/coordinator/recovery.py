@@ -10,6 +10,7 @@ anything follow from it.
 """
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -84,9 +85,14 @@ def recover(disk: Disk, files: ShardFiles, settings: Settings, now_us: int, dura
     batches = list(state.batches)
     for path, content in contents:
         if content is not None and content.header.number >= state.next_file:
-            replayed = _replay(content, arrivals, producers, batches, max(manifest.to_epoch, remembered_from))
+            with ThreadPoolExecutor(1, "recover") as beside:
+                drafting = beside.submit(sealer.draft, content)
+                replayed = _replay(content, arrivals, producers, batches, max(manifest.to_epoch, remembered_from))
             last_received_us = max(last_received_us, replayed)
-            if sealer.seal(content, arrivals.watermarks.current(), batches, now_us) or _is_sealed(content, manifest):
+            draft = drafting.result()
+            if draft is not None:
+                sealer.finish(draft, arrivals.watermarks.current(), batches, now_us)
+            if draft is not None or _is_sealed(content, manifest):
                 batches = []
             state = ShardState(
                 next_file=content.header.number + 1,

@@ -9,9 +9,10 @@ from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from resources.coordinator.columns import bytes_of, numbers_of
+from resources.coordinator.columns import Bytes, bytes_of, numbers_of
 from resources.coordinator.hashing import Hashes, combine, hash_array, hash_bytes, mix_in_place
 
 # A column, or the text that stands on every row of it.
@@ -20,6 +21,8 @@ Column: TypeAlias = pa.Array | str
 # So many rows at a time stay in the cache of a core.
 _ROWS_AT_ONCE = 8_192
 _REMEMBERED_TEXTS = 1_024
+# From so many rows on it is worth a call for each column of texts: they are mostly of one length, which is quicker.
+_MANY_ROWS = 512
 
 _NOTHING = hash_array(pa.nulls(1, pa.string()))
 
@@ -68,7 +71,7 @@ class _Plan:
         self._texts: list[pa.Array] = []
         self._numbers: list[pa.Array] = []
         self._known: dict[tuple[int, ...], _Later] = {}
-        self._text_hashes: Hashes
+        self._text_hashes: list[Hashes]
         self._number_hashes: Hashes
 
     def of(self, column: Column) -> _Later:
@@ -111,11 +114,19 @@ class _Plan:
         if self._numbers:
             words = np.array([numbers_of(column) for column in self._numbers])
             self._number_hashes = mix_in_place(words.view(np.uint64))
-        if self._texts:
+        if self._texts and len(self._texts[0]) >= _MANY_ROWS:
+            self._text_hashes = [hash_bytes(*_from_zero(column)) for column in self._texts]
+        elif self._texts:
             found = [bytes_of(column) for column in self._texts]
             base = np.cumsum([0, *(len(data) for _, data in found)])
             offsets = [
                 places[:-1] + (start - int(places[0])) for (places, _), start in zip(found, base.tolist(), strict=False)
             ]
             hashes = hash_bytes(np.concatenate([data for _, data in found]), np.concatenate([*offsets, base[-1:]]))
-            self._text_hashes = hashes.reshape(len(found), -1)
+            self._text_hashes = list(hashes.reshape(len(found), -1))
+
+
+def _from_zero(column: pa.Array) -> tuple[Bytes, npt.NDArray[np.int32]]:
+    """The bytes of a text column, and its offsets in them."""
+    offsets, data = bytes_of(column)
+    return data, offsets - offsets[0] if offsets[0] else offsets

@@ -6,16 +6,24 @@ file may go.
 """
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.disk import Disk
+from resources.coordinator.frames import Header
 from resources.coordinator.log_content import LogContent
-from resources.coordinator.log_rows import LogRows
 from resources.coordinator.manifest import Entry, Manifest
 from resources.coordinator.segments import Census, encode_segment
 from resources.failpoints import reach
+
+
+class Draft(NamedTuple):
+    """A segment that has no name yet."""
+
+    header: Header
+    census: Census
+    data: memoryview
 
 
 class Sealer:
@@ -33,25 +41,35 @@ class Sealer:
 
         `batches` were closed since the last segment, those that this file tells of included.
         """
-        rows = [group.rows for group in content.groups() if group.rows is not None]
-        if not rows:
+        draft = self.draft(content)
+        return draft and self.finish(draft, watermarks, batches, sealed_us)
+
+    def draft(self, content: LogContent) -> Draft | None:
+        """What takes long about sealing, and needs nothing but the file; None if there is nothing to be sealed."""
+        groups = [group.rows for group in content.groups() if group.rows is not None]
+        if not groups:
             return None
-        census = Census(rows)
+        census = Census(groups)
         if census.to_epoch <= self._manifest.to_epoch:
             return None
+        return Draft(content.header, census, encode_segment(groups))
+
+    def finish(self, draft: Draft, watermarks: dict[str, int], batches: list[BatchRecord], sealed_us: int) -> Entry:
+        """Put a segment in its place and name it. Nothing else was sealed since it was drafted."""
+        census = draft.census
         number = len(self._manifest.entries) + 1
         path = self._directory / f"{number:08d}-{self._manifest.to_epoch:012d}-{census.to_epoch:012d}.parquet"
-        size, digest = self._write(rows, path)
+        self._write(draft.data, path)
         entry = Entry(
-            shard=content.header.shard,
+            shard=draft.header.shard,
             number=number,
             file=path.name,
             from_epoch=self._manifest.to_epoch,
             to_epoch=census.to_epoch,
             lost=census.gaps(self._manifest.to_epoch),
             rows=census.rows,
-            bytes=size,
-            sha256=digest,
+            bytes=len(draft.data),
+            sha256=hashlib.sha256(draft.data).hexdigest(),
             verdicts=census.verdicts(),
             event_hours=census.by_hour("event_ts"),
             receipt_hours=census.by_hour("received_ts"),
@@ -63,18 +81,16 @@ class Sealer:
             batches=batches,
             # Day files are read in the order of their names, so their days must not go back when a clock does.
             sealed_us=max([sealed_us, *(entry.sealed_us for entry in self._manifest.entries[-1:])]),
-            incarnation=content.header.incarnation,
+            incarnation=draft.header.incarnation,
             previous=self._manifest.head,
         )
         self._manifest.append(entry)
         reach("seal.manifest_appended")
         return entry
 
-    def _write(self, rows: Sequence[LogRows], path: Path) -> tuple[int, str]:
-        data = encode_segment(rows)
+    def _write(self, data: memoryview, path: Path) -> None:
         fresh = path.with_name(path.name + ".sealing")
         self._disk.replace(fresh, data)
         reach("seal.segment_written")
         self._disk.rename(fresh, path)
         reach("seal.segment_named")
-        return len(data), hashlib.sha256(data).hexdigest()

@@ -6,15 +6,15 @@ and in which order that reaches the disk, is in `seal.py`.
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from resources.coordinator.columns import Mask, Numbers, nulls, numbers_of
-from resources.coordinator.log_rows import FEW_TEXTS, LogRows
+from resources.coordinator.log_rows import FEW_TEXTS, NUMBERING, LogRows, Writes
 from resources.coordinator.manifest import HourCounts
 from resources.coordinator.model import Verdict
 from resources.coordinator.schema import LOG_SCHEMA
@@ -36,15 +36,14 @@ _VALUES_AT_ONCE = 16_384
 _ROWS_TOGETHER = 250_000
 # Groups of fewer rows than this are copied together first: every piece of a column has its price.
 _LARGE_GROUP = 2_048
-_VERDICTS = [str(verdict) for verdict in Verdict]
-_REFUSED = _VERDICTS.index(str(Verdict.REFUSED))
 
 
 def encode_segment(groups: Sequence[LogRows]) -> memoryview:
     """Log rows as a Parquet file."""
     sink = pa.BufferOutputStream()
+    numbering = LogRows(groups[0].shard, _joined([rows.writes for rows in groups]), {}, (), {})
     pq.write_table(
-        pa.table({name: _column(groups, name) for name in LOG_SCHEMA.names}),
+        pa.table({name: _column(groups, numbering, name) for name in LOG_SCHEMA.names}),
         sink,
         compression="lz4",
         use_dictionary=DICTIONARIES,
@@ -58,13 +57,14 @@ def encode_segment(groups: Sequence[LogRows]) -> memoryview:
     return memoryview(sink.getvalue())
 
 
-def _column(groups: Sequence[LogRows], name: str) -> pa.Array | pa.ChunkedArray:
-    kind = LOG_SCHEMA.field(name).type
+def _column(groups: Sequence[LogRows], numbering: LogRows, name: str) -> pa.Array | pa.ChunkedArray:
+    kind, total = LOG_SCHEMA.field(name).type, numbering.rows
     if name in FEW_TEXTS or name == "producer":
         runs = [rows.texts_by_run(name) for rows in groups]
         if all(runs):
             return _dictionary([run for run in runs if run])
-    total = sum(rows.rows for rows in groups)
+    if name in NUMBERING or (name == "watermark_ts" and numbering.writes.stamps_us):
+        return numbering.column(name)
     arrays = [rows.column(name) for rows in groups]
     if all(column.null_count == len(column) for column in arrays):
         return nulls(total, kind)
@@ -73,16 +73,32 @@ def _column(groups: Sequence[LogRows], name: str) -> pa.Array | pa.ChunkedArray:
 
 def _dictionary(runs: Sequence[tuple[list[str], Numbers]]) -> pa.DictionaryArray:
     """Texts that stand on many rows each; Parquet keeps them as they are here, without a look at every row."""
-    texts = pa.array([text for found, _ in runs for text in found]).dictionary_encode()
-    codes = np.repeat(np.asarray(texts.indices), np.concatenate([sizes for _, sizes in runs]))
-    return pa.DictionaryArray.from_arrays(pa.array(codes), texts.dictionary)
+    numbers: dict[str, int] = {}
+    codes = [numbers.setdefault(text, len(numbers)) for texts, _ in runs for text in texts]
+    kind = np.int8 if len(numbers) < 128 else np.int32
+    by_row = np.repeat(np.array(codes, dtype=kind), np.concatenate([sizes for _, sizes in runs]))
+    return pa.DictionaryArray.from_arrays(pa.array(by_row), pa.array(list(numbers), pa.string()), safe=False)
+
+
+def _joined(groups: Sequence[Writes]) -> Writes:
+    """The writes of several groups, as if they had been flushed together."""
+    stamps = [writes.stamps_us for writes in groups if writes.stamps_us is not None]
+    return Writes(
+        epochs=list(chain(*(writes.epochs for writes in groups))),
+        producers=list(chain(*(writes.producers for writes in groups))),
+        sequences=list(chain(*(writes.sequences for writes in groups))),
+        received_us=list(chain(*(writes.received_us for writes in groups))),
+        ordinals=list(chain(*(writes.ordinals for writes in groups))),
+        sizes=list(chain(*(writes.sizes for writes in groups))),
+        stamps_us=list(chain(*stamps)) if len(stamps) == len(groups) else None,
+    )
 
 
 class Census:
     """The counts over the rows of one segment, in the order of the log."""
 
     def __init__(self, groups: Sequence[LogRows]) -> None:
-        self._groups = [(rows, _by_verdict(rows)) for rows in groups]
+        self._groups = [(rows, rows.by_verdict()) for rows in groups]
         self._epochs = np.unique(np.concatenate([rows.writes.epochs for rows in groups]))
 
     @property
@@ -102,22 +118,22 @@ class Census:
 
     def verdicts(self) -> HourCounts:
         """Deltas by verdict."""
-        counted = [0] * len(_VERDICTS)
+        counted: Counter[str] = Counter()
         for rows, chosen in self._groups:
             for verdict, mask in chosen.items():
                 counted[verdict] += rows.rows if mask is None else int(np.count_nonzero(mask))
-        return HourCounts(*counted)
+        return HourCounts(**counted)
 
     def by_hour(self, column: str) -> dict[str, HourCounts]:
         """Verdicts by hour. A refused delta's event time proves nothing, so those are counted under no hour."""
-        counted: dict[int | None, list[int]] = {}
+        counted: dict[int | None, Counter[str]] = {}
         for rows, chosen in self._groups:
             for verdict, mask in chosen.items():
-                is_usable = column == "received_ts" or verdict != _REFUSED
+                is_usable = column == "received_ts" or verdict != Verdict.REFUSED
                 for hour, count in _hours(rows, column, mask, is_usable=is_usable).items():
-                    counted.setdefault(hour, [0] * len(_VERDICTS))[verdict] += count
+                    counted.setdefault(hour, Counter())[verdict] += count
         by_key = {"" if hour is None else hour_key(hour * HOUR_US): counts for hour, counts in counted.items()}
-        return {key: HourCounts(*by_key[key]) for key in sorted(by_key)}
+        return {key: HourCounts(**by_key[key]) for key in sorted(by_key)}
 
     def sequences(self) -> dict[str, tuple[int, int]]:
         """First and last sequence of each producer."""
@@ -131,14 +147,6 @@ class Census:
         grouped = heads.group_by("producer").aggregate([("sequence", "min"), ("sequence", "max")])
         rows: list[dict[str, Any]] = grouped.sort_by("producer").to_pylist()
         return {row["producer"]: (row["sequence_min"], row["sequence_max"]) for row in rows}
-
-
-def _by_verdict(rows: LogRows) -> dict[int, Mask | None]:
-    """Each verdict that occurs, as its place in `Verdict`, with the rows that have it; None stands for all."""
-    if "verdict" in rows.shared:
-        return {_VERDICTS.index(rows.shared["verdict"]): None}
-    codes = np.asarray(pc.index_in(rows.columns["verdict"], pa.array(_VERDICTS)))
-    return {int(code): codes == code for code in np.unique(codes)}
 
 
 def _hours(rows: LogRows, column: str, mask: Mask | None, *, is_usable: bool) -> Counter[int | None]:

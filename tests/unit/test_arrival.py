@@ -136,18 +136,21 @@ def texts_of(offsets: list[int], data: bytes) -> pa.Array:
 @pytest.mark.parametrize(
     "broken",
     [
-        texts_of([0, 1, 2], b"\xff\xfe"),
-        texts_of([0, 1_000_000_000, 2], b"ab"),
-        texts_of([0, 2, 1], b"ab"),
-        texts_of([0, -5, 2], b"ab"),
+        ([0, 1, 2], b"\xff\xfe"),
+        ([0, 1_000_000_000, 2], b"ab"),
+        ([0, 2, 1], b"ab"),
+        ([0, -5, 2], b"ab"),
     ],
     ids=["no UTF-8", "beyond the end", "backwards", "before the start"],
 )
 @pytest.mark.parametrize("has_all_columns", [True, False])
+@pytest.mark.parametrize("before", [0, 5_000])
 def test_buffers_that_are_not_what_they_claim_are_refused_before_they_are_read(
-    broken: pa.Array, has_all_columns: bool
+    broken: tuple[list[int], bytes], has_all_columns: bool, before: int
 ) -> None:
-    columns = {**columns_of(2), "delta_id": broken}
+    offsets, data = broken
+    behind = [before + offset for offset in offsets]
+    columns = {**columns_of(before + 2), "delta_id": texts_of([*range(before), *behind], b"x" * before + data)}
     if has_all_columns:
         batch = pa.RecordBatch.from_arrays(list(columns.values()), schema=SENT_SCHEMA)
     else:
@@ -157,8 +160,9 @@ def test_buffers_that_are_not_what_they_claim_are_refused_before_they_are_read(
 
 
 def test_a_batch_in_the_right_types_is_taken_as_it_is() -> None:
-    batch = pa.RecordBatch.from_arrays(list(columns_of(3).values()), schema=SENT_SCHEMA)
-    assert to_batch(batch) is batch
+    for count in (3, 5_000):
+        batch = pa.RecordBatch.from_arrays(list(columns_of(count).values()), schema=SENT_SCHEMA)
+        assert to_batch(batch) is batch
 
 
 def test_columns_that_are_missing_or_of_another_width_are_filled_in() -> None:
