@@ -4,7 +4,7 @@ Belongs here: one condition per reason, in the order in which they are told (the
 What needs other deltas to decide (duplicates, missing parents) does not belong here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import NamedTuple
@@ -14,18 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources.coordinator.columns import (
-    NO_ROWS,
-    NO_WORDS,
-    SIGNAL_NAMES,
-    Numbers,
-    Rows,
-    Words,
-    numbers_of,
-    odd_ids,
-    odd_names,
-)
-from resources.coordinator.decoded import Refusal
+from resources.coordinator.columns import NO_ROWS, NO_WORDS, Numbers, Rows, Words, numbers_of, odd_ids, odd_names
+from resources.coordinator.decoded import SIGNAL_NAMES, Refusal
 from resources.coordinator.model import Operation, Priority, Reason, Source
 from resources.settings import NAME_PATTERN, Settings
 from resources.timegrid import from_us, to_us
@@ -70,18 +60,23 @@ def check(
     `words` are all texts of some columns, where they are few: if these are right, the column is.
     """
     findings = [*_envelope(columns, words), *_times(columns, received_us, settings)]
-    for kind, find in (("vector", _vector), ("sample", _sample), ("signal", _signal)):
+    finders: dict[str, Callable[..., list[_Finding]]] = {
+        "vector": _vector,
+        "sample": _sample,
+        "signal": lambda payloads, *_: _signal(payloads, words.get(SIGNAL_NAMES)),
+    }
+    for kind, find in finders.items():
         payloads = columns[kind]
         if payloads.null_count == len(payloads):
             continue
         if not payloads.null_count and not skip.any():
-            findings += find(payloads, columns, settings, words)
+            findings += find(payloads, columns, settings)
             continue
         rows = np.flatnonzero(np.asarray(payloads.is_valid()) & ~skip)
         if len(rows):
             chosen = pa.array(rows)
             part = {name: columns[name].take(chosen) for name in ("namespace", "delta_id")}
-            found = find(payloads.take(chosen), part, settings, words)
+            found = find(payloads.take(chosen), part, settings)
             findings += [finding._replace(wrong=rows[finding.wrong]) for finding in found]
     refusals: dict[int, Refusal] = {}
     for finding in findings:
@@ -155,16 +150,11 @@ def _earliest(moment: datetime) -> tuple[int, str]:
     return to_us(moment), f"{from_us(to_us(moment)):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _signal(
-    signals: pa.StructArray,
-    envelope: Mapping[str, pa.Array],  # noqa: ARG001 - one shape for all kinds
-    settings: Settings,  # noqa: ARG001 - as above
-    words: Words,
-) -> list[_Finding]:
+def _signal(signals: pa.StructArray, names: frozenset[str] | None) -> list[_Finding]:
     count, weight = signals.field("count"), signals.field("weight_millionths")
     return [
         _Finding(
-            _no_names(signals.field("signal"), words.get(SIGNAL_NAMES)),
+            _no_names(signals.field("signal"), names),
             Reason.BAD_NAME,
             "signal.signal must be a plain name such as view.",
         ),
@@ -182,12 +172,7 @@ def _signal(
     ]
 
 
-def _sample(
-    samples: pa.StructArray,
-    envelope: Mapping[str, pa.Array],  # noqa: ARG001 - one shape for all kinds
-    settings: Settings,  # noqa: ARG001 - as above
-    words: Words,  # noqa: ARG001 - as above
-) -> list[_Finding]:
+def _sample(samples: pa.StructArray, envelope: Mapping[str, pa.Array], settings: Settings) -> list[_Finding]:  # noqa: ARG001 - one shape for all kinds
     labels = samples.field("labels")
     sizes = np.asarray(_map_sizes(labels))
     value = samples.field("value")
@@ -206,12 +191,7 @@ def _sample(
     ]
 
 
-def _vector(
-    vectors: pa.StructArray,
-    envelope: Mapping[str, pa.Array],
-    settings: Settings,
-    words: Words,  # noqa: ARG001 - one shape for all kinds
-) -> list[_Finding]:
+def _vector(vectors: pa.StructArray, envelope: Mapping[str, pa.Array], settings: Settings) -> list[_Finding]:
     dimensions, ids = _dimensions(envelope["namespace"], settings), envelope["delta_id"]
     op, values, indices = (vectors.field(name) for name in ("op", "values", "indices"))
     lengths, index_counts = _list_sizes(values), _list_sizes(indices)

@@ -19,7 +19,6 @@ Bytes = npt.NDArray[np.uint8]
 Words = Mapping[str, frozenset[str]]  # every text that occurs in a column, for columns that have few and no gaps
 
 NO_WORDS: Words = {}
-SIGNAL_NAMES = "signal.signal"  # a field of a payload, under which its texts are found among the words
 NO_ROWS: Rows = np.empty(0, dtype=np.int64)
 _SMALL = 256
 # Texts that are repeated in every group: `signal`, `normal`, the namespace. A column of one is cut from a longer one

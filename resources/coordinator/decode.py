@@ -19,10 +19,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from resources.coordinator.columns import SIGNAL_NAMES, constant, nulls
+from resources.coordinator.columns import constant, nulls
 from resources.coordinator.decode_columns import FEW_WORDS, concatenate, decode_columns, to_batch
 from resources.coordinator.decode_values import all_event_us, all_millionths, event_us, millionths_of
-from resources.coordinator.decoded import DecodedBatch, Refusal, RefusedError, Sent, name_series
+from resources.coordinator.decoded import SIGNAL_NAMES, DecodedBatch, Refusal, RefusedError, Sent, name_series
 from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.model import Delta, Kind, Reason, Signal, Vector
 from resources.coordinator.schema import RAW_LIMIT, SAMPLE, SENT_FIELDS, SIGNAL, TIMESTAMP, VECTOR

@@ -16,6 +16,10 @@ Sent = Delta | Mapping[str, Any] | bytes | str
 Deltas: TypeAlias = Sequence[Sent] | pa.RecordBatch  # what one write holds, in one shard
 
 
+# Among the words of a batch: the names of all signals in it. A field of a payload, and no column.
+SIGNAL_NAMES = "signal.signal"
+
+
 class Refusal(NamedTuple):
     """Why a delta was refused, in one word and in a sentence."""
 
