@@ -5,7 +5,7 @@ and in which order that reaches the disk, is in `seal.py`.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -39,30 +39,55 @@ _LARGE_GROUP = 2_048
 
 
 def encode_segment(groups: Sequence[LogRows]) -> memoryview:
-    """Log rows as a Parquet file."""
+    """Log rows as a Parquet file. Part by part: what is made for one is still in the cache when it is encoded."""
+    coded = frozenset(
+        name for name in (*FEW_TEXTS, "producer") if all(rows.texts_by_run(name) is not None for rows in groups)
+    )
+    tables = (_table(part, coded) for part in _parts(groups))
+    first = next(tables)
     sink = pa.BufferOutputStream()
-    numbering = LogRows(groups[0].shard, _joined([rows.writes for rows in groups]), {}, (), {})
-    pq.write_table(
-        pa.table({name: _column(groups, numbering, name) for name in LOG_SCHEMA.names}),
+    with pq.ParquetWriter(
         sink,
+        first.schema,
         compression="lz4",
         use_dictionary=DICTIONARIES,
         column_encoding=dict.fromkeys(DIFFERENCES, "DELTA_BINARY_PACKED"),
         write_statistics=STATISTICS,
         write_batch_size=_VALUES_AT_ONCE,
-        row_group_size=_ROWS_TOGETHER,
         # A reader would make dictionaries of what comes as such here; all of these are plain columns to them.
         store_schema=False,
-    )
+    ) as writer:
+        for table in chain([first], tables):
+            writer.write_table(table, row_group_size=len(table))
     return memoryview(sink.getvalue())
+
+
+def _parts(groups: Sequence[LogRows]) -> Iterator[list[LogRows]]:
+    """Groups that are read together: so many that they have this many rows, or what is left."""
+    part: list[LogRows] = []
+    rows = 0
+    for group in groups:
+        part.append(group)
+        rows += group.rows
+        if rows >= _ROWS_TOGETHER:
+            yield part
+            part, rows = [], 0
+    if part:
+        yield part
+
+
+def _table(groups: Sequence[LogRows], coded: Collection[str]) -> pa.Table:
+    numbering = LogRows(groups[0].shard, _joined([rows.writes for rows in groups]), {}, (), {})
+    return pa.table(
+        {
+            name: _dictionary(groups, name) if name in coded else _column(groups, numbering, name)
+            for name in LOG_SCHEMA.names
+        }
+    )
 
 
 def _column(groups: Sequence[LogRows], numbering: LogRows, name: str) -> pa.Array | pa.ChunkedArray:
     kind, total = LOG_SCHEMA.field(name).type, numbering.rows
-    if name in FEW_TEXTS or name == "producer":
-        runs = [rows.texts_by_run(name) for rows in groups]
-        if all(runs):
-            return _dictionary([run for run in runs if run])
     if name in NUMBERING or (name == "watermark_ts" and numbering.writes.stamps_us):
         return numbering.column(name)
     arrays = [rows.column(name) for rows in groups]
@@ -71,12 +96,12 @@ def _column(groups: Sequence[LogRows], numbering: LogRows, name: str) -> pa.Arra
     return pa.concat_arrays(arrays) if total < _LARGE_GROUP * len(arrays) else pa.chunked_array(arrays, kind)
 
 
-def _dictionary(runs: Sequence[tuple[list[str], Numbers]]) -> pa.DictionaryArray:
+def _dictionary(groups: Sequence[LogRows], name: str) -> pa.DictionaryArray:
     """Texts that stand on many rows each; Parquet keeps them as they are here, without a look at every row."""
+    runs = [run for rows in groups if (run := rows.texts_by_run(name)) is not None]
     numbers: dict[str, int] = {}
     codes = [numbers.setdefault(text, len(numbers)) for texts, _ in runs for text in texts]
-    kind = np.int8 if len(numbers) < 128 else np.int32
-    by_row = np.repeat(np.array(codes, dtype=kind), np.concatenate([sizes for _, sizes in runs]))
+    by_row = np.repeat(np.array(codes, dtype=np.int32), np.concatenate([sizes for _, sizes in runs]))
     return pa.DictionaryArray.from_arrays(pa.array(by_row), pa.array(list(numbers), pa.string()), safe=False)
 
 

@@ -4,9 +4,11 @@ from collections import Counter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from resources.coordinator import segments
 from resources.coordinator.arrival import Arrivals, NumberedWrite
 from resources.coordinator.identities import Identities
 from resources.coordinator.log_rows import LogRows
@@ -49,6 +51,14 @@ def test_a_segment_is_read_back_with_the_types_and_values_of_the_log(numbers: li
     found = pq.read_table(pa.BufferReader(encode_segment(groups)))
     assert found.schema.equals(LOG_SCHEMA)
     assert found.equals(table)
+
+
+def test_a_segment_of_several_parts_is_read_back_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "_ROWS_TOGETHER", 4)
+    groups = rows_of_log([4, 0, 0, 7, 9, 1], list(range(1, 7)))
+    found = pq.ParquetFile(pa.BufferReader(encode_segment(groups)))
+    assert found.num_row_groups == 4
+    assert found.read().equals(pa.Table.from_batches([rows.batch() for rows in groups]))
 
 
 @given(numbers_strategy, st.integers(1, 3), st.data())
