@@ -147,6 +147,9 @@ def _words(found: Any) -> str:
     shown = []
     if "wall_s" in found:
         shown.append(f"{found['wall_s']:.2f} s, {found['cpu_s']:.2f} CPU-seconds")
+    if "profile" in found:
+        spent = (f"{name} {cpu_s:.2f}" for name, cpu_s in found["profile"].items())
+        shown.append(f"of which {', '.join(spent)}")
     if "latencies_ms" in found:
         shown.append("p50 {:.2f} ms, p99 {:.2f} ms".format(*found["latencies_ms"]))
     if "log_bytes" in found:

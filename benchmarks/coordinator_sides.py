@@ -62,6 +62,7 @@ class Measured(TypedDict, total=False):
     bytes: list[int]  # resident at most, in the second and in the last tenth of a run
     log_bytes: int
     content: list[int]
+    profile: dict[str, float]  # CPU-seconds by what they were spent on
 
 
 class Stopwatch:
@@ -73,6 +74,27 @@ class Stopwatch:
     def read(self) -> Measured:
         """What has passed."""
         return Measured(wall_s=time.perf_counter() - self._wall, cpu_s=time.process_time() - self._cpu)
+
+
+class Profile:
+    """Where the CPU time of a coordinator goes, by thread, since it was made."""
+
+    def __init__(self) -> None:
+        self._before = self._by_thread()
+
+    def read(self, measured: Measured) -> Measured:
+        """What was measured, with its CPU time by thread; those of the producers have ended, and are what is left."""
+        spent = {name: cpu_s - self._before.get(name, 0.0) for name, cpu_s in self._by_thread().items()}
+        known = {
+            "writer": sum(cpu_s for name, cpu_s in spent.items() if name.startswith("shard-")),
+            "sealing": sum(cpu_s for name, cpu_s in spent.items() if name.startswith("seal-")),
+        }
+        return {**measured, "profile": {**known, "producers": measured["cpu_s"] - sum(known.values())}}
+
+    def _by_thread(self) -> dict[str, float]:
+        names = {thread.native_id: thread.name for thread in threading.enumerate()}
+        found = psutil.Process().threads()
+        return {names[each.id]: each.user_time + each.system_time for each in found if each.id in names}
 
 
 class Ours:
@@ -126,7 +148,8 @@ def ours_columns(root: Path, rows: int, write_rows: int, identities: int) -> Mea
     """Writes in columns until all are flushed."""
     writes, content = messages(rows, write_rows, _now_us())
     ours = Ours(root, f"recent_identities = {identities}")
-    measured = ours.send_from(COLUMN_PRODUCERS, writes, read_message, WRITES_UNDERWAY)
+    profile = Profile()
+    measured = profile.read(ours.send_from(COLUMN_PRODUCERS, writes, read_message, WRITES_UNDERWAY))
     return {**measured, "is_equal": ours.close(content)}
 
 
@@ -162,7 +185,8 @@ def ours_singles(root: Path, count: int) -> Measured:
         await asyncio.gather(*(send(number) for number in range(SINGLE_PRODUCERS)))
         return watch.read()
 
-    measured = asyncio.run(send_all())
+    profile = Profile()
+    measured = profile.read(asyncio.run(send_all()))
     return {**measured, "is_equal": ours.close(content)}
 
 
