@@ -31,8 +31,8 @@ SCALE = Scale(
     producers=2,
     writes=5,
 )
-# Another seed, another life; this one has copies, a refused delta and three segments.
-SEED = 11
+# Another seed, another life; this one has copies, refused deltas and four segments.
+SEED = 17
 
 
 def try_out(
