@@ -19,6 +19,18 @@ settings.register_profile("tidemark", deadline=None, derandomize=True)
 settings.load_profile("tidemark")
 
 
+# What starts Spark: one process runs these, one after the other, because two JVMs at once are slower than one.
+NEED_SPARK = ("tests/pipeline/", "tests/transform/", "tests/chaos/test_batch_kills.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with them: they take longest."""
+    for item in items:
+        if item.nodeid.startswith(NEED_SPARK):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+    items.sort(key=lambda item: not item.nodeid.startswith(NEED_SPARK))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """The one session of all tests; it starts with the first test that asks for it.

@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 # pytest's code for "no tests were collected": nothing wrong if a whole tier was asked for and it is empty.
 NO_TESTS = 5
+# The whole default tier runs in two processes: one has Spark, and `tests/conftest.py` says which tests those are.
+TOGETHER = ("-n", "2", "--dist", "loadgroup")
 # (slow, nightly) → which tests; None is the default tier, which pyproject.toml describes.
 TIERS = {
     (False, False): None,
@@ -39,10 +41,10 @@ def test(slow: bool, nightly: bool, pytest_args: tuple[str, ...]) -> None:
     tier = TIERS[slow, nightly]
     with tempfile.TemporaryDirectory(prefix="tidemark-test-") as scratch:
         environment = clean_environment(Path(scratch))
-        failed = [] if tier or pytest_args else [name for name in LINTERS if not _lint(name, environment)]
-        code = run_in_checkout(
-            [sys.executable, "-m", "pytest", *(("-m", tier) if tier else ()), *pytest_args], environment
-        )
+        is_whole = not tier and not pytest_args
+        failed = [name for name in LINTERS if not _lint(name, environment)] if is_whole else []
+        chosen = TOGETHER if is_whole else (*(("-m", tier) if tier else ()), *pytest_args)
+        code = run_in_checkout([sys.executable, "-m", "pytest", *chosen], environment)
     if code and not (code == NO_TESTS and tier and not pytest_args):
         failed.append("pytest")
     if failed:

@@ -199,7 +199,7 @@ def test_test_runs_all_linters_and_then_pytest(monkeypatch: pytest.MonkeyPatch) 
     code, calls = run_test_command(monkeypatch, {})
     assert code == 0
     assert [Path(call[0]).name for call in calls[:-1]] == ["ruff", "ruff", "mypy", "lint-imports"]
-    assert calls[-1] == [sys.executable, "-m", "pytest"]
+    assert calls[-1] == [sys.executable, "-m", "pytest", *develop.TOGETHER]
 
 
 def test_arguments_go_to_pytest_and_then_only_pytest_runs(monkeypatch: pytest.MonkeyPatch) -> None:
