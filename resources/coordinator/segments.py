@@ -49,7 +49,8 @@ def encode_segment(groups: Sequence[LogRows]) -> memoryview:
     with pq.ParquetWriter(
         sink,
         first.schema,
-        compression="lz4",
+        compression="zstd",
+        compression_level=1,
         use_dictionary=DICTIONARIES,
         column_encoding=dict.fromkeys(DIFFERENCES, "DELTA_BINARY_PACKED"),
         write_statistics=STATISTICS,
