@@ -3,7 +3,7 @@
 Belongs here: numbering, the line in front of a full buffer, what is applied, frozen and flushed, and who may be told
 so. It knows neither deltas nor disks: a *buffer* takes writes in and is frozen, a *flusher* makes what was frozen safe
 and gives the next snapshot. It has no thread, no lock and no sleep either: its owner calls it from one thread at a
-time, except `flusher.persist`, which takes long and needs no lock. `runtime.py` is such an owner, a simulation another.
+time, except `flusher.persist`, which takes long and needs no lock. `writer.py` is such an owner, a simulation another.
 
     submit ─▶ (line) ─▶ buffer ─▶ take: freeze ─▶ flusher.persist ─▶ publish: snapshot, watermark, waiters
 """
