@@ -86,8 +86,8 @@ class Profile:
         """What was measured, with its CPU time by thread; those of the producers have ended, and are what is left."""
         spent = {name: cpu_s - self._before.get(name, 0.0) for name, cpu_s in self._by_thread().items()}
         known = {
-            "writer": sum(cpu_s for name, cpu_s in spent.items() if name.startswith("shard-")),
-            "sealing": sum(cpu_s for name, cpu_s in spent.items() if name.startswith("seal-")),
+            part: sum(cpu_s for name, cpu_s in spent.items() if name.startswith(threads))
+            for part, threads in (("writer", "shard-"), ("delivery", "deliver-"), ("sealing", "seal-"))
         }
         return {**measured, "profile": {**known, "producers": measured["cpu_s"] - sum(known.values())}}
 

@@ -52,6 +52,7 @@ class Life:
         self.is_stopping = self.is_over = False
         # Writes that nobody has been told the end of.
         self.waiting: dict[tuple[str, int], tuple[Write, WriteTicket]] = {}
+        self._closed: list[Batch] = []  # on their way to the subscribers
         self._delivered: list[Batch] = []  # in the hands of subscribers
         self._doing = Doing.LOOKING
         self._group: WriteGroup | None = None
@@ -115,14 +116,16 @@ class Life:
                 self._doing = Doing.LOOKING
                 return
             check_batch(batch, core)
-            core.settle(batch)
-            self._delivered.append(batch)
+            self._closed.append(batch)
             self.history.note(f"closes batch {batch.number} of epochs {batch.from_epoch} to {batch.to_epoch}")
 
     def consume(self) -> None:
-        """Subscribers are done with what they were given."""
+        """Subscribers are done with what they were given, and are given what was closed meanwhile."""
         while self._delivered:
             self.core.release(self._delivered.pop().bytes)
+        for batch in self._closed:
+            self.core.settle(batch)
+        self._delivered, self._closed = self._closed, []
 
     def seal(self) -> None:
         """Seal behind the writer's back, if a file waits for it."""
@@ -152,7 +155,8 @@ class Life:
             must(steps < 1_000, "C10", "a shard that takes no more does not come to an end")
         if self.is_over:
             return
-        self.consume()
+        while self._closed or self._delivered:
+            self.consume()
         try:
             self.core.close()
         except (OSError, ShardStoppedError) as error:

@@ -1,14 +1,15 @@
-"""The threads of a shard: one writes, one seals (C1, C5).
+"""The threads of a shard: one writes, one delivers, one seals (C1, C5).
 
 Belongs here: which step comes next, and which of them hold the lock. The writer flushes group after group; while it
-waits for the disk the next group gathers. After each it closes the batches that are due, hands them to the
-subscribers, and tells those who wait.
+waits for the disk the next group gathers. After each it tells those who wait and closes the batches that are due. What
+is said of a batch is worked out, and handed to the subscribers, by a thread of its own: no flush waits for that.
 """
 
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
 
 from resources.coordinator import aio
 from resources.coordinator.batching import Batch
@@ -61,9 +62,13 @@ class Writer:
         self._core, self._changed, self._clock, self._metrics = core, changed, clock, metrics
         self.subscriptions = Subscriptions(settings.batch, clock, release=self._release, delivered=self._delivered)
         self.batches_answered = 0  # of those that were asked for
-        self._batches_asked = 0
+        self._batches_asked = self._batches_closed = 0
+        # Closed batches; a number says that somebody who asked has been given everything before it; None is the end.
+        self._closed: SimpleQueue[Batch | int | None] = SimpleQueue()
         self._live = LiveFile(files.log, files.shard)
+        self._deliverer = threading.Thread(target=self._deliver, name=f"deliver-{files.shard}", daemon=True)
         self._thread = threading.Thread(target=self._run, name=f"shard-{files.shard}", daemon=True)
+        self._deliverer.start()
         self._thread.start()
 
     def join(self) -> None:
@@ -80,19 +85,24 @@ class Writer:
         try:
             while not self._core.is_drained():
                 self._flush_next_group()
-                self._deliver_batches()
+                self._close_batches()
                 self._live.show(self._core, self._clock())
+            self._end_delivery()
             self._core.close()
             self.subscriptions.shut()
         except BaseException as error:  # noqa: BLE001 - whatever it is, waiters must hear of it and nothing may be written after it
             self._metrics.flushed(FlushOutcome.FAILED, 0.0)
-            with self._changed:
-                tickets = self._core.fail(error)
-                self._changed.notify_all()
-            aio.tell(tickets)
+            self._fail(error)
+            self._end_delivery()
             self.subscriptions.shut(ShardStoppedError(self._core.number, f"{error}. Start it again to recover."))
         finally:
             self._live.remove()
+
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            tickets = self._core.fail(error)
+            self._changed.notify_all()
+        aio.tell(tickets)
 
     def _flush_next_group(self) -> None:
         core = self._core
@@ -118,26 +128,42 @@ class Writer:
         self._metrics.flushed(FlushOutcome.FLUSHED, took_s, (accepted, duplicate, refused))
         self._metrics.reached(Level.FLUSHED, writes=len(latencies), deltas=group.deltas, latencies=latencies)
 
-    def _deliver_batches(self) -> None:
-        while (batch := self._close_batch()) is not None:
-            started = time.monotonic()
-            _ = batch.record  # computed here, by whoever asks first, and without the lock
-            with self._changed:
-                self._core.settle(batch)
-            handed = self.subscriptions.publish(batch)
-            heard = BatchOutcome.DELIVERED if handed.queues else BatchOutcome.UNHEARD
-            outcome = BatchOutcome.MISSED if handed.missed else heard
-            self._metrics.batched(batch.trigger, outcome, time.monotonic() - started)
-
-    def _close_batch(self) -> Batch | None:
+    def _close_batches(self) -> None:
+        """Close what is due; what was asked for is answered when everything before it was handed out."""
         with self._changed:
             asked = self._batches_asked
-            batch = self._core.close_batch()
-            if batch is None and asked > self.batches_answered:
-                # All that was pending when they asked has been closed.
-                self.batches_answered = asked
-                self._changed.notify_all()
-            return batch
+            while (batch := self._core.close_batch()) is not None:
+                self._closed.put(batch)
+        if asked > self._batches_closed:
+            self._batches_closed = asked
+            self._closed.put(asked)
+
+    def _deliver(self) -> None:
+        try:
+            while (closed := self._closed.get()) is not None:
+                if isinstance(closed, int):
+                    with self._changed:
+                        self.batches_answered = closed
+                        self._changed.notify_all()
+                else:
+                    self._deliver_batch(closed)
+        except BaseException as error:  # noqa: BLE001 - as above; the writer notices that the shard has failed
+            self._fail(error)
+
+    def _deliver_batch(self, batch: Batch) -> None:
+        started = time.monotonic()
+        _ = batch.record  # computed here, by whoever asks first, and without the lock
+        with self._changed:
+            self._core.settle(batch)
+        handed = self.subscriptions.publish(batch)
+        heard = BatchOutcome.DELIVERED if handed.queues else BatchOutcome.UNHEARD
+        outcome = BatchOutcome.MISSED if handed.missed else heard
+        self._metrics.batched(batch.trigger, outcome, time.monotonic() - started)
+
+    def _end_delivery(self) -> None:
+        """Return when everything that was closed has been handed out."""
+        self._closed.put(None)
+        self._deliverer.join()
 
     def _release(self, size: int) -> None:
         """Called by whoever was the last to have to do with a batch."""
