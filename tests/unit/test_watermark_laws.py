@@ -200,3 +200,32 @@ def test_t2_d9_a_refused_row_from_2099_neither_moves_the_watermark_nor_keeps_its
     assert rows.column("verdict").to_pylist() == ["refused"]
     assert shard.watermarks.snapshot() == before
     assert not shard.watermarks.active(STREAM, later)
+
+
+class Sent(NamedTuple):
+    producer: str
+    after: int  # the time since the last write
+    behind: int  # the latest event of its producer
+
+
+@given(
+    st.lists(st.builds(Sent, st.sampled_from("ab"), st.integers(0, 200 * MS), st.integers(0, DISORDER)), max_size=60)
+)
+@example([Sent("a", 0, DISORDER)])
+def test_t1_what_comes_within_the_disorder_is_never_below_its_stamp_and_what_is_equal_to_it_is_on_time(
+    sent: list[Sent],
+) -> None:
+    marks, now = Watermarks(SETTINGS), TEN_O_CLOCK
+    latest = dict.fromkeys("ab", now)
+    for producer in latest:
+        marks.observe(STREAM, producer, 1, now, now)
+    for producer, after, behind in sent:
+        now += after
+        event = latest[producer] - behind if behind else now
+        stamp = marks.stamp(STREAM, now)
+        assert stamp is not None
+        assert event >= stamp
+        latest[producer] = max(latest[producer], event)
+        marks.observe(STREAM, producer, SETTINGS.watermark_events, event, now)
+    # The bound is tight: the oldest event that is still within it may be exactly as old as the watermark.
+    assert marks.stamp(STREAM, now) == min(latest.values()) - DISORDER
