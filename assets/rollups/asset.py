@@ -18,6 +18,7 @@ from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS, WE
 from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
 from resources.failpoints import reach
 from resources.lake import LakeError, TableSpec, partition_predicate
+from resources.provenance import Input
 from resources.tidemark import TidemarkResource
 
 GROUP = "rollups"
@@ -103,7 +104,8 @@ def _roll_up(
         )
         # The sums are small: one file per partition, in the order in which they are looked up.
         filed = rows.repartition(target.partition_by).sortWithinPartitions(target.partition_by, *target.order_by)
-        lake.replace(target, filed, hours=window)
+        made_from = Input(version, lake.lineage(source.name).lineage)
+        lake.replace(target, filed, hours=window, made_from=made_from)
     reach("rollup.committed")
     duration_ms = round((time.monotonic() - started) * 1000)
     starts = starts_in(window, target.partition_us)
