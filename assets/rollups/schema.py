@@ -1,8 +1,8 @@
 """Columns of the counts per minute, hour, day and week, and their meaning.
 
-Belongs here: the tables as they are declared, and the chain that four of them form. These have the same columns; only the
-width of a bucket differs. The coarser ones also keep what a sum forgets and no coarse bucket can be asked for later:
-when the first delta was, to the minute, and whether a minute ever fell below zero.
+Belongs here: the tables as they are declared, and the chain that four of them form. These have the same columns; only
+the width of a bucket differs. The coarser ones also keep what a sum forgets and no coarse bucket can be asked for
+later: when the first delta was, to the minute, and whether a minute ever fell below zero.
 """
 
 from itertools import pairwise
