@@ -6,7 +6,8 @@ left behind, be changed by somebody else, or be dropped.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
@@ -25,7 +26,8 @@ SPECS = {Tier.MINUTE: MINUTE_COUNTS, Tier.HOUR: HOURLY_COUNTS, Tier.DAY: DAILY_C
 SOURCES = {Tier.MINUTE: DELTAS, Tier.HOUR: MINUTE_COUNTS, Tier.DAY: HOURLY_COUNTS, Tier.WEEK: DAILY_COUNTS}
 
 
-class Event(NamedTuple):
+@dataclass(frozen=True)
+class Event:
     """A signal, as short as it can be."""
 
     at_us: int

@@ -70,7 +70,8 @@ def assert_equal_to_the_deltas(lake: SmallLake, random: Random, questions: int) 
 
 
 def first_minute(events: Sequence[Event], entity: str, signal: str, as_of_us: int) -> int | None:
-    times = [e.at_us for e in events if e[1:3] == (entity, signal) and e.namespace == "shop" and e.at_us < as_of_us]
+    mine = [each for each in events if (each.namespace, each.entity, each.signal) == ("shop", entity, signal)]
+    times = [each.at_us for each in mine if each.at_us < as_of_us]
     return min(times) // MINUTE_US * MINUTE_US if times else None
 
 
