@@ -114,7 +114,8 @@ class SmallLake:
         spec = SPECS[tier]
         path = self.home.lake / spec.name
         self._replace(spec, {start for start in lake_files.partitions(path) if start < before_us}, [])
-        ProvenanceFile(self.home.plans, spec.name).record(path, is_drop=True)
+        state = lake_files.table_state(path)
+        ProvenanceFile(self.home.plans, spec.name).record(path, dropped_at=state.version if state else None)
 
     def _sums(self, tier: Tier, source: TableSpec) -> list[dict[str, Any]]:
         found: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
