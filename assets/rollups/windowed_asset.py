@@ -92,8 +92,8 @@ def chosen_moment(text: str, watermark_us: int | None) -> int:
     if not text:
         if watermark_us is None:
             raise MomentError(
-                "Nobody has promised anything about time yet, so there is no last minute to count up to. Send and drain "
-                "something, or say which minute is meant: as_of: '2026-03-02T10:37Z'."
+                "Nobody has promised anything about time yet, so there is no last minute to count up to. Send and drain"
+                " something, or say which minute is meant: as_of: '2026-03-02T10:37Z'."
             )
         return MINUTE.floor(watermark_us)
     try:

@@ -26,6 +26,7 @@ from orchestration.materialize import (
     drain as drain_segments,
 )
 from orchestration.runs import Outcome, Step
+from orchestration.windows import materialize_windows
 from resources.counters.retention import settled_before
 from resources.home import Home
 from resources.lake_files import partitions
@@ -125,6 +126,21 @@ def check(home: Home, first: int | None, end: int | None, tables: tuple[str, ...
     _tell(outcome, as_json)
 
 
+@command
+@click.option(
+    "--as-of", default="", help="A minute in UTC, as 2026-03-02T10:37Z. Default: the last one that is settled."
+)
+@as_json
+def windows(home: Home, as_of: str, as_json: bool) -> None:
+    """Compute windowed_counts: every entity over 1h, 24h, 7d, 30d and all, with velocities and decayed scores.
+
+    It replaces the moment that the table held. The daemon does it once an hour.
+    """
+    with watched("all windows") as watch:
+        outcome = materialize_windows(home, as_of, progress=watch)
+    _tell(outcome, as_json)
+
+
 @contextmanager
 def watched(what: str) -> Iterator[Callable[[Step], None]]:
     """A progress bar that names the step that is running, and counts the runs of a request that takes several."""
@@ -214,7 +230,7 @@ def _show(outcome: Outcome) -> None:
         for asset, keys in done.items():
             rows.add_row(asset, f"{len(keys):,}", keys[0], keys[-1])
         console().print(rows)
-    elif not outcome.checks:
+    elif not outcome.checks and outcome.succeeded:
         click.echo("Nothing was new and nothing was stale.")
     passed = sum(check.passed for check in outcome.checks)
     click.echo(

@@ -77,7 +77,7 @@ def test_a_range_of_partitions_is_one_run(defs: dg.Definitions, table: str) -> N
 
 
 def test_the_jobs_exist_and_run_in_one_process(defs: dg.Definitions) -> None:
-    for name in ("drain_job", "rebuild_job", "rollups_job", "days_job", "weeks_job"):
+    for name in ("drain_job", "rebuild_job", "rollups_job", "days_job", "weeks_job", "windows_job"):
         assert defs.resolve_job_def(name).executor_def.name == "in_process"
     assert defs.resolve_implicit_global_asset_job_def().executor_def.name == "in_process"
 
