@@ -23,6 +23,7 @@ from assets.tables import TABLES
 from expectations.evidence import Recorded, gather
 from expectations.runner import SuiteResult, Verdict, run_suite
 from expectations.suite import Suite, read_suite
+from resources.counters.retention import settled_before
 from resources.lake import Lake
 from resources.lineage import Edit
 from resources.record import Record, RecordError
@@ -32,6 +33,12 @@ from resources.timegrid import MINUTE
 # One check per table, not one per expectation: a range of a month would be ten thousand events, and the page of a
 # partition shows them all together anyway.
 CHECK_NAME = "suite"
+
+
+SETTLED_AND_EDITED = (
+    "Somebody else has changed the partition, and what it is made of was dropped. Restore the table from a backup; "
+    "until then counts are taken from deltas."
+)
 
 
 @dataclass(frozen=True)
@@ -90,11 +97,17 @@ def evaluate(
     """Each partition's own verdict, as the orchestrator stores it; none stands for a table without partitions."""
     targets: list[Target] = []
     edits = edited(lake, suite.table)
+    settled_us = settled_before(lake.home, suite.table)
     for partition in partitions:
+        if partition and settled_us is not None and TABLES[suite.table].grain.start(partition) < settled_us:
+            # There is nothing left to hold it against, so its last verdict stands; unless it was changed since (R5).
+            if partition in edits:
+                yield _refusal(suite, partition, SETTLED_AND_EDITED)
+            continue
         try:
             targets.append(_target(instance, suite.table, partition, edits))
         except RecordError as error:
-            yield _refusal(suite, partition, error)
+            yield _refusal(suite, partition, str(error))
     by_moment = sorted(targets, key=lambda target: target.recorded.moment)
     for _, group in groupby(by_moment, key=lambda target: target.recorded.moment):
         together = list(group)
@@ -188,14 +201,14 @@ def _evaluation(result: SuiteResult, verdict: Verdict, target: Target, seconds: 
     )
 
 
-def _refusal(suite: Suite, partition: str | None, error: RecordError) -> AssetCheckEvaluation:
-    """The verdict on a partition about which nothing is recorded."""
+def _refusal(suite: Suite, partition: str | None, why: str) -> AssetCheckEvaluation:
+    """The verdict on a partition that cannot be judged: nothing is recorded of it, or nothing is left beside it."""
     return AssetCheckEvaluation(
         asset_key=dg.AssetKey(suite.table),
         check_name=CHECK_NAME,
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,
-        description=str(error),
+        description=why,
         blocking=True,
         partition=partition,
     )

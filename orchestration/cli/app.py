@@ -61,6 +61,7 @@ COMMANDS = (
         "Read every segment, log and manifest again, and prove them.",
         is_light=True,
     ),
+    Entry("Operate", "retain", "retain:retain", "Drop old minutes, hours and days of the counts, for ever."),
     Entry("Operate", "ui", "ui:ui", "Dagster's web interface and daemon on this home."),
     Entry("Develop", "test", "develop:test", "Lint, types, imports and tests; arguments go to pytest."),
     Entry("Develop", "chaos", "chaos:chaos", "Crashes and failing disks by seed, against the coordinator."),

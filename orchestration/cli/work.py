@@ -27,9 +27,10 @@ from orchestration.materialize import (
 )
 from orchestration.runs import Outcome, Step
 from orchestration.windows import materialize_windows
+from resources.counters.retention import settled_before
 from resources.home import Home
 from resources.lake_files import partitions
-from resources.timegrid import HOUR_US, from_us, hour_key, to_us
+from resources.timegrid import HOUR_US, from_us, hour_key, hour_start, to_us
 
 INGESTED = ("deltas", "dead_letters")
 ROLLUPS = tuple(spec.name for spec in TIERS)
@@ -101,7 +102,9 @@ def backfill(
 
     Without names: all counts, from minutes to weeks. One that was interrupted goes on where it stopped.
     """
-    hours = _hours(home, first, end)
+    # Of what is settled nothing is left to compute it from; whoever names such hours is told (R5).
+    settled_us = settled_before(home, ROLLUPS[0])
+    hours = [key for key in _hours(home, first, end) if first is not None or hour_start(key) >= (settled_us or 0)]
     with watched("backfilling") as watch:
         outcome = materialize_hours(home, assets or ROLLUPS, hours, progress=watch, is_resumed=not again)
     _tell(outcome, as_json)
