@@ -1,4 +1,4 @@
-"""A month of signals as a table `deltas`: what `bench rollups` sums up.
+"""Signals as a table `deltas`: what `bench rollups` sums up.
 
 Belongs here: the shape of the data, as files of the table and one commit to its log; both sides read these files. Text
 ids, skewed as traffic is; the number of groups follows from how many entities there are and how finely they act.
@@ -7,6 +7,7 @@ ids, skewed as traffic is; the number of groups follows from how many entities t
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,9 @@ from assets.ingest.schema import DELTAS
 from resources.home import Home
 from resources.lake import Lake
 from resources.timegrid import HOUR_US, MINUTE_US, from_us, to_us
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 START_US = to_us(datetime(2026, 3, 2, tzinfo=UTC))
 SIGNALS = np.array(["view", "click", "cart", "purchase", "return"])
@@ -92,5 +96,5 @@ def _write_hour(
     }
 
 
-def _no_session() -> "object":  # type: ignore[type-arg]
+def _no_session() -> "SparkSession":
     raise AssertionError("data is written without a JVM")

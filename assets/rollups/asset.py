@@ -20,7 +20,7 @@ from resources.counters.retention import settled_before
 from resources.counters.windows import shown
 from resources.failpoints import reach
 from resources.home import Home
-from resources.lake import LakeError, Range, TableSpec, partition_predicate
+from resources.lake import Lake, LakeError, Range, TableSpec, partition_predicate
 from resources.provenance import Input
 from resources.tidemark import TidemarkResource
 
@@ -87,6 +87,26 @@ def weekly_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource)
     return _roll_up(context, tidemark, DAILY_COUNTS, WEEKLY_COUNTS, count_weeks)
 
 
+def replace_sums(
+    lake: Lake, source: TableSpec, target: TableSpec, transform: Callable[[DataFrame], DataFrame], window: Range
+) -> int:
+    """Sum up a range of partitions and replace them, in one commit; gives the version of the input that was read."""
+    version = lake.version(source.name)
+    if version is None:
+        raise LakeError(f"There is no table {source.name} yet. Drain first: ./tidemark drain.")
+    refuse_settled(lake.home, target, window)
+    with lake.lock(target.name):
+        lake.settle(target)
+        rows = (
+            lake.read(source.name, version).where(partition_predicate(source.partition_by, window)).transform(transform)
+        )
+        # The sums are small: one file per partition, in the order in which they are looked up.
+        filed = rows.repartition(target.partition_by).sortWithinPartitions(target.partition_by, *target.order_by)
+        made_from = Input(version, lake.lineage(source.name).lineage)
+        lake.replace(target, filed, hours=window, made_from=made_from)
+    return version
+
+
 def refuse_settled(home: Home, target: TableSpec, window: Range) -> None:
     """Raise for partitions whose input was dropped: computed again, they would lose what they hold (R5)."""
     settled_us = settled_before(home, target.name)
@@ -107,19 +127,7 @@ def _roll_up(
     """Read the range at one version of the input, sum it up, replace the range, one record per partition."""
     started, lake = time.monotonic(), tidemark.lake
     window = window_of(context)
-    version = lake.version(source.name)
-    if version is None:
-        raise LakeError(f"There is no table {source.name} yet. Drain first: ./tidemark drain.")
-    refuse_settled(lake.home, target, window)
-    with lake.lock(target.name):
-        lake.settle(target)
-        rows = (
-            lake.read(source.name, version).where(partition_predicate(source.partition_by, window)).transform(transform)
-        )
-        # The sums are small: one file per partition, in the order in which they are looked up.
-        filed = rows.repartition(target.partition_by).sortWithinPartitions(target.partition_by, *target.order_by)
-        made_from = Input(version, lake.lineage(source.name).lineage)
-        lake.replace(target, filed, hours=window, made_from=made_from)
+    version = replace_sums(lake, source, target, transform, window)
     reach("rollup.committed")
     duration_ms = round((time.monotonic() - started) * 1000)
     starts = starts_in(window, target.partition_us)
