@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from resources.home import HOME_VARIABLE, Home
-from resources.timegrid import HOUR_US, WEEK_US, hour_start, week_start
+from resources.timegrid import Grain
 
 if TYPE_CHECKING:
     from dagster import AssetCheckKey, DagsterEvent, DagsterInstance, JobDefinition
@@ -105,27 +105,15 @@ class Outcome:
         return Outcome(self.runs + other.runs, held_back, self.resumed + other.resumed)
 
 
-def ranges_of(keys: Iterable[str]) -> list[tuple[str, ...]]:
-    """Keys of hours, or of weeks, as unbroken ranges."""
+def ranges_of(keys: Iterable[str], grain: Grain) -> list[tuple[str, ...]]:
+    """Keys of hours, of days or of weeks, as unbroken ranges."""
     ranges: list[list[str]] = []
     for key in sorted(set(keys)):
-        if ranges and _start(key) - _start(ranges[-1][-1]) == _length(key):
+        if ranges and grain.start(key) - grain.start(ranges[-1][-1]) == grain.length_us:
             ranges[-1].append(key)
         else:
             ranges.append([key])
     return [tuple(each) for each in ranges]
-
-
-def _is_week(key: str) -> bool:
-    return len(key) == len("2026-03-02")
-
-
-def _start(key: str) -> int:
-    return week_start(key) if _is_week(key) else hour_start(key)
-
-
-def _length(key: str) -> int:
-    return WEEK_US if _is_week(key) else HOUR_US
 
 
 def run(
@@ -137,8 +125,12 @@ def run(
     *,
     tags: Mapping[str, str] | None = None,
     is_check: bool = False,
+    config: Mapping[str, str] | None = None,
 ) -> RunOutcome:
-    """One run in this process, of assets with their checks or of checks alone; what fails is told, not raised."""
+    """One run in this process, of assets with their checks or of checks alone; what fails is told, not raised.
+
+    `config` is for an asset that takes one, and then is the only one of the run.
+    """
     from dagster import AssetKey
     from dagster._core.utils import make_new_run_id
 
@@ -150,13 +142,13 @@ def run(
         if is_check
         else job.get_subset(asset_selection={AssetKey(asset) for asset in assets})
     )
-    if keys or _has_segments_to_drain(home):
+    if keys or config is not None or _has_segments_to_drain(home):
         _prepare_checks()
     with _listening(instance, run_id, keys, progress):
         result = job.execute_in_process(
             instance=instance,
             run_id=run_id,
-            run_config=QUIET,
+            run_config={**QUIET, **({"ops": {assets[0]: {"config": dict(config)}}} if config is not None else {})},
             tags={**(tags or {}), **({RANGE_START: keys[0], RANGE_END: keys[-1]} if keys else {})},
             raise_on_error=False,
         )

@@ -1,4 +1,4 @@
-"""The assets of the rollups: `minute_counts`, `hourly_counts` and `weekly_counts`.
+"""The assets of the rollups: `minute_counts`, `hourly_counts`, `daily_counts` and `weekly_counts`.
 
 Belongs here: read, transform, replace, record. Any range of partitions is one Spark job (O2), a pure function of one
 version of the input (decision 5).
@@ -12,12 +12,16 @@ from pyspark.sql import DataFrame
 
 from assets.ingest.schema import DELTAS
 from assets.metadata import KINDS, OWNERS, table_metadata
-from assets.partitions import HOURLY, SAME_TIME, WEEKLY, starts_in, window_of
+from assets.partitions import DAILY, HOURLY, SAME_TIME, WEEKLY, starts_in, window_of
 from assets.rollups.records import rollup_records
-from assets.rollups.schema import HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
-from assets.rollups.transform import count_hours, count_minutes, count_weeks
+from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
+from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
+from resources.counters.retention import settled_before
+from resources.counters.windows import shown
 from resources.failpoints import reach
-from resources.lake import LakeError, TableSpec, partition_predicate
+from resources.home import Home
+from resources.lake import Lake, LakeError, Range, TableSpec, partition_predicate
+from resources.provenance import Input
 from resources.tidemark import TidemarkResource
 
 GROUP = "rollups"
@@ -55,6 +59,21 @@ def hourly_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource)
 
 @dg.asset(
     deps=[dg.AssetDep(HOURLY_COUNTS.name, partition_mapping=SAME_TIME)],
+    partitions_def=DAILY,
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    group_name=GROUP,
+    kinds=KINDS,
+    owners=OWNERS,
+    description=DAILY_COUNTS.description,
+    metadata=table_metadata(DAILY_COUNTS),
+)
+def daily_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
+    """Sums of hours, for the days that hold them."""
+    return _roll_up(context, tidemark, HOURLY_COUNTS, DAILY_COUNTS, count_days)
+
+
+@dg.asset(
+    deps=[dg.AssetDep(DAILY_COUNTS.name, partition_mapping=SAME_TIME)],
     partitions_def=WEEKLY,
     backfill_policy=dg.BackfillPolicy.single_run(),
     group_name=GROUP,
@@ -64,8 +83,38 @@ def hourly_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource)
     metadata=table_metadata(WEEKLY_COUNTS),
 )
 def weekly_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
-    """Sums of hours, for the weeks that hold them."""
-    return _roll_up(context, tidemark, HOURLY_COUNTS, WEEKLY_COUNTS, count_weeks)
+    """Sums of days, for the weeks that hold them."""
+    return _roll_up(context, tidemark, DAILY_COUNTS, WEEKLY_COUNTS, count_weeks)
+
+
+def replace_sums(
+    lake: Lake, source: TableSpec, target: TableSpec, transform: Callable[[DataFrame], DataFrame], window: Range
+) -> int:
+    """Sum up a range of partitions and replace them, in one commit; gives the version of the input that was read."""
+    version = lake.version(source.name)
+    if version is None:
+        raise LakeError(f"There is no table {source.name} yet. Drain first: ./tidemark drain.")
+    refuse_settled(lake.home, target, window)
+    with lake.lock(target.name):
+        lake.settle(target)
+        rows = (
+            lake.read(source.name, version).where(partition_predicate(source.partition_by, window)).transform(transform)
+        )
+        # The sums are small: one file per partition, in the order in which they are looked up.
+        filed = rows.repartition(target.partition_by).sortWithinPartitions(target.partition_by, *target.order_by)
+        made_from = Input(version, lake.lineage(source.name).lineage)
+        lake.replace(target, filed, hours=window, made_from=made_from)
+    return version
+
+
+def refuse_settled(home: Home, target: TableSpec, window: Range) -> None:
+    """Raise for partitions whose input was dropped: computed again, they would lose what they hold (R5)."""
+    settled_us = settled_before(home, target.name)
+    if settled_us is not None and window.start_us < settled_us:
+        raise LakeError(
+            f"{target.name} before {shown(settled_us)} is settled: what it is made of was dropped. Nothing was "
+            f"changed; begin with {target.grain.key(settled_us)}."
+        )
 
 
 def _roll_up(
@@ -78,17 +127,7 @@ def _roll_up(
     """Read the range at one version of the input, sum it up, replace the range, one record per partition."""
     started, lake = time.monotonic(), tidemark.lake
     window = window_of(context)
-    version = lake.version(source.name)
-    if version is None:
-        raise LakeError(f"There is no table {source.name} yet. Drain first: ./tidemark drain.")
-    with lake.lock(target.name):
-        lake.settle(target)
-        rows = (
-            lake.read(source.name, version).where(partition_predicate(source.partition_by, window)).transform(transform)
-        )
-        # The sums are small: one file per partition, in the order in which they are looked up.
-        filed = rows.repartition(target.partition_by).sortWithinPartitions(target.partition_by, *target.order_by)
-        lake.replace(target, filed, hours=window)
+    version = replace_sums(lake, source, target, transform, window)
     reach("rollup.committed")
     duration_ms = round((time.monotonic() - started) * 1000)
     starts = starts_in(window, target.partition_us)

@@ -12,11 +12,11 @@ from typing import Any
 
 import click
 
+from assets.rollups.schema import TIERS
 from orchestration.cli.app import as_json, command
 from orchestration.cli.output import answer_json, console, progress, table
 from orchestration.materialize import (
-    HOURLY_ASSETS,
-    WEEKLY_ASSETS,
+    PARTITIONED_ASSETS,
     check_hours,
     hours_between,
     materialize_everything_stale,
@@ -26,12 +26,14 @@ from orchestration.materialize import (
     drain as drain_segments,
 )
 from orchestration.runs import Outcome, Step
+from orchestration.windows import materialize_windows
+from resources.counters.retention import settled_before
 from resources.home import Home
 from resources.lake_files import partitions
-from resources.timegrid import HOUR_US, from_us, hour_key, to_us
+from resources.timegrid import HOUR_US, from_us, hour_key, hour_start, to_us
 
 INGESTED = ("deltas", "dead_letters")
-ROLLUPS = ("minute_counts", "hourly_counts", "weekly_counts")
+ROLLUPS = tuple(spec.name for spec in TIERS)
 # The running hour is a partition, and so is the next one, in which a producer's clock may be (O3).
 HOURS_AHEAD = 2
 
@@ -90,17 +92,19 @@ def rebuild(home: Home, first: int | None, end: int | None, as_json: bool) -> No
 @command
 @from_option
 @to_option
-@click.argument("assets", nargs=-1, type=click.Choice([*HOURLY_ASSETS, *WEEKLY_ASSETS]), metavar="[ASSET]...")
+@click.argument("assets", nargs=-1, type=click.Choice(PARTITIONED_ASSETS), metavar="[ASSET]...")
 @click.option("--again", is_flag=True, help="Start over, also if the same backfill was interrupted before.")
 @as_json
 def backfill(
     home: Home, first: int | None, end: int | None, assets: tuple[str, ...], again: bool, as_json: bool
 ) -> None:
-    """Compute hours of chosen assets again, up to a week of them in one Spark job; then the weeks that hold them.
+    """Compute hours of chosen assets again, up to a week of them in one Spark job; then their days and weeks.
 
-    Without names: minute_counts, hourly_counts and weekly_counts. One that was interrupted goes on where it stopped.
+    Without names: all counts, from minutes to weeks. One that was interrupted goes on where it stopped.
     """
-    hours = _hours(home, first, end)
+    # Of what is settled nothing is left to compute it from; whoever names such hours is told (R5).
+    settled_us = settled_before(home, ROLLUPS[0])
+    hours = [key for key in _hours(home, first, end) if first is not None or hour_start(key) >= (settled_us or 0)]
     with watched("backfilling") as watch:
         outcome = materialize_hours(home, assets or ROLLUPS, hours, progress=watch, is_resumed=not again)
     _tell(outcome, as_json)
@@ -109,7 +113,7 @@ def backfill(
 @command
 @from_option
 @to_option
-@click.argument("tables", nargs=-1, type=click.Choice([*HOURLY_ASSETS, *WEEKLY_ASSETS]), metavar="[TABLE]...")
+@click.argument("tables", nargs=-1, type=click.Choice(PARTITIONED_ASSETS), metavar="[TABLE]...")
 @as_json
 def check(home: Home, first: int | None, end: int | None, tables: tuple[str, ...], as_json: bool) -> None:
     """Run the suites again on what lies in the tables now; writes verdicts and nothing else.
@@ -118,7 +122,22 @@ def check(home: Home, first: int | None, end: int | None, tables: tuple[str, ...
     """
     hours = _hours(home, first, end)
     with watched("checking") as watch:
-        outcome = check_hours(home, tables or (*HOURLY_ASSETS, *WEEKLY_ASSETS), hours, progress=watch)
+        outcome = check_hours(home, tables or PARTITIONED_ASSETS, hours, progress=watch)
+    _tell(outcome, as_json)
+
+
+@command
+@click.option(
+    "--as-of", default="", help="A minute in UTC, as 2026-03-02T10:37Z. Default: the last one that is settled."
+)
+@as_json
+def windows(home: Home, as_of: str, as_json: bool) -> None:
+    """Compute windowed_counts: every entity over 1h, 24h, 7d, 30d and all, with velocities and decayed scores.
+
+    It replaces the moment that the table held. The daemon does it once an hour.
+    """
+    with watched("all windows") as watch:
+        outcome = materialize_windows(home, as_of, progress=watch)
     _tell(outcome, as_json)
 
 
@@ -211,7 +230,7 @@ def _show(outcome: Outcome) -> None:
         for asset, keys in done.items():
             rows.add_row(asset, f"{len(keys):,}", keys[0], keys[-1])
         console().print(rows)
-    elif not outcome.checks:
+    elif not outcome.checks and outcome.succeeded:
         click.echo("Nothing was new and nothing was stale.")
     passed = sum(check.passed for check in outcome.checks)
     click.echo(

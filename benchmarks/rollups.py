@@ -1,0 +1,137 @@
+"""`bench rollups`: deltas into minutes, hours, days and weeks, beside DuckDB on the same files.
+
+Belongs here: how the two sides are run and compared. Equality comes first: per partition, rows and a sum of the rows'
+hashes. Then CPU-seconds of each tier, warm, and memory at its peak, the start included.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+from assets.rollups.schema import TIERS
+from benchmarks.harness import Result, Usage, measure, show
+from benchmarks.rollups_data import write_deltas
+from benchmarks.rollups_sides import COLUMNS
+from resources.home import Home
+from resources.lake_files import partitions, quiet_database
+
+ROWS = 10_000_000
+# A week: as many hours as one run takes at most.
+HOURS = 7 * 24
+SEED = 7
+# Entities, and the minutes of an hour in which they act: about 8.5 million groups, and a hundredth of that.
+SHAPES = {"many groups": (5_000, 60, 4.0), "few groups": (100, 1, 3.0)}
+MEMORY_TARGET_GB = 5.0
+COARSER_TARGET = 1.0
+SETTINGS = '[spark]\nmaster = "local[2]"\ndriver_memory = "3g"\n'
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(json_output: bool, rows: int) -> int:
+    """Run both sides on both shapes of data and compare; gives the exit code."""
+    results: list[Result] = []
+    for shape, (entities, minutes, target) in SHAPES.items():
+        with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as scratch:
+            results += _compare(Path(scratch), shape, rows, entities, minutes, target)
+    return show(results, is_json=json_output)
+
+
+def _compare(scratch: Path, shape: str, rows: int, entities: int, minutes: int, target: float) -> list[Result]:
+    home = Home(scratch / "home").create(SETTINGS)
+    _say(f"{shape}: writing {rows:,} deltas of {entities:,} entities")
+    write_deltas(home, rows=rows, entities=entities, hours=HOURS, minutes=minutes, seed=SEED)
+    by_peer, peer = _run("duckdb", home, scratch, str(scratch / "peer"))
+    by_us, ours = _run("rollups", home, scratch)
+    is_equal = all(_is_equal(home, scratch / "peer" / "all", spec.name) for spec in TIERS)
+    name = f"DuckDB {version('duckdb')}"
+    minute, *coarser = (spec.name for spec in TIERS)
+    ratio = by_us[minute] / by_peer[minute]
+    sums = sum(by_us[tier] for tier in coarser)
+    gigabytes = (ours.peak_bytes / 1e9, peer.peak_bytes / 1e9)
+    return [
+        Result(
+            f"minutes, {shape}",
+            by_us[minute],
+            by_peer[minute],
+            name,
+            "CPU-seconds",
+            ratio,
+            target,
+            ratio <= target,
+            is_equal,
+        ),
+        Result(
+            f"hours, days and weeks, {shape}",
+            sums,
+            by_us[minute],
+            "minutes",
+            "CPU-seconds",
+            sums / by_us[minute],
+            COARSER_TARGET,
+            sums <= COARSER_TARGET * by_us[minute],
+            is_equal,
+        ),
+        Result(
+            f"memory, {shape}",
+            *gigabytes,
+            name,
+            "GB at peak",
+            gigabytes[0] / gigabytes[1],
+            MEMORY_TARGET_GB,
+            gigabytes[0] < MEMORY_TARGET_GB,
+            is_equal,
+        ),
+    ]
+
+
+def _run(side: str, home: Home, scratch: Path, *more: str) -> tuple[dict[str, float], Usage]:
+    answer = scratch / f"{side}.json"
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "benchmarks.rollups_sides",
+        side,
+        str(home.root),
+        str(answer),
+        str(HOURS),
+        *more,
+    ]
+    usage = measure(command, cwd=ROOT)
+    taken: dict[str, float] = json.loads(answer.read_text())
+    words = ", ".join(f"{name} {seconds:.1f}" for name, seconds in taken.items())
+    _say(f"{side}: CPU-seconds {words}; {usage.wall_s:.0f} s in all, {usage.peak_bytes / 1e9:.2f} GB at peak")
+    return taken, usage
+
+
+def _is_equal(home: Home, peer: Path, table: str) -> bool:
+    """Whether both sides wrote the same rows, bucket by bucket."""
+    ours = [file for partition in partitions(home.lake / table).values() for file in partition.files]
+    theirs = [str(file) for file in (peer / table).rglob("*.parquet")]
+    found = []
+    for files in (ours, theirs):
+        with quiet_database() as database:
+            query = (
+                f"SELECT bucket_start, count(*), sum(hash(({COLUMNS}))::HUGEINT) "
+                "FROM read_parquet(?, hive_partitioning = false) GROUP BY ALL ORDER BY ALL"
+            )
+            found.append(database.execute(query, [files]).fetchall())
+    rows = sum(row[1] for row in found[0])
+    _say(f"{table}: {rows:,} rows, {'equal' if found[0] == found[1] else 'DIFFERENT'}")
+    return bool(found[0] == found[1])
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="tidemark bench rollups", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one object per line")
+    parser.add_argument("--rows", type=int, default=ROWS, help="how many deltas (default: 10 million)")
+    options = parser.parse_args()
+    sys.exit(main(options.json, options.rows))

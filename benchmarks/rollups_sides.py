@@ -1,0 +1,103 @@
+"""The two sides of `bench rollups`: the tiers as the assets compute them, and DuckDB on the same files.
+
+Belongs here: the work that is measured, each side in a process of its own and each tier by itself, warm: a run over two
+days comes first, whose CPU time does not count, because a platform's session lives for months. Both sides write what
+they have computed, partition by partition; ours also commits it to a Delta log and syncs it to the disk.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+
+from assets.rollups.schema import CHAIN, TIERS
+from benchmarks.rollups_data import START_US
+from resources.home import Home
+from resources.lake_files import quiet_database
+from resources.timegrid import HOUR_US
+
+WARM_HOURS = 48
+COLUMNS = "namespace, entity_id, signal, bucket_start, count, weight_sum, deltas"
+
+
+def cpu_s() -> float:
+    """CPU-seconds of this process and of the JVM that it started."""
+    me = psutil.Process()
+    return sum(sum(each.cpu_times()[:2]) for each in (me, *me.children(recursive=True)))
+
+
+def measured(name: str, work: Callable[[], object], into: dict[str, float]) -> None:
+    """Do it, and note what it took."""
+    before = cpu_s()
+    work()
+    into[name] = cpu_s() - before
+
+
+def rollup_side(root: Path, hours: int) -> dict[str, float]:
+    """All four tiers over the whole range: each one Spark job and one commit (O2)."""
+    from assets.rollups.asset import replace_sums
+    from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
+    from resources.lake import Lake, Range
+    from resources.session import start_session
+
+    home = Home(root)
+    lake = Lake(home, lambda: start_session(home))
+    transforms = (count_minutes, count_hours, count_days, count_weeks)
+    found: dict[str, float] = {}
+    for length in (WARM_HOURS, hours):
+        for (source, target), transform in zip(CHAIN, transforms, strict=True):
+            end_us = target.grain.floor(START_US + length * HOUR_US - 1) + target.partition_us
+            window = Range(target.grain.floor(START_US), end_us)
+            work = partial(replace_sums, lake, source, target, transform, window)
+            measured(target.name, work, found)
+    lake.spark.stop()
+    return found
+
+
+def duckdb_side(root: Path, target: Path, hours: int) -> dict[str, float]:
+    """The same sums, each from the one before, as Parquet by partition: no log, no fsync."""
+    found: dict[str, float] = {}
+    with quiet_database() as database:
+        database.execute("SET threads = 2")
+        database.execute("SET preserve_insertion_order = false")
+        database.execute("SET TimeZone = 'UTC'")
+        for place, length in ((target / "warm", WARM_HOURS), (target / "all", hours)):
+            place.mkdir(parents=True)
+            end = START_US + length * HOUR_US
+            deltas = (
+                "SELECT namespace, signal.entity_id AS entity_id, signal.signal AS signal, event_ts AS bucket_start, "
+                "signal.count AS count, signal.weight_millionths AS weight_sum, 1 AS deltas "
+                f"FROM read_parquet('{Home(root).lake / 'deltas'}/*/*.parquet', hive_partitioning = false) "
+                f"WHERE kind = 'signal' AND event_ts < make_timestamptz({end})"
+            )
+            sources = (
+                deltas,
+                *(f"SELECT {COLUMNS} FROM read_parquet('{place / spec.name}/*/*.parquet')" for spec in TIERS),
+            )
+            for (source, _), spec in zip(pairwise(sources), TIERS, strict=True):
+                bucket = (
+                    spec.name.split("_")[0].replace("hourly", "hour").replace("daily", "day").replace("weekly", "week")
+                )
+                query = (
+                    f"COPY (SELECT namespace, entity_id, signal, date_trunc('{bucket}', bucket_start) AS bucket_start, "
+                    "sum(count)::BIGINT AS count, sum(weight_sum)::BIGINT AS weight_sum, sum(deltas)::BIGINT AS deltas,"
+                    f" date_trunc('{spec.grain.name}', bucket_start::TIMESTAMP) AS {spec.partition_by} "
+                    f"FROM ({source}) GROUP BY ALL) TO '{place / spec.name}' "
+                    f"(FORMAT parquet, PARTITION_BY ({spec.partition_by}))"
+                )
+                measured(spec.name, partial(database.execute, query), found)
+    return found
+
+
+if __name__ == "__main__":
+    side, home_root, answer, hour_count, *more = sys.argv[1:]
+    taken = (
+        rollup_side(Path(home_root), int(hour_count))
+        if side == "rollups"
+        else duckdb_side(Path(home_root), Path(more[0]), int(hour_count))
+    )
+    Path(answer).write_text(json.dumps(taken))
