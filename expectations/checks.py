@@ -27,7 +27,6 @@ from resources.lake import Lake
 from resources.lineage import Edit
 from resources.record import Record, RecordError
 from resources.tidemark import TidemarkResource
-from resources.timegrid import WEEK_US, hour_key, week_key
 
 # One check per table, not one per expectation: a range of a month would be ten thousand events, and the page of a
 # partition shows them all together anyway.
@@ -111,8 +110,7 @@ def evaluate(
 
 def edited(lake: Lake, table: str) -> dict[str, Edit]:
     """Partitions, by key, in which somebody else has changed rows."""
-    key_of = week_key if TABLES[table].partition_us == WEEK_US else hour_key
-    return {key_of(start): edit for start, edit in lake.edits(table).items()}
+    return {TABLES[table].grain.key(start): edit for start, edit in lake.edits(table).items()}
 
 
 def unjudged(instance: dg.DagsterInstance, table: str) -> set[str]:

@@ -20,15 +20,12 @@ from resources.lake import Lake, Range, partition_predicate
 from resources.lineage import Edit
 from resources.record import Record
 from resources.session import frame_of
-from resources.timegrid import HOUR_US, WEEK_US, hour_key, hour_start, week_start
+from resources.timegrid import GRAINS, hour_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-
-# Start of a partition by its key, and its length, for each grain that a suite may have.
-GRAINS = {"hour": (hour_start, HOUR_US), "week": (week_start, WEEK_US)}
 
 # Below this, planning a scan of the table costs more than scanning it, and a suite scans it half a dozen times.
 PERSISTED_ROWS = 1_000_000
@@ -60,9 +57,9 @@ class Evidence:
 def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
     """The evidence for partitions that were recorded at one moment."""
     record = recorded[0].record
-    start_of, length_us = GRAINS[suite.grain]
-    starts = [start_of(each.partition) for each in recorded]
-    ranges = contiguous(starts, length_us)
+    grain = GRAINS[suite.grain]
+    starts = [grain.start(each.partition) for each in recorded]
+    ranges = contiguous(starts, grain.length_us)
     batch = _within(lake.read(suite.table, _version(lake, suite.table, recorded[0])), suite.partition, ranges)
     if sum(each.record.rows_out for each in recorded) <= PERSISTED_ROWS:
         batch.persist()

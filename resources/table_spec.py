@@ -15,6 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from resources.timegrid import Grain, grain_of
+
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 # Each type as Spark's SQL writes it, and as a Delta table's schema does.
@@ -62,6 +64,11 @@ class TableSpec:
     def names(self) -> list[str]:
         """Columns, in order."""
         return [column.name for column in self.columns]
+
+    @property
+    def grain(self) -> Grain:
+        """What a partition is: an hour, a day, a week."""
+        return grain_of(self.partition_us)
 
 
 def sql_type(kind: pa.DataType) -> str:

@@ -6,11 +6,9 @@ Belongs here: how epochs and watermarks propagate along the asset graph (T3). No
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from assets.rollups.schema import WEEKLY_COUNTS
 from resources import lake_files
 from resources.lake import Lake, TableSpec
 from resources.record import Record, not_below
-from resources.timegrid import hour_key, week_key
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 
 def partition_key(spec: TableSpec, start_us: int) -> str:
     """Key of the table's partition that holds a moment."""
-    return week_key(start_us) if spec.name == WEEKLY_COUNTS.name else hour_key(start_us)
+    return spec.grain.key(start_us)
 
 
 def rollup_records(

@@ -1,15 +1,27 @@
-"""Columns of the counts per minute, hour and week, and their meaning.
+"""Columns of the counts per minute, hour, day and week, and their meaning.
 
-Belongs here: the three tables as they are declared. They have the same columns; only the width of a bucket differs.
+Belongs here: the four tables as they are declared, and the chain that they form. They have the same columns; only the
+width of a bucket differs. The coarser ones also keep what a sum forgets and no coarse bucket can be asked for later:
+when the first delta was, to the minute, and whether a minute ever fell below zero.
 """
+
+from itertools import pairwise
 
 import pyarrow as pa
 
+from assets.ingest.schema import DELTAS
 from resources.table_spec import TIMESTAMP, Column, TableSpec
-from resources.timegrid import HOUR_US, WEEK_US
+from resources.timegrid import DAY_US, HOUR_US, WEEK_US
 
 KEYS = ("namespace", "entity_id", "signal", "bucket_start")
 MEASURES = ("count", "weight_sum", "deltas")
+
+
+# What a minute has no need for: it is its own first one, and its own lowest.
+EXTREMES = (
+    Column("first_minute", TIMESTAMP, "The first minute in it that has a delta.", is_required=True),
+    Column("lowest_minute", pa.int64(), "The smallest count of a minute in it that has a delta.", is_required=True),
+)
 
 
 def _counts(name: str, bucket: str, partition_by: str, partition_us: int, partition_comment: str) -> TableSpec:
@@ -24,6 +36,7 @@ def _counts(name: str, bucket: str, partition_by: str, partition_us: int, partit
             Column("count", pa.int64(), "Sum of the signals' counts; retractions are negative.", is_required=True),
             Column("weight_sum", pa.int64(), "Sum of the weights, in millionths.", is_required=True),
             Column("deltas", pa.int64(), "How many deltas were summed up.", is_required=True),
+            *(() if bucket == "minute" else EXTREMES),
             Column(partition_by, TIMESTAMP, partition_comment, is_required=True),
         ),
         partition_by=partition_by,
@@ -36,4 +49,12 @@ def _counts(name: str, bucket: str, partition_by: str, partition_us: int, partit
 
 MINUTE_COUNTS = _counts("minute_counts", "minute", "bucket_hour", HOUR_US, "Hour that holds the minute.")
 HOURLY_COUNTS = _counts("hourly_counts", "hour", "bucket_hour", HOUR_US, "The hour itself.")
+DAILY_COUNTS = _counts("daily_counts", "day", "bucket_day", DAY_US, "The day itself.")
 WEEKLY_COUNTS = _counts("weekly_counts", "week", "bucket_week", WEEK_US, "The week itself, by its Monday.")
+
+# From fine to coarse: minutes are counted from deltas, each other one is the sum of the one before it (R1).
+TIERS = (MINUTE_COUNTS, HOURLY_COUNTS, DAILY_COUNTS, WEEKLY_COUNTS)
+# Each rollup with its input, in the order in which they are to be refreshed.
+CHAIN = tuple(pairwise((DELTAS, *TIERS)))
+# The same by name: what each is made from.
+INPUTS = {target.name: source.name for source, target in CHAIN}

@@ -28,8 +28,8 @@ class NotOnAMinuteError(TidemarkError):
         self.before_us = floor_to(as_of_us, MINUTE_US)
         self.after_us = self.before_us + MINUTE_US
         super().__init__(
-            f"{_shown(as_of_us)} is not on a minute, and counts are exact to the minute. "
-            f"Ask as of {_shown(self.before_us)} or {_shown(self.after_us)}."
+            f"{shown(as_of_us)} is not on a minute, and counts are exact to the minute. "
+            f"Ask as of {shown(self.before_us)} or {shown(self.after_us)}."
         )
 
 
@@ -169,6 +169,7 @@ def velocity(count: int, window: Window, as_of_us: int, first_us: int | None) ->
     return float(count) / (float(span_us) / float(HOUR_US))
 
 
-def _shown(time_us: int) -> str:
+def shown(time_us: int) -> str:
+    """A moment as an error names it."""
     moment = from_us(time_us)
     return moment.strftime("%Y-%m-%dT%H:%M:%S") + (f".{moment.microsecond:06d}" if moment.microsecond else "") + "Z"

@@ -42,7 +42,8 @@ def test_the_asset_graph_is_the_operator_graph(defs: dg.Definitions) -> None:
         "dead_letters": set(),
         "minute_counts": {"deltas"},
         "hourly_counts": {"minute_counts"},
-        "weekly_counts": {"hourly_counts"},
+        "daily_counts": {"hourly_counts"},
+        "weekly_counts": {"daily_counts"},
     }
 
 
@@ -75,7 +76,7 @@ def test_a_range_of_partitions_is_one_run(defs: dg.Definitions, table: str) -> N
 
 
 def test_the_jobs_exist_and_run_in_one_process(defs: dg.Definitions) -> None:
-    for name in ("drain_job", "rebuild_job", "rollups_job", "weeks_job"):
+    for name in ("drain_job", "rebuild_job", "rollups_job", "days_job", "weeks_job"):
         assert defs.resolve_job_def(name).executor_def.name == "in_process"
     assert defs.resolve_implicit_global_asset_job_def().executor_def.name == "in_process"
 
