@@ -95,11 +95,11 @@ class HeldMinutes:
 
     def between(self, start: int, end: int) -> list[int]:
         """The minutes of a range in which anything may have been counted, in order. Nothing may be loose."""
-        return sorted(minute for minute in {*self._hot, *self._buckets} if start <= minute < end)
+        return sorted(minute for minute in self._known() if start <= minute < end)
 
     def holds(self, minute: int) -> bool:
         """Whether anything may have been counted in a minute. Nothing may be loose."""
-        return minute in self._hot or minute in self._buckets
+        return minute in self._hot or minute in self._buckets or minute in self.last
 
     def get(self, minute: int, rows: int) -> Bucket:
         """One minute; `rows` is how many rows there are. Nothing may be loose."""
@@ -121,8 +121,12 @@ class HeldMinutes:
     def items(self, rows: int) -> Iterator[tuple[int, Bucket]]:
         """All minutes, in order."""
         self.fold()
-        for minute in sorted({*self._hot, *self._buckets}):
+        for minute in sorted(self._known()):
             yield minute, self.get(minute, rows)
+
+    def _known(self) -> set[int]:
+        """A minute whose counts have cancelled out is known, too: a table may have only some of them."""
+        return {*self._hot, *self._buckets, *self.last}
 
     def _dense(self, minute: int) -> Numbers:
         found = self._hot.get(minute)

@@ -71,6 +71,12 @@ class Names:
             self._add(group, fresh)
             return np.fromiter(map(group.by_entity.__getitem__, entities), np.int64, len(entities))
 
+    def put(self, group: Group, entities: list[str], rows: Rows) -> None:
+        """Entities with the rows that they had when they were written down."""
+        group.entities += entities
+        group.rows.extend(rows.tolist())
+        group.by_entity.update(zip(entities, group.rows[-len(entities) :] if entities else (), strict=True))
+
     def _add(self, group: Group, fresh: list[str]) -> None:
         if self.rows + len(fresh) > self.capacity:
             raise FullError(

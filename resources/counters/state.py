@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from resources.counters.buckets import EMPTY, Bucket, Numbers, Rows, hours_of, look_up, together
+from resources.counters.buckets import EMPTY, Bucket, Numbers, Rows, by_minute, hours_of, look_up, together
 from resources.counters.errors import BehindError, FullError
 from resources.counters.held import HeldMinutes
 from resources.counters.late import LateCounts
@@ -41,8 +41,8 @@ _HEAVIEST = 1 << 62
 class Rollups(Protocol):
     """The tables as of the epochs that they cover."""
 
-    def minutes(self, hour: int, names: Names) -> dict[int, Bucket]:
-        """The minutes of an hour, which is given by its first minute."""
+    def hour(self, hour: int, names: Names) -> tuple[Rows, Numbers, Numbers]:
+        """Rows, minutes and counts of an hour, which is given by its first minute."""
 
 
 class Taken(NamedTuple):
@@ -167,6 +167,10 @@ class State:
         found = int(self.firsts[row])
         return _NEVER - found if found else None
 
+    def hold(self, rows: Rows, minutes: Numbers, counts: Numbers) -> None:
+        """Hold minutes that are counted already, as the tables have them."""
+        self.held.add(rows, minutes, counts, self._hot())
+
     def _hot(self) -> range:
         return range(self.head - BEHIND, self.head + AHEAD)
 
@@ -247,7 +251,7 @@ class State:
         end = min(end, self.first_held)
         for hour in hours_of(start, end):
             if hour not in self.edges:
-                self.edges[hour] = self.rollups.minutes(hour, self.names)
+                self.edges[hour] = by_minute(*self.rollups.hour(hour, self.names))
             for minute in self.edges[hour]:
                 if start <= minute < end and not self.held.holds(minute):
                     yield minute

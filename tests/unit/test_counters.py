@@ -78,11 +78,11 @@ class Machine(RuleBasedStateMachine):
             )
 
 
-Machine.TestCase.settings = settings(max_examples=120, stateful_step_count=16, deadline=None)
+Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=16, deadline=None)
 TestAnyOrderOfCountingWaitingAndAsking = Machine.TestCase
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data(), now_us=moments())
 def test_arrival_order_and_batching_change_nothing(data: Any, now_us: int) -> None:
     events = data.draw(st.lists(events_at(now_us), max_size=20))
