@@ -204,6 +204,13 @@ class Counters:
             self._state, self._failure = state, None
             self._turn += 1
 
+    def fail(self, error: BaseException) -> None:
+        """Refuse every question from now on: nobody keeps these counters up to date any more."""
+        with self._lock:
+            self._turn += 1
+            self._failure = self._failure or error
+            self._turn += 1
+
     def advance(self) -> None:
         """Let the head move on to the running minute; done by itself when somebody counts or asks."""
         with self.standing() as state:
@@ -247,7 +254,7 @@ class Counters:
     def _refuse_if_failed(self) -> None:
         if self._failure is not None:
             raise CountersError(
-                f"These counters stopped in the middle of a change: {self._failure}. Restore them."
+                f"These counters are not kept up to date any more: {self._failure}. Restore them."
             ) from self._failure
 
 
