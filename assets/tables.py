@@ -5,7 +5,7 @@ nor Dagster.
 """
 
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
-from assets.rollups.schema import TIERS
+from assets.rollups.schema import TIERS, WINDOWED_COUNTS
 from resources.lake import TableSpec
 
-TABLES: dict[str, TableSpec] = {spec.name: spec for spec in (DELTAS, DEAD_LETTERS, *TIERS)}
+TABLES: dict[str, TableSpec] = {spec.name: spec for spec in (DELTAS, DEAD_LETTERS, *TIERS, WINDOWED_COUNTS)}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
 from typing import Any
 
-from chaos.history import History, must
+from chaos.history import NEVER_US, History, must
 from chaos.lake import Lake
 from chaos.oracle import expected_verdicts
 from chaos.scale import FILES, Scale
@@ -104,6 +104,16 @@ def check_recovered(core: ShardCore, stored: Stored, history: History, lake: Lak
     answer = _answer(core, engine.applied_epoch + 1)
     must(answer is EpochNotAssignedError, "C6", f"an epoch that nobody has is answered with {answer}")
     check_lake(lake, stored)
+    check_raised(core, history)
+
+
+def check_raised(core: ShardCore, history: History) -> None:
+    """What was raised once stays raised; a group that may have been logged has raised all or nothing (D9, R5)."""
+    before = history.earliest_us(history.applied + 1)
+    wanted = max([before, *(each.earliest_us for each in history.raising)])
+    found = NEVER_US if core.flusher.raised_us is None else core.flusher.raised_us
+    must(found in (before, wanted), "D9", f"the shard refuses events before {found}, not before {before} or {wanted}")
+    history.raise_earliest(is_logged=found == wanted)
 
 
 def check_contiguous(stored: Stored) -> None:
@@ -186,7 +196,8 @@ def check_end(scale: Scale, stored: Stored, history: History, lake: Lake, disk: 
 def _check_verdicts(scale: Scale, rows: list[Row], history: History) -> None:
     """Each verdict is what a naive reading of the log in its order gives (Q3, D9)."""
     sent = [history.given[row.epoch].write.made[row.ordinal] for row in rows]
-    for row, (verdict, reason) in zip(rows, expected_verdicts(rows, sent, scale.settings), strict=True):
+    expected = expected_verdicts(rows, sent, scale.settings, history.earliest_us)
+    for row, (verdict, reason) in zip(rows, expected, strict=True):
         where = f"epoch {row.epoch} place {row.ordinal} ({_name(row)})"
         must(row.verdict == verdict, "Q3", f"{where} is {row.verdict} ({row.reason}), not {verdict}", _name(row))
         if reason is not None:

@@ -10,6 +10,8 @@ from chaos.traffic import Write
 
 # Events that are shown with a violation: those around it, and all that name what it is about.
 SHOWN_EVENTS = 25
+# Before any event: nothing was raised.
+NEVER_US = -(2**62)
 
 
 class ViolationError(Exception):
@@ -51,6 +53,13 @@ class Acknowledged(NamedTuple):
     epoch: int
 
 
+class Raised(NamedTuple):
+    """The earliest time of an event was raised; for all writes from an epoch on."""
+
+    earliest_us: int
+    from_epoch: int
+
+
 class History:
     """All that was told, over all lives."""
 
@@ -68,7 +77,22 @@ class History:
         self.applied = 0  # the highest epoch that anybody ever saw
         self.durable = 0
         self.instances: dict[str, int] = {}  # the newest instance that was relied on
+        self.raised: list[Raised] = []  # what the log says of the earliest time of an event
+        self.raising: list[Raised] = []  # what one group was to say of it; nobody knows yet whether it is logged
         self.counts: dict[str, int] = {}
+
+    def earliest_us(self, epoch: int) -> int:
+        """The earliest time of an event that the log allowed when a write came."""
+        return max((each.earliest_us for each in self.raised if each.from_epoch <= epoch), default=NEVER_US)
+
+    def raise_earliest(self, *, is_logged: bool) -> None:
+        """It is known now what became of the group that was to raise it."""
+        if is_logged:
+            for each in self.raising:
+                self.note(f"events before {each.earliest_us} are refused from epoch {each.from_epoch} on")
+                self.count("raised")
+            self.raised += self.raising
+        self.raising = []
 
     def note(self, what: str) -> None:
         """Write an event down."""

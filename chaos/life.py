@@ -10,13 +10,14 @@ from random import Random
 from typing import Any
 
 from chaos.checker import check_batch, check_read, check_recovered, check_view
-from chaos.history import History, ViolationError, must
+from chaos.history import History, Raised, ViolationError, must
 from chaos.lake import Lake
 from chaos.scale import FILES, Scale
 from chaos.stored import Stored, rows_of
 from chaos.traffic import Write
 from chaos.watching import BusyDisk, StepSealing, watch
 from resources.coordinator.batching import Batch
+from resources.coordinator.control import EarliestRaised
 from resources.coordinator.core import ShardCore, WriteGroup, WriteTicket
 from resources.coordinator.engine import State
 from resources.coordinator.errors import OutcomeUnknownError, ShardStoppedError
@@ -53,6 +54,7 @@ class Life:
         # Writes that nobody has been told the end of.
         self.waiting: dict[tuple[str, int], tuple[Write, WriteTicket]] = {}
         self._delivered: list[Batch] = []  # in the hands of subscribers
+        self._asked_us: list[int] = []  # earliest times of events that no group has taken yet
         self._doing = Doing.LOOKING
         self._group: WriteGroup | None = None
         self._snapshot: LogSnapshot | None = None
@@ -99,6 +101,7 @@ class Life:
             if core.has_work():
                 self._group = core.take()
                 self.history.note(f"takes group {self._group.number} up to epoch {self._group.last_epoch}")
+                self._note_raising(self._group)
                 self._doing = Doing.TAKEN
             else:
                 self._doing = Doing.DELIVERING
@@ -108,6 +111,7 @@ class Life:
         elif self._doing is Doing.PERSISTED and self._group is not None and self._snapshot is not None:
             core.publish(self._group, self._snapshot)
             self.history.note(f"publishes group {self._group.number} up to epoch {core.engine.flushed_epoch}")
+            self.history.raise_earliest(is_logged=True)
             self._doing = Doing.DELIVERING
         else:
             batch = core.close_batch()
@@ -153,6 +157,8 @@ class Life:
         if self.is_over:
             return
         self.consume()
+        if self._asked_us:
+            self.history.raising = [Raised(max(self._asked_us), self.core.engine.applied_epoch + 1)]
         try:
             self.core.close()
         except (OSError, ShardStoppedError) as error:
@@ -162,6 +168,7 @@ class Life:
             self.is_over = True
             self.look()
             return
+        self.history.raise_earliest(is_logged=True)
         self.look()
         self._check_closed()
         self.is_over = True
@@ -183,6 +190,21 @@ class Life:
     def ask_batch(self) -> None:
         """Somebody wants a batch now."""
         self._ask(self.core.ask_batch)
+
+    def raise_earliest(self, earliest_us: int) -> None:
+        """Somebody is about to drop what is old."""
+        if not self.has_failed and not self.is_stopping:
+            self._asked_us.append(earliest_us)
+        self._ask(lambda: self.core.raise_earliest(earliest_us))
+
+    def _note_raising(self, group: WriteGroup) -> None:
+        """What a group is to say of the earliest time of an event, and for which writes: all of its own, too."""
+        messages = [message for part in group.frozen for message in part.controls]
+        raised = [message.earliest_us for message in messages if isinstance(message, EarliestRaised)]
+        if raised:
+            writes = [write.epoch for part in group.frozen for write in part.writes]
+            self.history.raising = [Raised(max(raised), min(writes, default=group.last_epoch + 1))]
+            self._asked_us.clear()
 
     def _ask(self, what: Callable[[], None]) -> None:
         try:

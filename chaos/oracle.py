@@ -3,7 +3,7 @@
 Belongs here: the definition. The shard's way, with a memory that survives restarts, is in `resources/coordinator`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from chaos.stored import Row
 from chaos.traffic import Made
@@ -12,12 +12,14 @@ from resources.settings import Settings
 Expected = tuple[str, str | None]  # verdict, and the reason where the rule names one
 
 
-def expected_verdicts(rows: Sequence[Row], sent: Sequence[Made], settings: Settings) -> list[Expected]:
-    """What each delta should have been told, in the order of the log."""
+def expected_verdicts(
+    rows: Sequence[Row], sent: Sequence[Made], settings: Settings, earliest_us: Callable[[int], int]
+) -> list[Expected]:
+    """What each delta should have been told, in the order of the log. `earliest_us` is what that says, by epoch."""
     verdicts: list[Expected] = []
     passed: list[tuple[Made, bool]] = []  # what passed the checks, and whether it was accepted
     for row, made in zip(rows, sent, strict=True):
-        verdict = _by_itself(row, made, settings)
+        verdict = _by_itself(row, made, settings, max(settings.earliest_event_us, earliest_us(row.epoch)))
         if verdict is None:
             recent = passed[-settings.recent_identities :] if settings.recent_identities else []
             verdict = _among(made, recent)
@@ -26,10 +28,10 @@ def expected_verdicts(rows: Sequence[Row], sent: Sequence[Made], settings: Setti
     return verdicts
 
 
-def _by_itself(row: Row, made: Made, settings: Settings) -> Expected | None:
+def _by_itself(row: Row, made: Made, settings: Settings, earliest_us: int) -> Expected | None:
     if not made.is_sound:
         return "refused", None
-    if made.event_us < settings.earliest_event_us:
+    if made.event_us < earliest_us:
         return "refused", "too_old"
     if made.event_us > row.received_us + settings.clock_skew_ms * 1_000:
         return "refused", "from_the_future"

@@ -23,6 +23,7 @@ from resources.coordinator.log_rows import LogRows
 from resources.coordinator.producers import Producers
 from resources.coordinator.queue import Line
 from resources.coordinator.segments import Census
+from resources.coordinator.state import ShardState
 from resources.coordinator.watermarks import Watermarks
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -202,6 +203,11 @@ def _identities_forgotten() -> AbstractContextManager[Any]:
     return patch.object(recovery, "_remember_segments", _nothing)
 
 
+def _earliest_forgotten() -> AbstractContextManager[Any]:
+    """What was raised is known from the log alone, and goes with the log file."""
+    return patch.object(flusher, "ShardState", lambda **fields: ShardState(**{**fields, "earliest_us": None}))
+
+
 def _watermarks_forgotten() -> AbstractContextManager[Any]:
     return patch.object(recovery, "Watermarks", lambda settings, _states=None: Watermarks(settings))
 
@@ -289,6 +295,7 @@ PLANTED = (
     Planted("mark_lost", "Q2", "a restart forgets the producers' marks", _mark_lost),
     Planted("mark_ahead", "Q2", "marks are saved before their writes are logged", _mark_ahead),
     Planted("identities_forgotten", "Q3", "a restart forgets identities", _identities_forgotten),
+    Planted("earliest_forgotten", "D9", "a sealed log file takes the earliest event time with it", _earliest_forgotten),
     Planted("watermarks_forgotten", "T2", "a restart forgets watermarks", _watermarks_forgotten),
     Planted("batches_forgotten", "C5", "a restart forgets what is in no batch", _batches_forgotten),
     Planted("fence_open", "Q2", "older instances may go on writing", _fence_open),

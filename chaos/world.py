@@ -17,12 +17,14 @@ from chaos.scale import FILES, KEEP_FREE, Scale
 from chaos.stored import Stored
 from chaos.traffic import Traffic, Write
 from chaos.watching import BusyDisk, Cut
-from resources.timegrid import SECOND_US
+from resources.timegrid import HOUR_US, SECOND_US
 
 # A Sunday in 2025, shortly before midnight: days change, and with them the manifest's files.
 BEGIN_US = 1_749_427_000 * SECOND_US
 # How often somebody does something while the disk works on something else.
 INTERRUPTED = 0.06
+# How far before now the earliest time of an event is raised to: what is sent is seconds old, or up to two days.
+RAISED_TO_US = (SECOND_US, 5 * SECOND_US, 12 * HOUR_US, 40 * HOUR_US)
 # Enough for anything to come to an end; more is a shard that does not.
 STEPS_TO_FINISH = 2_000
 
@@ -136,7 +138,7 @@ class World:
 
     def _aside(self, life: Life) -> None:
         """Whatever is neither a producer nor the writer."""
-        match self.random.randrange(12):
+        match self.random.randrange(13):
             case 0 | 1:
                 life.seal()
             case 2 | 3:
@@ -150,6 +152,8 @@ class World:
             case 9:
                 life.ask_batch()
             case 10:
+                life.raise_earliest(self.history.now_us - self.random.choice(RAISED_TO_US))
+            case 11:
                 life.disk.set_free_bytes(self.random.choice((None, None, KEEP_FREE - 1, int(KEEP_FREE * 1.05))))
             case _:
                 self.history.now_us += self.random.choice((3, 30)) * SECOND_US

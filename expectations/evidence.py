@@ -20,7 +20,7 @@ from resources.lake import Lake, Range, partition_predicate
 from resources.lineage import Edit
 from resources.record import Record
 from resources.session import frame_of
-from resources.timegrid import GRAINS, hour_key
+from resources.timegrid import DAY_US, GRAINS, WEEK_US, hour_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -75,9 +75,17 @@ def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
     views = {name: frame_of(lake.spark, frame) for name, frame in frames.items()}
     for table, extent in suite.reads.items():
         rows = lake.read(table, _kept(lake, table, record.input_versions.get(table)))
-        is_same = extent is Extent.SAME_PARTITIONS
-        views[table] = _within(rows, TABLES[table].partition_by, ranges) if is_same else rows
+        views[table] = _within(rows, TABLES[table].partition_by, _extended(ranges, extent))
     return Evidence(batch, views)
+
+
+def _extended(ranges: Sequence[Range], extent: Extent) -> list[Range]:
+    """The time of which another table is read."""
+    if extent is Extent.EVERYTHING:
+        return []
+    # The partition that holds the first moment begins before it, by less than a week.
+    back_us = 30 * DAY_US + WEEK_US if extent is Extent.THIRTY_DAYS else 0
+    return [Range(each.start_us - back_us, each.end_us) for each in ranges]
 
 
 def _version(lake: Lake, table: str, recorded: Recorded) -> int | None:
@@ -105,7 +113,8 @@ def contiguous(starts: Iterable[int], length_us: int) -> list[Range]:
 
 
 def _within(rows: "DataFrame", column: str, ranges: Sequence[Range]) -> "DataFrame":
-    return rows.where(" OR ".join(f"({partition_predicate(column, each)})" for each in ranges))
+    """The rows of some partitions; of no range in particular, all of them."""
+    return rows if not ranges else rows.where(" OR ".join(f"({partition_predicate(column, each)})" for each in ranges))
 
 
 def _contents(batch: "DataFrame", partition: str) -> dict[tuple[int, int | None], tuple[int, int | None]]:

@@ -62,6 +62,7 @@ class Extent(StrEnum):
     """How much of another table a suite reads."""
 
     SAME_PARTITIONS = "same_partitions"  # what lies in the time of the checked partitions
+    THIRTY_DAYS = "thirty_days"  # and what lies in the thirty days before them: as far back as the longest window
     EVERYTHING = "everything"
 
 
@@ -84,7 +85,7 @@ class Suite(Struct, frozen=True, forbid_unknown_fields=True):
     table: str
     about: str
     partition: str  # the column that says to which partition a row belongs
-    grain: str  # of a partition: hour, day or week
+    grain: str  # of a partition: hour, day or week; minute, of a table that holds one moment
     show: list[str]  # the columns by which a person finds a wrong row
     expectations: list[Expectation]
     reads: dict[str, Extent] = {}  # other tables that the SQL names, at the versions that the record names
@@ -159,7 +160,7 @@ def _entry_of(raw: Any, message: str) -> str:
 
 def _advice(message: str) -> str:
     if "reads" in message:
-        return "Write 'reads:' and below it '  table: same_partitions' or '  table: everything'."
+        return "Write 'reads:' and below it '  table: same_partitions' (or thirty_days, or everything)."
     if "severity" in message:
         return "Write 'severity: error' (stops what is downstream) or 'severity: warning' (only shows)."
     if "missing required field" in message:

@@ -126,7 +126,9 @@ def follow_inputs() -> dg.AutomationCondition[Any]:
 
 
 def automated(asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
-    """The asset, following its inputs if it has any."""
+    """The asset, following its inputs if it has any; a table without partitions follows the clock instead."""
+    if asset.partitions_def is None:
+        return asset
     return asset.map_asset_specs(
         lambda spec: spec.replace_attributes(automation_condition=follow_inputs()) if list(spec.deps) else spec
     )

@@ -11,18 +11,19 @@ import dagster as dg
 
 from assets.ingest.asset import dead_letters, deltas, drain
 from assets.rollups.asset import daily_counts, hourly_counts, minute_counts, weekly_counts
+from assets.rollups.windowed_asset import windowed_counts
 from expectations.checks import check_drained, suite_check
 from orchestration.automation import automated, follow_inputs_sensor
 from orchestration.jobs import EXECUTOR, JOBS
 from orchestration.maintenance import maintenance_job
-from orchestration.schedules import hourly_floor, nightly_maintenance, with_freshness
+from orchestration.schedules import hourly_floor, hourly_windows, nightly_maintenance, with_freshness
 from orchestration.sensors import follow_manifest
 from resources.home import Home
 from resources.spark import SparkResource
 from resources.tidemark import TidemarkResource
 
 # Every table of the lake; each has a suite.
-TABLE_ASSETS = (deltas, dead_letters, minute_counts, hourly_counts, daily_counts, weekly_counts)
+TABLE_ASSETS = (deltas, dead_letters, minute_counts, hourly_counts, daily_counts, weekly_counts, windowed_counts)
 
 
 def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Definitions:
@@ -32,7 +33,7 @@ def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Defini
         asset_checks=[suite_check(asset) for asset in TABLE_ASSETS],
         jobs=[*JOBS, maintenance_job],
         sensors=[follow_manifest, follow_inputs_sensor],
-        schedules=[hourly_floor, nightly_maintenance],
+        schedules=[hourly_floor, hourly_windows, nightly_maintenance],
         executor=EXECUTOR,
         resources={**default_resources(), **(resource_overrides or {})},
     )

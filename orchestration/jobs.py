@@ -7,6 +7,7 @@ import dagster as dg
 
 from assets.ingest.asset import dead_letters, deltas, drain
 from assets.rollups.asset import daily_counts, hourly_counts, minute_counts, weekly_counts
+from assets.rollups.windowed_asset import windowed_counts
 
 EXECUTOR = dg.in_process_executor
 
@@ -45,4 +46,11 @@ weeks_job = dg.define_asset_job(
     description="Sum up weeks from days.",
 )
 
-JOBS = [drain_job, rebuild_job, rollups_job, days_job, weeks_job]
+windows_job = dg.define_asset_job(
+    "windows_job",
+    selection=[windowed_counts],
+    executor_def=EXECUTOR,
+    description="All windows of all entities, as of one minute.",
+)
+
+JOBS = [drain_job, rebuild_job, rollups_job, days_job, weeks_job, windows_job]

@@ -207,14 +207,14 @@ def _wrong_inputs(
     if not rollups or INPUTS[rollups[0]] in names:
         return set()  # a rebuild repairs; what follows in the same run is stopped by its checks
     source, grain = INPUTS[rollups[0]], TABLES[rollups[0]].grain
-    wrong = {source: _found_wrong(home, instance, source)}
+    wrong = {source: found_wrong(home, instance, source)}
     starts = {
         TABLES[table].grain.start(key) for each in (wrong, held_back) for table, found in each.items() for key in found
     }
     return {grain.key(start) for start in starts} & set(keys)
 
 
-def _found_wrong(home: Home, instance: "DagsterInstance", table: str) -> set[str]:
+def found_wrong(home: Home, instance: "DagsterInstance", table: str) -> set[str]:
     """Partitions of a table that must not be built upon: found wrong, edited, or not judged in their present form."""
     from dagster import AssetCheckKey, AssetKey
     from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus

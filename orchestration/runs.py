@@ -125,8 +125,12 @@ def run(
     *,
     tags: Mapping[str, str] | None = None,
     is_check: bool = False,
+    config: Mapping[str, str] | None = None,
 ) -> RunOutcome:
-    """One run in this process, of assets with their checks or of checks alone; what fails is told, not raised."""
+    """One run in this process, of assets with their checks or of checks alone; what fails is told, not raised.
+
+    `config` is for an asset that takes one, and then is the only one of the run.
+    """
     from dagster import AssetKey
     from dagster._core.utils import make_new_run_id
 
@@ -138,13 +142,13 @@ def run(
         if is_check
         else job.get_subset(asset_selection={AssetKey(asset) for asset in assets})
     )
-    if keys or _has_segments_to_drain(home):
+    if keys or config is not None or _has_segments_to_drain(home):
         _prepare_checks()
     with _listening(instance, run_id, keys, progress):
         result = job.execute_in_process(
             instance=instance,
             run_id=run_id,
-            run_config=QUIET,
+            run_config={**QUIET, **({"ops": {assets[0]: {"config": dict(config)}}} if config is not None else {})},
             tags={**(tags or {}), **({RANGE_START: keys[0], RANGE_END: keys[-1]} if keys else {})},
             raise_on_error=False,
         )

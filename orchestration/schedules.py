@@ -1,18 +1,22 @@
 """What happens because the clock says so.
 
-Belongs here: the hourly floor under the sensors, and the nightly maintenance. Nothing here is needed for a row to
-arrive; it bounds how long a missed one can go unnoticed.
+Belongs here: the hourly floor under the sensors, the windows of the hour, and the nightly maintenance. Nothing here is
+needed for a row to arrive; the floor bounds how long a missed one can go unnoticed.
 """
 
 from datetime import timedelta
 
 import dagster as dg
 
-from orchestration.jobs import drain_job
+from orchestration.jobs import drain_job, windows_job
 from orchestration.maintenance import maintenance_job
-from orchestration.sensors import is_draining
+from orchestration.sensors import OPEN, is_draining
+from orchestration.windows import standing, wrong_inputs
+from resources.home import Home
 
 HOURLY = "5 * * * *"
+# Once an hour, and as often as this it is asked whether it was done: what keeps it from being computed mostly passes.
+WINDOWS = "*/10 * * * *"
 NIGHTLY = "30 3 * * *"
 
 # The floor makes a drain every hour, also when nothing was sent: one that is older than two hours has been missed.
@@ -37,6 +41,25 @@ def hourly_floor(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.Sk
     """Level-triggered: what the sensors missed is found, because a drain looks at the whole manifest."""
     if is_draining(context.instance):
         return dg.SkipReason("A drain is under way.")
+    return dg.RunRequest()
+
+
+@dg.schedule(
+    job=windows_job,
+    cron_schedule=WINDOWS,
+    execution_timezone="UTC",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="All windows of all entities, once for every hour of event time.",
+)
+def hourly_windows(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+    """Level-triggered, as the floor is: an hour that was missed is made up for at the next look."""
+    instance, home = context.instance, Home.locate()
+    if instance.get_runs_count(dg.RunsFilter(job_name=windows_job.name, statuses=OPEN)):
+        return dg.SkipReason("It is under way.")
+    if not standing(instance, home).is_an_hour_behind:
+        return dg.SkipReason("The hour has been computed.")
+    if wrong := wrong_inputs(instance, home):
+        return dg.SkipReason(f"Waits until what was found wrong in {', '.join(wrong)} is repaired.")
     return dg.RunRequest()
 
 

@@ -224,6 +224,24 @@ class Lake:
 
         return self._commit(spec, app, number, write)
 
+    def drop(self, spec: TableSpec, before_us: int) -> Commit | None:
+        """Drop the partitions that start before a moment, in one commit; none if there are none. Needs no JVM.
+
+        Nothing that is made of them has changed by that, so they count as settled and not as changed.
+        """
+        with self.lock(spec.name):
+            path = self.path(spec.name)
+            table = lake_files.open_table(path)
+            if table is None or not any(start < before_us for start in lake_files.partitions(path)):
+                return None
+            self.lineage_file(spec.name).record_edits(path)
+            app = f"{app_id(spec.name, self.lineage(spec.name).lineage)}/drop"
+            number, before = max((lake_files.marker(path, app) or 0) + 1, self._clock()), table.version()
+            lake_files.delete_partitions(table, spec.partition_by, before_us, app, number)
+            commit = self._finish(spec, before, None, lambda start: start < before_us)
+            self.provenance_file(spec.name).record(path, dropped_at=table.version())
+            return commit
+
     def maintain(
         self, spec: TableSpec, *, closed_before_us: int, retention_hours: int = DEFAULT_RETENTION_HOURS
     ) -> Commit:

@@ -77,19 +77,21 @@ class ProvenanceFile:
             ) from error
 
     def record(
-        self, path: Path, *, made_from: Input | None = None, made: Iterable[int] = (), is_drop: bool = False
+        self, path: Path, *, made_from: Input | None = None, made: Iterable[int] = (), dropped_at: int | None = None
     ) -> Provenance:
         """Remember the table as it is now; the partitions in `made` were computed from `made_from` just now.
 
-        What was dropped on purpose has not changed: whoever is made from it still is. Call with the table's lock held.
+        The commit `dropped_at` has dropped partitions on purpose: they have not changed by that, and whoever is made
+        from them still is. Call with the table's lock held.
         """
         state = lake_files.table_state(path)
         if state is None:
             raise DamageError(f"The table at {path} vanished while it was being written. Run the same command again.")
-        before = self.read()
-        now = follow(before, path, self._table, state)
-        if is_drop and now.is_whole and before.table_id == state.table_id:
-            now = msgspec.structs.replace(before, version=state.version)
+        now = self.read()
+        if dropped_at is not None:
+            now = follow(now, path, self._table, lake_files.TableState(state.table_id, dropped_at - 1))
+            now = msgspec.structs.replace(now, version=dropped_at)
+        now = follow(now, path, self._table, state)
         if made_from is not None:
             partitions = dict(now.partitions)
             for start in made:

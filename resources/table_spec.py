@@ -59,6 +59,8 @@ class TableSpec:
     constraints: dict[str, str] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=dict)
     order_by: tuple[str, ...] = ()
+    # Whether a run replaces the whole table: then it has one partition at a time, and the orchestrator none.
+    is_replaced_whole: bool = False
 
     @property
     def names(self) -> list[str]:

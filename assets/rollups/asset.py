@@ -16,8 +16,11 @@ from assets.partitions import DAILY, HOURLY, SAME_TIME, WEEKLY, starts_in, windo
 from assets.rollups.records import rollup_records
 from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
 from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
+from resources.counters.retention import settled_before
+from resources.counters.windows import shown
 from resources.failpoints import reach
-from resources.lake import LakeError, TableSpec, partition_predicate
+from resources.home import Home
+from resources.lake import LakeError, Range, TableSpec, partition_predicate
 from resources.provenance import Input
 from resources.tidemark import TidemarkResource
 
@@ -84,6 +87,16 @@ def weekly_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource)
     return _roll_up(context, tidemark, DAILY_COUNTS, WEEKLY_COUNTS, count_weeks)
 
 
+def refuse_settled(home: Home, target: TableSpec, window: Range) -> None:
+    """Raise for partitions whose input was dropped: computed again, they would lose what they hold (R5)."""
+    settled_us = settled_before(home, target.name)
+    if settled_us is not None and window.start_us < settled_us:
+        raise LakeError(
+            f"{target.name} before {shown(settled_us)} is settled: what it is made of was dropped. Nothing was "
+            f"changed; begin with {target.grain.key(settled_us)}."
+        )
+
+
 def _roll_up(
     context: dg.AssetExecutionContext,
     tidemark: TidemarkResource,
@@ -97,6 +110,7 @@ def _roll_up(
     version = lake.version(source.name)
     if version is None:
         raise LakeError(f"There is no table {source.name} yet. Drain first: ./tidemark drain.")
+    refuse_settled(lake.home, target, window)
     with lake.lock(target.name):
         lake.settle(target)
         rows = (

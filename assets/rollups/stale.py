@@ -9,6 +9,7 @@ from assets.ingest.schema import DELTAS
 from assets.rollups.records import partition_key
 from assets.rollups.schema import CHAIN
 from resources import lake_files
+from resources.counters.retention import settled_before
 from resources.home import Home
 from resources.lake import TableSpec
 from resources.lineage import Lineage, LineageFile, find_break
@@ -35,7 +36,10 @@ def stale_partitions(
         found: dict[str, str] = {}
         lineages = {spec.name: _present(home, spec) for spec in (source, target)}
         own_keys = {key: partition_key(target, source.grain.start(key)) for key in sorted(present)}
+        settled_us = settled_before(home, target.name)
         for key, own_key in own_keys.items():
+            if settled_us is not None and target.grain.start(own_key) < settled_us:
+                continue  # what it is made of was dropped, and no event is taken that could change it (R5)
             upstream = stale.get(source.name, {}).get(key)
             why = (
                 f"{source.name} {key} is stale"

@@ -37,6 +37,7 @@ COMMANDS = (
     Entry("Run", "drain", "work:drain", "Bring sealed segments into the tables; refresh what is stale."),
     Entry("Run", "rebuild", "work:rebuild", "Write hours of deltas and dead_letters again, from segments."),
     Entry("Run", "backfill", "work:backfill", "Compute hours of chosen assets again."),
+    Entry("Run", "windows", "work:windows", "All windows of all entities, as of a minute, as a table."),
     Entry("Run", "check", "work:check", "Run the checks again on what lies in the tables now."),
     Entry("Ask", "status", "status:status", "How far each shard and each table is.", is_light=True),
     Entry(
@@ -60,6 +61,7 @@ COMMANDS = (
         "Read every segment, log and manifest again, and prove them.",
         is_light=True,
     ),
+    Entry("Operate", "retain", "retain:retain", "Drop old minutes, hours and days of the counts, for ever."),
     Entry("Operate", "ui", "ui:ui", "Dagster's web interface and daemon on this home."),
     Entry("Develop", "test", "develop:test", "Lint, types, imports and tests; arguments go to pytest."),
     Entry("Develop", "chaos", "chaos:chaos", "Crashes and failing disks by seed, against the coordinator."),

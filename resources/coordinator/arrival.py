@@ -7,6 +7,7 @@ written down. Everything downstream reads these verdicts and never decides again
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +25,7 @@ from resources.coordinator.schema import TIMESTAMP
 from resources.coordinator.streams import NO_TIME, Parts
 from resources.coordinator.watermarks import Stream, Watermarks
 from resources.settings import Settings
+from resources.timegrid import from_us
 
 # The C library gives large blocks back to the kernel, and every page of them has to be asked for again. When it sees
 # a block of this size (it takes no larger one into account) come back, it keeps what is smaller: columns of a group.
@@ -57,7 +59,16 @@ class Arrivals:
         self._series = SeriesNames()
         self.watermarks = watermarks
         self.identities = identities
+        self.raised_us: int | None = None  # the earliest time of an event, where the log has raised it
         np.empty(_KEPT_BLOCK, dtype=np.uint8)
+
+    def raise_earliest(self, earliest_us: int | None) -> None:
+        """Refuse what is older from now on (D9, R5). It never falls, and the settings hold where they are higher."""
+        if earliest_us is None or (self.raised_us is not None and earliest_us <= self.raised_us):
+            return
+        self.raised_us = earliest_us
+        if earliest_us > self._settings.earliest_event_us:
+            self._settings = msgspec.structs.replace(self._settings, earliest_event_ts=from_us(earliest_us))
 
     def decide(self, writes: Sequence[NumberedWrite]) -> tuple[LogRows, list[Outcome]]:
         """All writes as one group of the log, and each write's outcome."""

@@ -53,13 +53,19 @@ class WatermarkAdvanced(Struct, frozen=True, tag="watermark_advanced"):
     cause: Cause
 
 
+class EarliestRaised(Struct, frozen=True, tag="earliest_raised"):
+    """Older events are refused, from the group on that holds this: what they would change is about to go (D9, R5)."""
+
+    earliest_us: int
+
+
 class BatchClosed(Struct, frozen=True, tag="batch_closed"):
     """What was delivered together, and why then (C5)."""
 
     record: BatchRecord
 
 
-Control = Lost | ProducerOpened | WriteRefused | WatermarkAdvanced | BatchClosed
+Control = Lost | ProducerOpened | WriteRefused | WatermarkAdvanced | EarliestRaised | BatchClosed
 
 _decoder = msgspec.json.Decoder(list[Control])
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from resources.coordinator.batch_record import BatchRecord, Trigger
 from resources.coordinator.batching import Batch, Batcher, Predicate
 from resources.coordinator.bounds import GROUP_BYTES, Place, Tracker
-from resources.coordinator.control import BatchClosed, ProducerOpened, WriteRefused
+from resources.coordinator.control import BatchClosed, EarliestRaised, ProducerOpened, WriteRefused
 from resources.coordinator.decoded import Deltas
 from resources.coordinator.disk import Disk
 from resources.coordinator.engine import Engine, Group, State, Ticket, View
@@ -170,6 +170,11 @@ class ShardCore:
     def adopt(self, stream: Stream, watermark_us: int) -> None:
         """Let a watermark follow those of the other shards (T2)."""
         self._buffer.adopt(stream, watermark_us)
+
+    def raise_earliest(self, earliest_us: int) -> None:
+        """Refuse older events from the next group on, for ever; to be relied on once it is flushed (D9, R5)."""
+        self._refuse_if_stopped()
+        self._buffer.note(EarliestRaised(earliest_us))
 
     def stop(self) -> None:
         """Take no more; what was taken is drained by the writer's next steps (C10)."""

@@ -15,7 +15,7 @@ from resources.coordinator.alignment import ShardView
 from resources.coordinator.arrival import NumberedWrite, Outcome
 from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.bounds import DiskGauge
-from resources.coordinator.control import BatchClosed, Control, ProducerOpened, WriteRefused
+from resources.coordinator.control import BatchClosed, Control, EarliestRaised, ProducerOpened, WriteRefused
 from resources.coordinator.decoded import Deltas
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
@@ -189,6 +189,9 @@ class LogFlusher:
             self._roll()
         watermarks = self._arrivals.watermarks
         controls = [message for part in frozen for message in part.controls]
+        for message in controls:
+            if isinstance(message, EarliestRaised):
+                self._arrivals.raise_earliest(message.earliest_us)
         adopted = [watermarks.adopt(*adoption, now_us) for part in frozen for adoption in part.adoptions]
         controls += [message for message in adopted if message] + watermarks.tick(now_us)
         rows, outcomes = self._arrivals.decide(writes) if writes else (None, [])
@@ -205,6 +208,11 @@ class LogFlusher:
     def snapshot(self) -> LogSnapshot:
         """What is there before anything is written."""
         return LogSnapshot(self._last_epoch, self._disk, self._files)
+
+    @property
+    def raised_us(self) -> int | None:
+        """The earliest time of an event, where the log has raised it; on the disk once what was persisted is."""
+        return self._arrivals.raised_us
 
     def event_time(self) -> ShardView:
         """How far event time has come in the log, for the other shards; true once what was persisted is published."""
@@ -271,6 +279,7 @@ class LogFlusher:
             producers=self._producers.snapshot(),
             watermarks=self._arrivals.watermarks.snapshot(),
             batches=[] if has_rows else batches,
+            earliest_us=self._arrivals.raised_us,
         )
         self._batches = list(state.batches)
         watermarks = self._arrivals.watermarks.current()

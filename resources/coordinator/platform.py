@@ -244,6 +244,14 @@ class Platform:
         for adoption in align([shard.event_time() for shard in self.shards.values()]):
             self.shards[adoption.shard].adopt(adoption.stream, adoption.watermark_us)
 
+    def raise_earliest(self, earliest_us: int) -> None:
+        """Refuse events that are older as too_old, from now on and for ever; returns when every log says so (D9, R5).
+
+        This is what has to come before old buckets are dropped, and it cannot be taken back.
+        """
+        for shard in self.shards.values():
+            shard.raise_earliest(earliest_us)
+
     def watermarks(self) -> dict[str, int]:
         """`namespace/kind` → event-time watermark of the stream over all shards (T2)."""
         return stream_watermarks([shard.event_time() for shard in self.shards.values()])

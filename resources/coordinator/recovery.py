@@ -21,7 +21,15 @@ import pyarrow.parquet as pq
 
 from resources.coordinator.arrival import Arrivals
 from resources.coordinator.batch_record import BatchRecord
-from resources.coordinator.control import BatchClosed, Control, Lost, ProducerOpened, WatermarkAdvanced, WriteRefused
+from resources.coordinator.control import (
+    BatchClosed,
+    Control,
+    EarliestRaised,
+    Lost,
+    ProducerOpened,
+    WatermarkAdvanced,
+    WriteRefused,
+)
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.groups import decode_group
@@ -77,6 +85,7 @@ def recover(disk: Disk, files: ShardFiles, settings: Settings, now_us: int, dura
     arrivals = Arrivals(
         files.shard, settings, Watermarks(settings, state.watermarks), Identities(settings.recent_identities)
     )
+    arrivals.raise_earliest(state.earliest_us)
     producers = Producers(state.producers)
     last_received_us = state.last_received_us
     remembered_from, in_log = _tail(contents, manifest.to_epoch, settings.recent_identities)
@@ -100,6 +109,7 @@ def recover(disk: Disk, files: ShardFiles, settings: Settings, now_us: int, dura
                 producers=producers.snapshot(),
                 watermarks=arrivals.watermarks.snapshot(),
                 batches=batches,
+                earliest_us=arrivals.raised_us,
             )
             save(disk, files.log / STATE_FILE, state)
         disk.remove(path)
@@ -201,14 +211,7 @@ def _replay(
     last_received_us = 0
     for controls, rows in content.groups():
         for message in controls:
-            if isinstance(message, ProducerOpened):
-                producers.reopened(message.producer, message.instance)
-            elif isinstance(message, WriteRefused):
-                producers.refused(message.producer, message.sequence, message.why)
-            elif isinstance(message, WatermarkAdvanced):
-                arrivals.watermarks.apply(message)
-            elif isinstance(message, BatchClosed):
-                batches.append(message.record)
+            _apply(message, arrivals, producers, batches)
         if rows is None:
             continue
         arrivals.replay(rows)
@@ -220,6 +223,20 @@ def _replay(
             producers.remember(producer, sequence, epoch, epoch + 1)
         last_received_us = max(last_received_us, *writes.received_us)
     return last_received_us
+
+
+def _apply(message: Control, arrivals: Arrivals, producers: Producers, batches: list[BatchRecord]) -> None:
+    """What a message changed when it was logged, it changes again."""
+    if isinstance(message, ProducerOpened):
+        producers.reopened(message.producer, message.instance)
+    elif isinstance(message, WriteRefused):
+        producers.refused(message.producer, message.sequence, message.why)
+    elif isinstance(message, WatermarkAdvanced):
+        arrivals.watermarks.apply(message)
+    elif isinstance(message, EarliestRaised):
+        arrivals.raise_earliest(message.earliest_us)
+    elif isinstance(message, BatchClosed):
+        batches.append(message.record)
 
 
 def _is_sealed(content: LogContent, manifest: Manifest) -> bool:

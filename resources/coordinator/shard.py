@@ -242,6 +242,12 @@ class Shard:
             self.core.adopt(stream, watermark_us)
             self._changed.notify_all()
 
+    def raise_earliest(self, earliest_us: int) -> None:
+        """Refuse events that are older, from now on and for ever; returns when that is in the log (D9, R5)."""
+        with self._changed:
+            self.core.raise_earliest(earliest_us)
+            self._wait_for_next_group()
+
     def shutdown(self) -> None:
         """Drain the queue, flush, seal, stop, and let go of the shard (C10)."""
         with self._changed:

@@ -35,6 +35,7 @@ class ShardState(Struct, frozen=True):
     producers: dict[str, ProducerState] = {}
     watermarks: dict[str, StreamState] = {}
     batches: list[BatchRecord] = []  # closed since the last segment, of which the log file is gone
+    earliest_us: int | None = None  # events before this are refused, whatever the settings say (R5)
 
 
 T = TypeVar("T", bound=Struct)

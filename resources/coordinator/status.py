@@ -5,6 +5,7 @@ Belongs here: a look from outside, at any time, also while another process write
 
 from typing import NamedTuple
 
+from resources.coordinator.control import EarliestRaised
 from resources.coordinator.disk import RealDisk
 from resources.coordinator.live import LiveStatus, read_live
 from resources.coordinator.log_content import read_log
@@ -32,6 +33,28 @@ class ShardStatus(NamedTuple):
 def read_status(home: Home) -> list[ShardStatus]:
     """The status of every shard that the settings name."""
     return [_shard_status(home, shard) for shard in range(home.settings.shards)]
+
+
+def read_raised(home: Home) -> int | None:
+    """The earliest time of an event that every shard's log has been raised to; none while one of them was not (R5)."""
+    raised = [_raised(home, shard) for shard in range(home.settings.shards)]
+    return None if any(each is None for each in raised) else min(each for each in raised if each is not None)
+
+
+def _raised(home: Home, shard: int) -> int | None:
+    disk = RealDisk()
+    # The files first: one that is sealed meanwhile is told of by the state.
+    found: list[int | None] = []
+    for name in disk.list(home.log(shard)):
+        if name.endswith(".log"):
+            try:
+                content = read_log(disk, home.log(shard) / name)
+            except FileNotFoundError:
+                continue
+            messages = [message for group in content.groups() for message in group.controls] if content else []
+            found += [message.earliest_us for message in messages if isinstance(message, EarliestRaised)]
+    state = load(disk, home.log(shard) / STATE_FILE, ShardState) or ShardState()
+    return max((each for each in (*found, state.earliest_us) if each is not None), default=None)
 
 
 def _shard_status(home: Home, shard: int) -> ShardStatus:

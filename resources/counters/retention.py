@@ -6,13 +6,14 @@ next coarser tier, so that every coarser bucket is either whole above finer ones
 here: raising `earliest_event_ts` and the drop itself (`orchestration/retain.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from resources.coordinator.disk import Disk, RealDisk
+from resources.counters.decay import HalfLife
 from resources.counters.windows import Tier, Window, shown, window_pieces
 from resources.errors import DamageError, TidemarkError
 from resources.home import Home
@@ -23,6 +24,14 @@ CUT_AT = {Tier.MINUTE: Tier.HOUR, Tier.HOUR: Tier.DAY, Tier.DAY: Tier.WEEK}
 LONGEST_US = max(window.length_us for window in Window if window.length_us is not None)
 # Whoever asks now may ask about the last few minutes, and a clock may be behind.
 STILL_ASKED_US = HOUR_US
+
+# Each rollup, and the finest tier that it is or is made of.
+_FINEST_NEEDED = {
+    "minute_counts": Tier.MINUTE,
+    "hourly_counts": Tier.MINUTE,
+    "daily_counts": Tier.HOUR,
+    "weekly_counts": Tier.DAY,
+}
 
 # Tier → buckets that start before this are gone.
 Cuts = dict[Tier, int]
@@ -59,13 +68,29 @@ def remember(home: Home, cuts: Cuts, disk: Disk | None = None) -> None:
     disk.replace(_path(home), msgspec.json.encode(_Kept({str(tier): cut_us for tier, cut_us in sorted(cuts.items())})))
 
 
-def decide_cuts(wanted: Mapping[Tier, int], gone: Mapping[Tier, int], now_us: int) -> Cuts:
+def latest_cuts(now_us: int, half_lives: Iterable[HalfLife] = ()) -> Cuts:
+    """How far each tier may be dropped: up to here no window and no score needs it that is asked for from now on."""
+    as_of_us = Tier.MINUTE.floor(now_us) - STILL_ASKED_US
+    needed = dict.fromkeys(CUT_AT, as_of_us - LONGEST_US)
+    for each in half_lives:
+        for tier, span in each.spans(as_of_us):
+            if tier in needed and span.start_us is not None:
+                needed[tier] = min(needed[tier], span.start_us)
+    latest: Cuts = {}
+    for tier, grid in CUT_AT.items():
+        # The finer ones go with it, so it may not go further than they may.
+        latest[tier] = grid.floor(min([needed[tier], *latest.values()]))
+    return latest
+
+
+def decide_cuts(
+    wanted: Mapping[Tier, int], gone: Mapping[Tier, int], now_us: int, half_lives: Iterable[HalfLife] = ()
+) -> Cuts:
     """What is gone once `wanted` was dropped: for each tier the time before which no bucket of it is kept.
 
     A coarser tier takes the finer ones with it. What is gone does not come back, so a cut never moves to an earlier
-    time. Refused while a window could need it that somebody asks for from now on.
+    time. Refused while a window or a score could need it that somebody asks for from now on.
     """
-    latest_us = now_us - LONGEST_US - STILL_ASKED_US
     for tier, before_us in wanted.items():
         grid = CUT_AT.get(tier)
         if grid is None:
@@ -75,11 +100,6 @@ def decide_cuts(wanted: Mapping[Tier, int], gone: Mapping[Tier, int], now_us: in
                 f"{tier.capitalize()}s are dropped in whole {grid}s, and {shown(before_us)} is not the start of one. "
                 f"Drop what is before {shown(grid.floor(before_us))} or {shown(grid.ceil(before_us))}."
             )
-        if before_us > latest_us:
-            raise RetentionError(
-                f"The window {Window.MONTH} still needs {tier}s before {shown(before_us)}, also as of now. Drop what "
-                f"is before {shown(grid.floor(latest_us))}, or less."
-            )
     cuts: Cuts = {}
     coarser_us: int | None = None
     for tier in reversed(CUT_AT):
@@ -87,7 +107,23 @@ def decide_cuts(wanted: Mapping[Tier, int], gone: Mapping[Tier, int], now_us: in
         if known:
             # A cut of a coarser tier is on the borders of every finer one, too.
             cuts[tier] = coarser_us = max(known)
+    cuts, latest = {tier: cuts[tier] for tier in CUT_AT if tier in cuts}, latest_cuts(now_us, half_lives)
+    for tier, cut_us in cuts.items():
+        if cut_us > max(latest[tier], gone.get(tier, cut_us - 1)):
+            raise RetentionError(
+                f"A window or a half-life still needs {tier}s before {shown(cut_us)}, also as of now. Drop {tier}s "
+                f"before {shown(latest[tier])} at most."
+            )
     return cuts
+
+
+def settled_before(home: Home, table: str) -> int | None:
+    """Partitions of a table that start before this are not computed and not judged again; none: all may be.
+
+    They were dropped themselves, or what they are the sum of was: computed again they would be empty.
+    """
+    tier = _FINEST_NEEDED.get(table)
+    return gone_before(home).get(tier) if tier else None
 
 
 def refuse_gone(window: Window, as_of_us: int, gone: Mapping[Tier, int]) -> None:

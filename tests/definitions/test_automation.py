@@ -358,6 +358,7 @@ def test_everything_that_runs_by_itself_is_on_from_the_first_day() -> None:
     }
     assert {each.name: (each.cron_schedule, each.default_status.value) for each in repository.schedule_defs} == {
         "hourly_floor": ("5 * * * *", "RUNNING"),
+        "hourly_windows": ("*/10 * * * *", "RUNNING"),
         "nightly_maintenance": ("30 3 * * *", "RUNNING"),
     }
 
@@ -366,5 +367,5 @@ def test_every_derived_table_follows_its_inputs_by_being_declared() -> None:
     graph = build_defs().resolve_asset_graph()
     for key in graph.get_all_asset_keys():
         node = graph.get(key)
-        assert bool(node.automation_condition) == bool(node.parent_keys), key
+        assert bool(node.automation_condition) == (bool(node.parent_keys) and node.is_partitioned), key
     assert graph.get(dg.AssetKey("drain")).freshness_policy is not None

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from resources import lake_files
@@ -36,13 +36,13 @@ def rows_of(home: Home, table: str, *columns: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row[column] for column in columns) for row in rows)
 
 
-def run(home: Home, command: str, failpoint: str | None = None) -> tuple[int, bytes]:
+def run(home: Home, command: str, failpoint: str | None = None, options: Sequence[str] = ()) -> tuple[int, bytes]:
     """A command in a process of its own, killed at a step if one is named: its code and its answer."""
     environment = {name: value for name, value in os.environ.items() if name != "TIDEMARK_FAILPOINT"}
     if failpoint:
         environment["TIDEMARK_FAILPOINT"] = failpoint
     done = subprocess.run(
-        [sys.executable, "-m", "orchestration.cli", "--home", str(home.root), command, "--json"],
+        [sys.executable, "-m", "orchestration.cli", "--home", str(home.root), command, *options, "--json"],
         env=environment,
         stdout=subprocess.PIPE,
         check=False,

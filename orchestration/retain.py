@@ -1,0 +1,143 @@
+"""Retention of the rollups: old minutes, hours and days go, in an order that no crash can turn round (R5).
+
+Belongs here: the steps. What may go is decided by pure functions in `resources/counters/retention.py`.
+
+1. The log refuses older events, by a control frame in every shard: nothing can change any more what is dropped.
+2. What was accepted before that is drained, and every rollup is brought up to date: nothing is missing in what is kept.
+3. It is decided, in a file: from here on nobody asks for what goes, and nobody computes it again.
+4. The partitions are dropped, finest tier first.
+
+Each step is done again, or found done, when the command is repeated after a crash.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS
+from orchestration.materialize import drain, materialize_everything_stale
+from orchestration.runs import Outcome, Progress
+from resources import lake_files
+from resources.coordinator import Platform
+from resources.coordinator.status import read_raised, read_status
+from resources.counters.decay import HalfLife, half_life
+from resources.counters.retention import CUT_AT, Cuts, RetentionError, decide_cuts, gone_before, remember
+from resources.counters.tables import Tables
+from resources.counters.windows import Tier, shown
+from resources.failpoints import reach
+from resources.home import Home
+from resources.lake import Lake
+from resources.plans import durable_epochs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What may be dropped, finest first.
+DROPPED = {Tier.MINUTE: MINUTE_COUNTS, Tier.HOUR: HOURLY_COUNTS, Tier.DAY: DAILY_COUNTS}
+
+
+@dataclass(frozen=True)
+class Dropping:
+    """What goes from one table."""
+
+    table: str
+    before_us: int
+    partitions: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Retained:
+    """What a retention came to; `outcome` is the work that had to be done before it."""
+
+    cuts: Cuts
+    dropped: tuple[Dropping, ...]
+    outcome: Outcome = field(default_factory=Outcome)
+    is_done: bool = True
+
+
+def plan_retention(home: Home, wanted: Mapping[Tier, int], *, now_us: int) -> Retained:
+    """What would go; nothing is changed. An error for what must not go."""
+    cuts = decide_cuts(wanted, gone_before(home), now_us, half_lives_of(home))
+    return Retained(cuts, tuple(_droppings(home, cuts)), is_done=False)
+
+
+def retain(
+    home: Home, wanted: Mapping[Tier, int], *, clock: Callable[[], int], progress: Progress | None = None
+) -> Retained:
+    """Drop what is wanted, for ever. After a failed run nothing is dropped: repair it, then repeat the command."""
+    planned = plan_retention(home, wanted, now_us=clock())
+    if not planned.cuts:
+        return planned
+    raise_earliest(home, max(planned.cuts.values()), clock)
+    reach("retain.raised")
+    flushed = {shard.shard: shard.flushed_epoch for shard in read_status(home)}
+    outcome = drain(home, progress=progress) + materialize_everything_stale(home, progress=progress)
+    if not outcome.succeeded:
+        return Retained(gone_before(home), (), outcome, is_done=False)
+    _refuse_undrained(home, flushed)
+    _refuse_unsettled(home, planned.cuts)
+    dropped = tuple(_droppings(home, planned.cuts))
+    remember(home, planned.cuts)
+    reach("retain.decided")
+    lake = Lake(home, _no_session, clock=clock)
+    for tier, spec in DROPPED.items():
+        if tier in planned.cuts:
+            lake.drop(spec, planned.cuts[tier])
+            reach("retain.dropped")
+    return Retained(planned.cuts, dropped, outcome)
+
+
+def raise_earliest(home: Home, earliest_us: int, clock: Callable[[], int]) -> None:
+    """Have every shard's log refuse older events, unless it does already; returns when it is on the disk."""
+    raised_us = read_raised(home)
+    if raised_us is not None and raised_us >= earliest_us:
+        return
+    with Platform.open(home, clock=clock) as platform:
+        platform.raise_earliest(earliest_us)
+
+
+def half_lives_of(home: Home) -> list[HalfLife]:
+    """The half-lives that scores are computed for."""
+    return [half_life(name) for name in home.settings.counts.half_lives]
+
+
+def _droppings(home: Home, cuts: Cuts) -> list[Dropping]:
+    found = []
+    for tier, spec in DROPPED.items():
+        if tier in cuts:
+            partitions = lake_files.partitions(home.lake / spec.name)
+            old = [files for start, files in partitions.items() if start < cuts[tier]]
+            rows, size = sum(files.rows for files in old), sum(files.bytes for files in old)
+            found.append(Dropping(spec.name, cuts[tier], len(old), rows, size))
+    return found
+
+
+def _refuse_undrained(home: Home, flushed: Mapping[int, int]) -> None:
+    """What was accepted before older events were refused must be counted before anything goes."""
+    durable = durable_epochs(home)
+    for shard, epoch in flushed.items():
+        if durable.get(shard, 0) < epoch:
+            raise RetentionError(
+                f"Shard {shard} has taken writes up to epoch {epoch}, and those after epoch {durable.get(shard, 0)} "
+                "are not in the tables yet, because they are not sealed. Nothing was dropped; older events are refused "
+                "already. Repeat the command when they are sealed, or stop the producer first."
+            )
+
+
+def _refuse_unsettled(home: Home, cuts: Cuts) -> None:
+    """What is dropped must be in what is kept: the next coarser bucket is the sum of the deltas that there are."""
+    tables = Tables(home, gone_before(home))
+    for tier, cut_us in cuts.items():
+        coarser = CUT_AT[tier]
+        behind = sorted(start for start in tables.behind[coarser] if start < cut_us)
+        if behind:
+            raise RetentionError(
+                f"{len(behind)} {coarser}(s) before {shown(cut_us)} are not known to be the sum of their deltas, the "
+                f"first of them {shown(behind[0])}. Nothing was dropped; compute them first: ./tidemark backfill."
+            )
+
+
+def _no_session() -> "SparkSession":
+    raise AssertionError("dropping partitions starts no JVM")

@@ -1,0 +1,87 @@
+"""`windowed_counts` when somebody wants it: as of a minute, or because the inputs have moved on since the last time.
+
+Belongs here: whether it is due, what keeps it from being computed, and the run. Does not belong here: what it computes
+(`assets/rollups`), at which hour (`schedules.py`).
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from assets.rollups.schema import TIERS, WINDOWED_COUNTS
+from orchestration.instance import open_instance
+from orchestration.materialize import found_wrong
+from orchestration.runs import Outcome, Progress, run
+from resources.home import Home
+from resources.lineage import LineageFile, find_break
+from resources.record import Record, RecordError
+from resources.timegrid import HOUR, MINUTE
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
+
+NAME = WINDOWED_COUNTS.name
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How the table stands to its inputs."""
+
+    last: Record | None  # of the table as it lies there
+    watermark_us: int | None  # of the inputs
+    are_inputs_new: bool  # whether one was written since
+
+    @property
+    def is_due(self) -> bool:
+        """Whether computing it again would change it."""
+        is_later = self.watermark_us is not None and MINUTE.floor(self.watermark_us) > (self.last_us or 0)
+        return self.watermark_us is not None and (self.are_inputs_new or is_later)
+
+    @property
+    def is_an_hour_behind(self) -> bool:
+        """Whether an hour of event time has begun that it says nothing of."""
+        return self.watermark_us is not None and (self.last_us is None or self.last_us < HOUR.floor(self.watermark_us))
+
+    @property
+    def last_us(self) -> int | None:
+        """The moment that it holds."""
+        return self.last.as_of_us if self.last else None
+
+
+def standing(instance: "DagsterInstance", home: Home) -> Standing:
+    """Compare the last record with what lies there; no JVM."""
+    from assets.rollups.records import input_watermark
+
+    inputs = [Record.latest_by_partition(instance, spec.name) for spec in TIERS]
+    versions = {
+        spec.name: max((record.table_version for record in records.values()), default=-1)
+        for spec, records in zip(TIERS, inputs, strict=True)
+    }
+    last = _last(instance, home)
+    is_new = last is None or any(version > last.input_versions.get(name, -1) for name, version in versions.items())
+    return Standing(last, input_watermark(inputs), is_new)
+
+
+def wrong_inputs(instance: "DagsterInstance", home: Home) -> dict[str, tuple[str, ...]]:
+    """Tiers with partitions that must not be built upon (O4): everything there ever was is an input."""
+    found = {spec.name: tuple(sorted(found_wrong(home, instance, spec.name))) for spec in TIERS}
+    return {name: keys for name, keys in found.items() if keys}
+
+
+def materialize_windows(home: Home, as_of: str = "", *, progress: Progress | None = None) -> Outcome:
+    """Compute it as of a minute; without one as of the last that the watermark has passed, if that changes anything."""
+    with open_instance(home) as instance:
+        if not as_of and not standing(instance, home).is_due:
+            return Outcome()
+        if wrong_inputs(instance, home):
+            return Outcome(held_back={NAME: ("as a whole",)})
+        return Outcome((run(home, instance, [NAME], (), progress, config={"as_of": as_of}),))
+
+
+def _last(instance: "DagsterInstance", home: Home) -> Record | None:
+    """The last record, if it is of the table that lies there."""
+    known = LineageFile(home.plans, NAME).read()
+    try:
+        found = Record.latest(instance, NAME)
+    except RecordError:
+        return None
+    return found if found.lineage == known.lineage and not find_break(home.lake / NAME, known) else None

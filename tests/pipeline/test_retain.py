@@ -1,0 +1,130 @@
+"""Retention on real tables: what is kept answers as before, nothing dropped comes back, and no crash matters (R5)."""
+
+import json
+import signal as signals
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from assets.rollups.stale import stale_partitions
+from orchestration.instance import open_instance
+from orchestration.materialize import check_hours, drain, materialize_everything_stale, materialize_hours
+from orchestration.retain import retain
+from orchestration.testing import TinyPlatform
+from resources import lake_files
+from resources.coordinator.status import read_raised
+from resources.counters.lake import LakeCounts, Measure
+from resources.counters.retention import GoneError, gone_before
+from resources.counters.windows import Tier, Window
+from resources.failpoints import FAILPOINTS
+from resources.home import HOME_VARIABLE, Home
+from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, hour_key, to_us
+from tests.support.batch import checksums, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Scores whose half-life is long keep hours from going.
+SETTINGS = '[counts]\nhalf_lives = ["1h"]\n[spark]\nmaster = "local[2]"\n'
+NOW = to_us(datetime(2026, 3, 18, 12, tzinfo=UTC))
+CUT = to_us(datetime(2026, 1, 12, tzinfo=UTC))
+WANTED = {Tier.MINUTE: CUT, Tier.HOUR: CUT - DAY_US}
+EVENTS = """
+    | event_ts             | signal.entity_id | signal.signal | signal.count |
+    | 2026-01-05T00:00:00Z | item-1           | view          | 1            |
+    | 2026-01-10T10:20:30Z | item-1           | view          | 2            |
+    | 2026-01-11T23:59:59Z | item-1           | view          | 3            |
+    | 2026-01-12T00:00:00Z | item-1           | view          | 4            |
+    | 2026-02-20T10:00:00Z | item-1           | view          | 5            |
+    | 2026-03-18T10:59:00Z | item-1           | view          | 6            |
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_home() -> Iterator[None]:
+    # Runs point the process's home to theirs; it is put back for the tests after these.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(HOME_VARIABLE, "unset")
+        yield
+
+
+def filled(path: Path) -> TinyPlatform:
+    platform = TinyPlatform(path, SETTINGS)
+    platform.given(EVENTS)
+    assert (drain(platform.home) + materialize_everything_stale(platform.home)).succeeded
+    return platform
+
+
+def counted(home: Home, as_of_us: int) -> dict[Window, Measure]:
+    return LakeCounts(home).windows("item-1", "view", as_of_us, namespace="shop").windows
+
+
+def test_r5_what_is_kept_answers_as_before_and_nothing_that_went_comes_back(
+    tmp_path: Path, spark: "SparkSession"
+) -> None:
+    platform = filled(tmp_path)
+    home = platform.home
+    moments = [CUT + 30 * DAY_US, NOW, NOW + 37 * MINUTE_US, CUT - 2 * DAY_US]
+    before = [counted(home, as_of_us) for as_of_us in moments]
+    assert before[1][Window.ALL].count == 21
+
+    retained = retain(home, WANTED, clock=lambda: NOW)
+    assert retained.is_done
+    assert {each.table: each.partitions for each in retained.dropped} == {"minute_counts": 3, "hourly_counts": 2}
+    assert read_raised(home) == CUT
+    assert gone_before(home) == WANTED
+    assert min(lake_files.partitions(home.lake / "minute_counts")) == CUT
+    assert min(lake_files.partitions(home.lake / "hourly_counts")) == CUT - HOUR_US
+    assert [counted(home, as_of_us) for as_of_us in moments] == before, "the last of them is on days, which are kept"
+    with pytest.raises(GoneError, match="minutes"):
+        counted(home, CUT - MINUTE_US)
+    with pytest.raises(GoneError, match="hours"):
+        counted(home, CUT - 2 * DAY_US + HOUR_US)
+
+    kept = checksums(home, "minute_counts", "hourly_counts", "daily_counts", "weekly_counts")
+    assert retain(home, WANTED, clock=lambda: NOW).dropped[0].partitions == 0, "done again it changes nothing"
+    with open_instance(home) as instance:
+        assert not any(stale_partitions(instance, home).values())
+    hours = [hour_key(start) for start in lake_files.partitions(home.lake / "deltas")]
+    assert materialize_hours(home, ["deltas"], hours).succeeded, "deltas may be rebuilt"
+    assert materialize_everything_stale(home).succeeded
+    assert check_hours(home, ["minute_counts", "hourly_counts", "daily_counts", "weekly_counts"], hours).succeeded
+    assert checksums(home, *kept) == kept
+    refused = materialize_hours(home, ["hourly_counts"], hours[:1])
+    assert not refused.succeeded
+    assert "is settled: what it is made of was dropped" in str(refused.runs[0].error)
+    assert checksums(home, *kept) == kept
+
+    platform.given("""
+        | event_ts             | signal.entity_id | signal.signal | signal.count |
+        | 2026-01-11T23:59:59Z | item-1           | view          | 100          |
+        | 2026-01-12T00:00:00Z | item-1           | view          | 10           |
+    """)
+    assert (drain(home) + materialize_everything_stale(home)).succeeded
+    assert counted(home, NOW)[Window.ALL].count == 31, "the older one is refused, and its week has the other one"
+    answer = LakeCounts(home).windows("item-1", "view", NOW, namespace="shop")
+    assert answer.reach.recounted_hours == ()
+    assert answer.first_us == to_us(datetime(2026, 1, 5, tzinfo=UTC))
+
+
+@pytest.mark.slow
+def test_r5_a_retention_killed_at_every_step_in_turn_ends_as_one_that_was_not(
+    tmp_path: Path, spark: "SparkSession"
+) -> None:
+    killed, straight = filled(tmp_path / "killed").home, filled(tmp_path / "straight").home
+    options = ("--minutes-before", "2026-01-12T00:00", "--hours-before", "2026-01-11")
+    steps = [name for name in FAILPOINTS if name.startswith("retain.")]
+    for step in steps:
+        assert run(killed, "retain", step, options)[0] == -signals.SIGKILL, f"{step} must be reached"
+        assert counted(killed, NOW) == counted(straight, NOW)
+    for home in (killed, straight):
+        code, answer = run(home, "retain", None, options)
+        assert code == 0
+        assert json.loads(answer)["is_done"]
+    tables = ("minute_counts", "hourly_counts", "daily_counts", "weekly_counts")
+    assert checksums(killed, *tables) == checksums(straight, *tables)
+    assert gone_before(killed) == gone_before(straight) == WANTED
+    assert counted(killed, NOW) == counted(straight, NOW)

@@ -1,0 +1,98 @@
+"""The earliest time of an event is raised in the log: from then on, after every restart, and on replay (D9, R5)."""
+
+from pathlib import Path
+
+import pytest
+
+from resources.coordinator import Platform
+from resources.coordinator.errors import ShardStoppedError
+from resources.coordinator.status import read_raised
+from resources.home import Home
+from resources.timegrid import DAY_US, HOUR_US
+from tests.support.live import TEN_O_CLOCK, FailingDisk, HandClock, new_home, open_platform, sealed_rows, signal
+
+CUT = TEN_O_CLOCK - DAY_US
+
+
+def verdicts(home: Home) -> dict[str, str | None]:
+    """Delta → why it was refused, if it was."""
+    return {row["delta_id"]: row["reason"] for row in sealed_rows(home)}
+
+
+def send(platform: Platform, name: str, at: int) -> None:
+    platform.producer("p").write([signal(name, at=at)]).wait()
+
+
+def test_d9_older_events_are_refused_from_then_on_and_equal_is_on_time(tmp_path: Path) -> None:
+    home = new_home(tmp_path)
+    with open_platform(home) as platform:
+        send(platform, "before", CUT - 1)
+        platform.raise_earliest(CUT)
+        send(platform, "old", CUT - 1)
+        send(platform, "equal", CUT)
+    assert verdicts(home) == {"before": None, "old": "too_old", "equal": None}
+    [detail] = [row["detail"] for row in sealed_rows(home) if row["delta_id"] == "old"]
+    assert "older than 2026-03-01T10:00:00Z" in detail
+
+
+def test_r5_it_survives_a_clean_stop_and_the_sealing_of_its_log_file(tmp_path: Path) -> None:
+    home = new_home(tmp_path)
+    with open_platform(home) as platform:
+        platform.raise_earliest(CUT)
+        send(platform, "first", TEN_O_CLOCK)
+        platform.seal()
+        send(platform, "second", CUT - 1)
+    with open_platform(home) as platform:
+        send(platform, "third", CUT - 1)
+    assert verdicts(home) == {"first": None, "second": "too_old", "third": "too_old"}
+    assert read_raised(home) == CUT
+
+
+def test_r5_it_is_there_after_a_crash_once_it_was_told(tmp_path: Path) -> None:
+    home = new_home(tmp_path)
+    with open_platform(home) as platform:
+        platform.raise_earliest(CUT)
+        # What a crash leaves behind: the log as it lies there now, and the state of the start.
+        left = {path: path.read_bytes() for path in home.log(0).iterdir() if path.suffix in (".log", ".json")}
+        assert read_raised(home) == CUT
+    for path in home.log(0).iterdir():
+        path.unlink()
+    for path, content in left.items():
+        path.write_bytes(content)
+    with open_platform(home) as platform:
+        send(platform, "old", CUT - 1)
+    assert verdicts(home) == {"old": "too_old"}
+
+
+def test_r5_it_never_falls_and_the_settings_hold_where_they_are_higher(tmp_path: Path) -> None:
+    home = new_home(tmp_path, "earliest_event_ts = 2026-03-01T00:00:00Z\n")
+    with open_platform(home) as platform:
+        platform.raise_earliest(CUT)
+        platform.raise_earliest(CUT - HOUR_US)
+        send(platform, "old", CUT - 1)
+    assert read_raised(home) == CUT
+    (home.root / "platform.toml").write_text("earliest_event_ts = 2026-03-02T09:30:00Z\n")
+    home = Home(tmp_path)
+    with open_platform(home) as platform:
+        send(platform, "between", TEN_O_CLOCK - HOUR_US)
+    assert verdicts(home) == {"old": "too_old", "between": "too_old"}
+    (home.root / "platform.toml").write_text("")
+    with open_platform(Home(tmp_path)) as platform:
+        send(platform, "again", TEN_O_CLOCK - HOUR_US + 1)
+    assert verdicts(home)["again"] is None
+
+
+def test_r5_every_shard_is_raised_or_it_does_not_count(tmp_path: Path) -> None:
+    home = new_home(tmp_path, "shards = 3\n")
+    with open_platform(home) as platform:
+        platform.shards[1].raise_earliest(CUT)
+        assert read_raised(home) is None
+        platform.raise_earliest(CUT + HOUR_US)
+    assert read_raised(home) == CUT + HOUR_US
+
+
+def test_r5_a_raise_that_could_not_be_synced_was_never_told(tmp_path: Path) -> None:
+    home = new_home(tmp_path)
+    platform = open_platform(home, HandClock(), disk=FailingDisk(fail_at=2))
+    with pytest.raises(ShardStoppedError):
+        platform.raise_earliest(CUT)
