@@ -163,11 +163,7 @@ class Counters:
         place = PLACES[Window(window)]
 
         def look(state: State, as_of: int) -> list[Ranked]:
-            group = state.names.group(namespace, signal)
-            if group is None:
-                return []
-            rows = group.all_rows()
-            return _ranked(group.entities, state.look(place, rows, as_of), n)
+            return ranking(state, namespace, signal, place, n, as_of)
 
         return self._ask(look, as_of_us)
 
@@ -256,6 +252,12 @@ class Counters:
             raise CountersError(
                 f"These counters are not kept up to date any more: {self._failure}. Restore them."
             ) from self._failure
+
+
+def ranking(state: State, namespace: str, signal: str, place: int, n: int, as_of: int) -> list[Ranked]:
+    """The entities with the highest counts in the window at that place of the list."""
+    group = state.names.group(namespace, signal)
+    return [] if group is None else _ranked(group.entities, state.look(place, group.all_rows(), as_of), n)
 
 
 def _ranked(entities: Sequence[str], counts: Numbers, n: int) -> list[Ranked]:

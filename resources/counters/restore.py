@@ -103,12 +103,7 @@ class Tables(Rollups, Protocol):
 
 def begin_with(state: State, rollups: Tables) -> None:
     """Count what the tables have, in a state that has nothing."""
-    found = rollups.beginning(state.head, state.names)
-    state.weight = state.weigh(found.counts)
-    state.note_firsts(found.rows, found.firsts)
-    for place in range(len(LENGTHS)):
-        is_in = found.ranges <= place
-        np.add.at(state.sums[place], found.rows[is_in], found.counts[is_in])
+    _begin_sums(state, rollups)
     for hour in rollups.hours_from(state.first_held):
         rows, minutes, counts = rollups.hour(hour, state.names)
         is_held = minutes >= state.first_held
@@ -116,6 +111,24 @@ def begin_with(state: State, rollups: Tables) -> None:
             state.note_firsts(rows[is_held], minutes[is_held])
             state.hold(rows[is_held], minutes[is_held], counts[is_held])
             state.weight = state.weigh(counts[minutes >= state.head])
+
+
+def state_as_of(home: Home, as_of: int, *, namespace: str, signal: str, capacity: int = CAPACITY) -> State:
+    """One signal as of any minute, to be asked as of that and no other: the tables, and the log above them."""
+    rollups = LakeRollups(home, (namespace, signal))
+    state = State(capacity, as_of, rollups)
+    _begin_sums(state, rollups)
+    _catch_up_all(state, home, None)
+    return state
+
+
+def _begin_sums(state: State, rollups: Tables) -> None:
+    found = rollups.beginning(state.head, state.names)
+    state.weight = state.weigh(found.counts)
+    state.note_firsts(found.rows, found.firsts)
+    for place in range(len(LENGTHS)):
+        is_in = found.ranges <= place
+        np.add.at(state.sums[place], found.rows[is_in], found.counts[is_in])
     state.covered, state.applied = dict(rollups.covered), dict(rollups.covered)
 
 

@@ -34,7 +34,7 @@ _FROM_DELTAS = (
 )
 _FROM_TIER = (
     "SELECT namespace, entity_id, signal, epoch_us(bucket_start) AS at_us, epoch_us({first}) AS first_us, count "
-    "FROM {files}"
+    "FROM {files} WHERE true"
 )
 
 
@@ -56,10 +56,13 @@ class _Aside(msgspec.Struct):
 
 
 class LakeRollups:
-    """The tables of a home at one moment: that of `deltas`, whose epochs are `covered`."""
+    """The tables of a home at one moment: that of `deltas`, whose epochs are `covered`.
 
-    def __init__(self, home: Home) -> None:
-        self._home = home
+    With `only`, a namespace and a signal, everything else is left out.
+    """
+
+    def __init__(self, home: Home, only: tuple[str, str] | None = None) -> None:
+        self._home, self._only = home, only
         self._tables = Tables(home, gone_before(home))
         self.covered = _covered(home, self._tables)
 
@@ -174,8 +177,10 @@ class LakeRollups:
         read = "read_parquet($1, hive_partitioning = false)"
         first = "bucket_start" if source is Tier.MINUTE else "first_minute"
         rows = (_FROM_DELTAS if source is None else _FROM_TIER).format(files=read, first=first)
+        if self._only is not None:
+            rows += f" AND namespace = $2 AND {'signal.signal' if source is None else 'signal'} = $3"
         with lake_files.quiet_database() as database:
-            return database.execute(query.format(rows=rows), [files]).to_arrow_table()
+            return database.execute(query.format(rows=rows), [files, *(self._only or ())]).to_arrow_table()
 
 
 _NOTHING = Beginning(*(np.empty(0, np.int64) for _ in Beginning._fields))
