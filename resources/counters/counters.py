@@ -85,26 +85,31 @@ class Counters:
         self,
         namespace: str,
         signal: str,
-        entities: Collection[str],
+        entities: Sequence[str],
         at_us: int | Sequence[int] | Numbers,
         counts: Sequence[int] | Numbers | None = None,
     ) -> None:
         """Count events of one signal: when each happened (or all), and how often (or once). All of them, or none."""
         if self._state.rollups is not None:
             raise FollowsLogError
-        minutes = minutes_of(np.broadcast_to(np.asarray(at_us, np.int64), len(entities)))
+        minutes = minutes_of(np.asarray(at_us, np.int64))
+        if not minutes.ndim:
+            minutes = np.full(len(entities), minutes)
         numbers = np.ones(len(entities), np.int64) if counts is None else np.asarray(counts, np.int64)
-        if len(numbers) != len(entities):
-            raise CountersError(f"{len(entities)} entities came with {len(numbers)} counts. Send one for each.")
+        if not len(numbers) == len(minutes) == len(entities):
+            raise CountersError(
+                f"{len(entities)} entities came with {len(minutes)} times and {len(numbers)} counts. Send one for each."
+            )
         with self._lock:
             state = self._state
             self._refuse_if_failed()
-            state.weigh(numbers)
+            weight = state.weigh(numbers)
             names = state.names
             rows = names.take(names.open(namespace, signal), entities)
+            self.advance()
             with self.changing():
-                state.advance(self._clock() // MINUTE_US)
-                state.count(rows, minutes, numbers)
+                state.count(rows, minutes, numbers, weight=weight)
+            state.tidy()
 
     # Asking.
 

@@ -180,6 +180,7 @@ class Follower:
             rows = rows_of(state.names, arrivals.namespaces, arrivals.signals, arrivals.entities)
             with self.counters.changing():
                 count_arrivals(state, rows, arrivals, shard, last)
+            state.tidy()
 
     def _look(self) -> None:
         while not self._is_stopping.wait(self._look_seconds):

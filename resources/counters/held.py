@@ -58,8 +58,11 @@ class HeldMinutes:
             is_loose = (minutes < hot.start) | (minutes >= hot.stop)
             self._loose.append((rows[is_loose], minutes[is_loose], counts[is_loose]))
             self._loose_counts += len(self._loose[-1][0])
-            if self._loose_counts > LOOSE_LIMIT:
-                self.fold()
+
+    @property
+    def is_untidy(self) -> bool:
+        """Whether so much is loose that it should be folded."""
+        return self._loose_counts > LOOSE_LIMIT
 
     def stamp(self, minutes: Numbers, shard: int, epoch: int) -> None:
         """These minutes have counts of a shard up to that epoch."""

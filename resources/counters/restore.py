@@ -143,3 +143,4 @@ def catch_up(state: State, home: Home, shard: int, upto: int = EVERYTHING) -> No
         arrivals = piece.arrivals
         rows = rows_of(state.names, arrivals.namespaces, arrivals.signals, arrivals.entities)
         count_arrivals(state, rows, arrivals, shard, piece.last_epoch)
+        state.tidy()

@@ -30,8 +30,8 @@ LENGTHS = tuple(None if window.length_us is None else window.length_us // MINUTE
 SHORTEST, LONGEST = LENGTHS[0] or 0, LENGTHS[PLACES[Window.MONTH]] or 0
 # Questions may be so many minutes old: whoever asks may have looked at the clock a while ago.
 FEW = 5
-# Minutes that are gathered densely: the last one, the running one, and those that a producer's clock may be ahead.
-BEHIND, AHEAD = 1, 7
+# Minutes that are gathered densely: the running one, some before it, and those that a producer's clock may be ahead.
+BEHIND, AHEAD = 4, 7
 # A first minute is kept as its distance from here, so that 0 means that there was none.
 _NEVER = 1 << 40
 # No sum can leave 64 bits while all that was ever counted, without its signs, is below this.
@@ -92,12 +92,22 @@ class State:
         return weight
 
     def count(
-        self, rows: Rows, minutes: Numbers, counts: Numbers, shard: int = 0, epochs: Numbers | None = None
+        self,
+        rows: Rows,
+        minutes: Numbers,
+        counts: Numbers,
+        shard: int = 0,
+        epochs: Numbers | None = None,
+        *,
+        weight: int | None = None,
     ) -> None:
-        """Count; with rollups behind it, each count says of which epoch of a shard it is."""
+        """Count; with rollups behind it, each count says of which epoch of a shard it is.
+
+        Who has weighed the counts before, to be refused in time, gives the weight.
+        """
         if not len(rows):
             return
-        self.weight = self.weigh(counts)
+        self.weight = self.weigh(counts) if weight is None else weight
         self.note_firsts(rows, minutes)
         self._add(rows, minutes, counts)
         is_held = minutes >= self.first_held
@@ -110,8 +120,14 @@ class State:
             if epochs is not None:
                 self.held.stamp(minutes, shard, int(epochs.max()))
 
+    def tidy(self) -> None:
+        """Do what is left over from counting and is not seen by whoever asks as of the head."""
+        if self.held.is_untidy:
+            self.held.fold()
+
     def prepare(self, to: int) -> None:
-        """Read from the rollups what moving the head there will need; sums and minutes are not touched."""
+        """Do what moving the head there will need beforehand, as far as nobody sees it who asks as of the head."""
+        self.held.fold()
         for length in LENGTHS:
             if length is not None and to > self.head:
                 for _ in self._not_held(self.head - length, min(self.head, to - length)):

@@ -62,7 +62,7 @@ def assert_equal_to_the_tables(counters: Counters, home: Home, as_of_us: int) ->
 def test_r3_through_drains_copies_and_restarts_the_warm_tier_equals_the_tables(tiny_home: Home, lake: Lake) -> None:
     clock = HandClock()
     first, second, third = some("a"), some("b"), some("c")
-    reused = under_another_signal(first[4])  # the only `like` there is, and the drain will not have it
+    reused = under_another_signal(first[7])  # the only `like` there is, and the drain will not have it
     with open_platform(tiny_home, clock) as platform:
         producer = platform.producer("web")
         with Follower(platform, tiny_home, clock=clock, capacity=SMALL, look_seconds=3600) as follower:
@@ -96,7 +96,7 @@ def test_r3_through_drains_copies_and_restarts_the_warm_tier_equals_the_tables(t
             assert_equal_to_the_tables(counters, tiny_home, TEN_O_CLOCK + 3 * MINUTE_US)
             assert_equal_to_the_tables(counters, tiny_home, TEN_O_CLOCK + 2 * MINUTE_US)
             write(reused, *third)
-            assert counters.count("shop", "item-2", "like", Window.ALL) == first[4]["signal"]["count"]
+            assert counters.count("shop", "item-2", "like", Window.ALL) == first[7]["signal"]["count"]
             drained(with_rollups=False)
             assert counters.velocity("shop", "item-2", "like", Window.ALL) == 0.0
             clock.advance(61 * 60)

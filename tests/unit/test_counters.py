@@ -170,7 +170,7 @@ def test_counts_that_could_leave_64_bits_are_refused_before_they_do() -> None:
 
 def test_a_count_too_few_is_refused() -> None:
     counters, _ = counters_at()
-    with pytest.raises(CountersError, match="2 entities came with 1 counts"):
+    with pytest.raises(CountersError, match="2 entities came with 2 times and 1 counts"):
         counters.increment_many("shop", "view", ["a", "b"], TEN_O_CLOCK, [1])
 
 
