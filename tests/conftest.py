@@ -20,7 +20,12 @@ settings.load_profile("tidemark")
 
 
 # What starts Spark: one process runs these, one after the other, because two JVMs at once are slower than one.
-NEED_SPARK = ("tests/pipeline/", "tests/transform/", "tests/chaos/test_batch_kills.py")
+NEED_SPARK = (
+    "tests/pipeline/",
+    "tests/transform/",
+    "tests/chaos/test_batch_kills.py",
+    "tests/chaos/test_warm_kills.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

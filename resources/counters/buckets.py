@@ -1,0 +1,120 @@
+"""Minutes in memory: which rows counted how much in one minute, and how many such are put together.
+
+Belongs here: pure functions of NumPy arrays. A row is the number that stands for one (namespace, entity, signal), a
+minute the number of a minute since 1970. All sums are of 64-bit integers: exact, and in any order the same.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from resources.timegrid import MINUTE_US
+
+Rows = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int64]
+# A minute and a row in one number; rows are fewer than 2^32, and minutes are taken from the first one that occurs.
+_ROW_BITS = 32
+_FARTHEST = 1 << 31  # four thousand years of minutes: beyond it, the number would need more than 64 bits
+_WIDTHS = (np.int8, np.int16, np.int32, np.int64)
+
+
+class Bucket(NamedTuple):
+    """One minute: rows in order, each once, and their counts, which are never 0, in as few bytes as they need."""
+
+    rows: npt.NDArray[np.uint32]
+    counts: npt.NDArray[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds."""
+        return self.rows.nbytes + self.counts.nbytes
+
+
+EMPTY = Bucket(np.empty(0, np.uint32), np.empty(0, np.int8))
+
+
+def minutes_of(times_us: Numbers) -> Numbers:
+    """The minutes of moments; floor division, so that times before 1970 fall where they should."""
+    return times_us // MINUTE_US
+
+
+def bucket_of(rows: npt.NDArray[Any], counts: npt.NDArray[Any]) -> Bucket:
+    """Counts of rows that may repeat, summed up."""
+    found = by_minute(rows, np.zeros(len(rows), np.int64), counts)
+    return found.get(0, EMPTY)
+
+
+def bucket_of_dense(dense: Numbers) -> Bucket:
+    """A minute that was gathered in an array with a place for every row."""
+    rows = np.flatnonzero(dense)
+    return Bucket(rows.astype(np.uint32), narrowed(dense[rows])) if len(rows) else EMPTY
+
+
+def by_minute(rows: npt.NDArray[Any], minutes: Numbers, counts: npt.NDArray[Any]) -> dict[int, Bucket]:
+    """Counts of rows in minutes, summed up; minutes in which nothing is left are not there."""
+    if not len(rows):
+        return {}
+    first = int(minutes.min())
+    if int(minutes.max()) - first >= _FARTHEST:
+        return _by_far_minutes(rows, minutes, counts)
+    keys = (minutes - first) << _ROW_BITS | rows
+    order = np.argsort(keys)
+    keys = keys[order]
+    starts = np.concatenate(([0], np.flatnonzero(keys[1:] != keys[:-1]) + 1))
+    sums = np.add.reduceat(counts[order].astype(np.int64, copy=False), starts)
+    is_left = sums != 0
+    keys, sums = keys[starts][is_left], sums[is_left]
+    found = keys >> _ROW_BITS
+    edges = np.concatenate(([0], np.flatnonzero(found[1:] != found[:-1]) + 1, [len(found)]))
+    return {
+        int(found[begin]) + first: Bucket((keys[begin:end] & 0xFFFFFFFF).astype(np.uint32), narrowed(sums[begin:end]))
+        for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+        if begin < end
+    }
+
+
+def _by_far_minutes(rows: npt.NDArray[Any], minutes: Numbers, counts: npt.NDArray[Any]) -> dict[int, Bucket]:
+    """The same where minutes lie thousands of years apart: in two parts, each of which has nearer ones."""
+    is_early = minutes < (int(minutes.min()) + int(minutes.max())) // 2
+    parts = (by_minute(rows[part], minutes[part], counts[part]) for part in (is_early, ~is_early))
+    return {minute: bucket for part in parts for minute, bucket in part.items()}
+
+
+def together(buckets: Iterable[Bucket]) -> Bucket:
+    """Several buckets as one."""
+    given = [bucket for bucket in buckets if len(bucket.rows)]
+    if len(given) < 2:
+        return given[0] if given else EMPTY
+    return bucket_of(
+        np.concatenate([bucket.rows for bucket in given]),
+        np.concatenate([bucket.counts.astype(np.int64) for bucket in given]),
+    )
+
+
+def look_up(bucket: Bucket, rows: Rows) -> Numbers:
+    """The counts of these rows; 0 where a row has none, as the row -1 never has."""
+    found = np.zeros(len(rows), np.int64)
+    if len(bucket.rows):
+        places = np.minimum(np.searchsorted(bucket.rows, rows), len(bucket.rows) - 1)
+        is_there = bucket.rows[places] == rows
+        found[is_there] = bucket.counts[places[is_there]]
+    return found
+
+
+def narrowed(counts: Numbers) -> npt.NDArray[Any]:
+    """The same numbers in the narrowest integers that hold them all: most counts are 1."""
+    if not len(counts):
+        return counts.astype(np.int8)
+    low, high = int(counts.min()), int(counts.max())
+    for width in _WIDTHS:
+        bounds = np.iinfo(width)
+        if bounds.min <= low and high <= bounds.max:
+            return counts.astype(width)
+    raise AssertionError("64 bits hold every 64-bit integer")
+
+
+def hours_of(start: int, end: int) -> Iterator[int]:
+    """First minutes of the hours that a range of minutes touches."""
+    yield from range(start // 60 * 60, end, 60) if start < end else ()

@@ -1,0 +1,139 @@
+"""Minutes that are held in memory in full: the last hour and what is ahead, and older ones that no table covers yet.
+
+Belongs here: how counts get into minutes, and what a minute takes. The few minutes in which live traffic counts are
+*hot*: an array with a place for every row, into which a batch is added at once. When a minute has cooled down it is
+kept as a bucket, which takes a few bytes for each row that counted in it. What arrives for such a minute later
+waits, loose, until there is enough of it or somebody asks.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from resources.counters.buckets import (
+    EMPTY,
+    Bucket,
+    Numbers,
+    Rows,
+    bucket_of_dense,
+    by_minute,
+    look_up,
+    together,
+)
+
+# So many loose counts are sorted into their minutes at once: 20 MB, and some hundredths of a second.
+LOOSE_LIMIT = 1 << 20
+
+
+class HeldMinutes:
+    """Minutes by number. One thread at a time."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._hot: dict[int, Numbers] = {}
+        self._pool: list[Numbers] = []  # arrays of minutes that have cooled down, all zeros again
+        self._buckets: dict[int, Bucket] = {}
+        self._loose: list[tuple[Rows, Numbers, Numbers]] = []
+        self._loose_counts = 0
+        self.last: dict[int, dict[int, int]] = {}  # minute → shard → no epoch above this one is in it
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays; of hot ones, those that were touched are at most these."""
+        buckets = sum(bucket.nbytes for bucket in self._buckets.values())
+        loose = sum(array.nbytes for arrays in self._loose for array in arrays)
+        return buckets + loose + sum(dense.nbytes for dense in (*self._hot.values(), *self._pool))
+
+    def add(self, rows: Rows, minutes: Numbers, counts: Numbers, hot: range) -> None:
+        """Count in minutes; those in `hot` at once, the others when they are looked at."""
+        low, high = int(minutes.min()), int(minutes.max())
+        if low == high and low in hot:
+            np.add.at(self._dense(low), rows, counts)
+            return
+        for minute in range(max(low, hot.start), min(high + 1, hot.stop)):
+            chosen = minutes == minute
+            if chosen.any():
+                np.add.at(self._dense(minute), rows[chosen], counts[chosen])
+        if low < hot.start or high >= hot.stop:
+            is_loose = (minutes < hot.start) | (minutes >= hot.stop)
+            self._loose.append((rows[is_loose], minutes[is_loose], counts[is_loose]))
+            self._loose_counts += len(self._loose[-1][0])
+
+    @property
+    def is_untidy(self) -> bool:
+        """Whether so much is loose that it should be folded."""
+        return self._loose_counts > LOOSE_LIMIT
+
+    def stamp(self, minutes: Numbers, shard: int, epoch: int) -> None:
+        """These minutes have counts of a shard up to that epoch."""
+        low, high = int(minutes.min()), int(minutes.max())
+        for minute in [low] if low == high else np.unique(minutes).tolist():
+            last = self.last.setdefault(minute, {})
+            last[shard] = max(last.get(shard, 0), epoch)
+
+    def is_covered(self, minute: int, covered: dict[int, int]) -> bool:
+        """Whether everything in a minute is of epochs that are covered."""
+        return all(epoch <= covered.get(shard, 0) for shard, epoch in self.last.get(minute, {}).items())
+
+    def put(self, minute: int, bucket: Bucket) -> None:
+        """Count a whole bucket."""
+        self._buckets[minute] = together((self._buckets.get(minute, EMPTY), bucket))
+
+    def fold(self) -> None:
+        """Sort what is loose into its minutes."""
+        if self._loose:
+            rows, minutes, counts = (np.concatenate(part) for part in zip(*self._loose, strict=True))
+            self._loose, self._loose_counts = [], 0
+            for minute, bucket in by_minute(rows, minutes, counts).items():
+                self.put(minute, bucket)
+
+    def cool(self, hot: range, rows: int) -> None:
+        """Keep minutes that are not hot any more as buckets; `rows` is how many rows there are."""
+        for minute in [minute for minute in self._hot if minute not in hot]:
+            dense = self._hot.pop(minute)
+            bucket = bucket_of_dense(dense[:rows])
+            dense[bucket.rows] = 0
+            self._pool.append(dense)
+            self.put(minute, bucket)
+
+    def between(self, start: int, end: int) -> list[int]:
+        """The minutes of a range in which anything may have been counted, in order. Nothing may be loose."""
+        return sorted(minute for minute in self._known() if start <= minute < end)
+
+    def holds(self, minute: int) -> bool:
+        """Whether anything may have been counted in a minute. Nothing may be loose."""
+        return minute in self._hot or minute in self._buckets or minute in self.last
+
+    def get(self, minute: int, rows: int) -> Bucket:
+        """One minute; `rows` is how many rows there are. Nothing may be loose."""
+        bucket = self._buckets.get(minute, EMPTY)
+        dense = self._hot.get(minute)
+        return bucket if dense is None else together((bucket, bucket_of_dense(dense[:rows])))
+
+    def look(self, minute: int, rows: Rows) -> Numbers:
+        """The counts of some rows in a minute. Nothing may be loose."""
+        found = look_up(self._buckets.get(minute, EMPTY), rows)
+        dense = self._hot.get(minute)
+        return found if dense is None else found + dense[rows]
+
+    def drop(self, minute: int) -> None:
+        """Let go of a minute that is not hot."""
+        self._buckets.pop(minute, None)
+        self.last.pop(minute, None)
+
+    def items(self, rows: int) -> Iterator[tuple[int, Bucket]]:
+        """All minutes, in order."""
+        self.fold()
+        for minute in sorted(self._known()):
+            yield minute, self.get(minute, rows)
+
+    def _known(self) -> set[int]:
+        """A minute whose counts have cancelled out is known, too: a table may have only some of them."""
+        return {*self._hot, *self._buckets, *self.last}
+
+    def _dense(self, minute: int) -> Numbers:
+        found = self._hot.get(minute)
+        if found is None:
+            # The system gives out zeros page by page, when they are touched: the capacity costs nothing.
+            found = self._hot[minute] = self._pool.pop() if self._pool else np.zeros(self._capacity + 1, np.int64)
+        return found

@@ -1,0 +1,291 @@
+"""The counters themselves: sums of five windows for every row, kept exact while time goes on (R3).
+
+Belongs here: what a count changes, what the next minute changes, and what becomes of it all when the tables cover more
+epochs. It has no lock, no clock and no disk; `counters.py` is what threads use.
+
+The sums stand at one moment, the *head*: `[head - window, head)`. When the head moves, each window gains the minutes
+that have come and loses those that are too old. Minutes near the head are held in memory. What a window of a day or
+more loses is so old that the rollups have it: it is asked of them, an hour at a time, as of the epochs that they
+cover. What arrived later than those for such a minute is *late*, and kept beside until it is covered. Without rollups
+every minute of the last 30 days is held.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from resources.counters.buckets import EMPTY, Bucket, Numbers, Rows, by_minute, hours_of, look_up, together
+from resources.counters.errors import BehindError, FullError
+from resources.counters.held import HeldMinutes
+from resources.counters.late import LateCounts
+from resources.counters.names import Names
+from resources.counters.windows import Window
+from resources.timegrid import MINUTE_US
+
+WINDOWS = tuple(Window)
+PLACES = {window: place for place, window in enumerate(WINDOWS)}
+# In minutes; none for everything there ever was.
+LENGTHS = tuple(None if window.length_us is None else window.length_us // MINUTE_US for window in WINDOWS)
+SHORTEST, LONGEST = LENGTHS[0] or 0, LENGTHS[PLACES[Window.MONTH]] or 0
+# Questions may be so many minutes old: whoever asks may have looked at the clock a while ago.
+FEW = 5
+# Minutes that are gathered densely: the running one, some before it, and those that a producer's clock may be ahead.
+BEHIND, AHEAD = 4, 7
+# A first minute is kept as its distance from here, so that 0 means that there was none.
+_NEVER = 1 << 40
+# No sum can leave 64 bits while all that was ever counted, without its signs, is below this.
+_HEAVIEST = 1 << 62
+
+
+class Rollups(Protocol):
+    """The tables as of the epochs that they cover."""
+
+    def hour(self, hour: int, names: Names) -> tuple[Rows, Numbers, Numbers]:
+        """Rows, minutes and counts of an hour, which is given by its first minute."""
+
+
+class Taken(NamedTuple):
+    """Counts that are to be taken back: copies that only the drain found (Q3)."""
+
+    rows: Rows
+    minutes: Numbers
+    counts: Numbers  # as they were counted
+    shards: Numbers
+    epochs: Numbers
+
+
+class State:
+    """Everything that is counted. `rollups` is none for counters that nobody's tables stand behind."""
+
+    def __init__(self, capacity: int, head: int, rollups: Rollups | None = None) -> None:
+        self.names = Names(capacity)
+        self.head = head
+        self.rollups = rollups
+        # One place more than there are rows, for whom nobody knows; pages that nobody touched cost nothing.
+        self.sums = np.zeros((len(WINDOWS), capacity + 1), np.int64)
+        self.firsts = np.zeros(capacity + 1, np.int64)
+        self.held = HeldMinutes(capacity)
+        self.late = LateCounts()
+        self.edges: dict[int, dict[int, Bucket]] = {}  # by hour, as of what is covered
+        self.applied: dict[int, int] = {}  # shard → last epoch that was counted
+        self.covered: dict[int, int] = {}  # shard → last epoch that the rollups have
+        self.weight = 0  # all that was ever counted, without its signs
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self.names.rows
+
+    @property
+    def first_held(self) -> int:
+        """From here on every minute is held."""
+        return self.head - (LONGEST if self.rollups is None else SHORTEST) - FEW
+
+    def weigh(self, counts: Numbers) -> int:
+        """What the weight would be with these counts as well; refused if a sum might leave 64 bits."""
+        weight = self.weight + int(np.abs(counts).sum())
+        if weight >= _HEAVIEST:
+            raise FullError(
+                f"Counts of {weight:,} in all could leave 64 bits. Send smaller counts; the lake stops at the same."
+            )
+        return weight
+
+    def count(
+        self,
+        rows: Rows,
+        minutes: Numbers,
+        counts: Numbers,
+        shard: int = 0,
+        epochs: Numbers | None = None,
+        *,
+        weight: int | None = None,
+    ) -> None:
+        """Count; with rollups behind it, each count says of which epoch of a shard it is.
+
+        Who has weighed the counts before, to be refused in time, gives the weight.
+        """
+        if not len(rows):
+            return
+        self.weight = self.weigh(counts) if weight is None else weight
+        self.note_firsts(rows, minutes)
+        self._add(rows, minutes, counts)
+        is_held = minutes >= self.first_held
+        if epochs is not None and not is_held.all():
+            self._count_old(~is_held, rows, minutes, counts, shard, epochs)
+        if not is_held.all():
+            rows, minutes, counts = rows[is_held], minutes[is_held], counts[is_held]
+        if len(rows):
+            self.held.add(rows, minutes, counts, self._hot())
+            if epochs is not None:
+                self.held.stamp(minutes, shard, int(epochs.max()))
+
+    def tidy(self) -> None:
+        """Do what is left over from counting and is not seen by whoever asks as of the head."""
+        if self.held.is_untidy:
+            self.held.fold()
+
+    def prepare(self, to: int) -> None:
+        """Do what moving the head there will need beforehand, as far as nobody sees it who asks as of the head."""
+        self.held.fold()
+        for length in LENGTHS:
+            if length is not None and to > self.head:
+                for _ in self._not_held(self.head - length, min(self.head, to - length)):
+                    pass
+
+    def advance(self, to: int) -> None:
+        """Let the head move on to a later minute."""
+        if to <= self.head:
+            return
+        self.held.fold()
+        changes: list[tuple[int, int, Bucket]] = []
+        for place, length in enumerate(LENGTHS):
+            begin = self.head if length is None else max(self.head, to - length)
+            changes += [(place, 1, bucket) for bucket in self._buckets(begin, to)]
+            if length is not None:
+                end = min(self.head, to - length)
+                changes += [(place, -1, bucket) for bucket in self._buckets(self.head - length, end)]
+        for place, sign, bucket in changes:
+            self.sums[place][bucket.rows] += sign * bucket.counts.astype(np.int64)
+        self.head = to
+        self.held.cool(self._hot(), self.rows)
+        self._forget()
+
+    def settle(self, covered: Mapping[int, int], rollups: Rollups, taken: Taken | None) -> None:
+        """The rollups cover more: what was kept for that is let go, and what the drain set aside is taken back."""
+        behind = {shard: epoch for shard, epoch in covered.items() if epoch > self.applied.get(shard, 0)}
+        if behind:
+            raise BehindError(f"The tables cover epochs {behind} (by shard), and only {self.applied} are counted yet.")
+        self.held.fold()
+        if taken is not None and len(taken.rows):
+            self._take_back(taken)
+        for minute, bucket in self.late.release(covered).items():
+            edge = self.edges.get(minute // 60 * 60)
+            if edge is not None:
+                edge[minute] = together((edge.get(minute, EMPTY), bucket))
+        self.covered, self.rollups = dict(covered), rollups
+        self._forget()
+
+    def look(self, place: int, rows: Rows, as_of: int) -> Numbers:
+        """Counts of rows in a window, as of the head or one of the last few minutes before it."""
+        found: Numbers = self.sums[place].take(rows)
+        if as_of == self.head:
+            return found
+        self.held.fold()
+        found -= self._look_between(as_of, self.head, rows)
+        length = LENGTHS[place]
+        if length is not None:
+            found += self._look_between(as_of - length, self.head - length, rows)
+        return found
+
+    def first(self, row: int) -> int | None:
+        """The minute of a row's first event."""
+        found = int(self.firsts[row])
+        return _NEVER - found if found else None
+
+    def hold(self, rows: Rows, minutes: Numbers, counts: Numbers) -> None:
+        """Hold minutes that are counted already, as the tables have them."""
+        self.held.add(rows, minutes, counts, self._hot())
+
+    def _hot(self) -> range:
+        return range(self.head - BEHIND, self.head + AHEAD)
+
+    def note_firsts(self, rows: Rows, minutes: Numbers) -> None:
+        """Rows have had events in these minutes."""
+        distances = _NEVER - minutes
+        is_earlier = distances > self.firsts[rows]
+        if is_earlier.any():
+            np.maximum.at(self.firsts, rows[is_earlier], distances[is_earlier])
+
+    def _add(self, rows: Rows, minutes: Numbers, counts: Numbers) -> None:
+        """To the sums of all windows that hold these minutes."""
+        if int(minutes.min()) >= self.head:
+            return
+        if int(minutes.max()) >= self.head:
+            is_past = minutes < self.head
+            rows, minutes, counts = rows[is_past], minutes[is_past], counts[is_past]
+        first = int(minutes.min())
+        for place, length in enumerate(LENGTHS):
+            if length is None or first >= self.head - length:
+                np.add.at(self.sums[place], rows, counts)
+            else:
+                is_in = minutes >= self.head - length
+                if is_in.any():
+                    np.add.at(self.sums[place], rows[is_in], counts[is_in])
+
+    def _count_old(
+        self, is_old: np.ndarray, rows: Rows, minutes: Numbers, counts: Numbers, shard: int, epochs: Numbers
+    ) -> None:
+        """For minutes that only the rollups have, or that are held because these do not cover them."""
+        self.held.fold()
+        old = np.flatnonzero(is_old & (minutes >= self.head - LONGEST - FEW))
+        is_held = np.array([self.held.holds(minute) for minute in minutes[old].tolist()], dtype=np.bool_)
+        kept, late = old[is_held], old[~is_held]
+        if len(kept):
+            self.held.add(rows[kept], minutes[kept], counts[kept], self._hot())
+            self.held.stamp(minutes[kept], shard, int(epochs[kept].max()))
+        if len(late):
+            self.late.add(rows[late], minutes[late], counts[late], np.full(len(late), shard), epochs[late])
+
+    def _take_back(self, taken: Taken) -> None:
+        self._add(taken.rows, taken.minutes, -taken.counts)
+        is_held = np.array(
+            [minute >= self.first_held or self.held.holds(minute) for minute in taken.minutes.tolist()], dtype=np.bool_
+        )
+        if is_held.any():
+            self.held.add(taken.rows[is_held], taken.minutes[is_held], -taken.counts[is_held], self._hot())
+            self.held.fold()
+        if not is_held.all():
+            rest = ~is_held
+            self.late.add(
+                taken.rows[rest], taken.minutes[rest], -taken.counts[rest], taken.shards[rest], taken.epochs[rest]
+            )
+
+    def _buckets(self, start: int, end: int) -> Iterator[Bucket]:
+        """All that was counted in a range of minutes."""
+        for minute in self.held.between(start, end):
+            yield self.held.get(minute, self.rows)
+        for minute in self._not_held(start, end):
+            yield self.edges[minute // 60 * 60][minute]
+        for _, bucket in self.late.between(start, end):
+            yield bucket
+
+    def _look_between(self, start: int, end: int, rows: Rows) -> Numbers:
+        found = np.zeros(len(rows), np.int64)
+        for minute in self.held.between(start, end):
+            found += self.held.look(minute, rows)
+        for minute in self._not_held(start, end):
+            found += look_up(self.edges[minute // 60 * 60][minute], rows)
+        for _, bucket in self.late.between(start, end):
+            found += look_up(bucket, rows)
+        return found
+
+    def _not_held(self, start: int, end: int) -> Iterator[int]:
+        """Minutes of a range that the rollups have to answer for; their hours are read if they have not been."""
+        if self.rollups is None:
+            return
+        end = min(end, self.first_held)
+        for hour in hours_of(start, end):
+            if hour not in self.edges:
+                self.edges[hour] = by_minute(*self.rollups.hour(hour, self.names))
+            for minute in self.edges[hour]:
+                if start <= minute < end and not self.held.holds(minute):
+                    yield minute
+
+    def _forget(self) -> None:
+        """Let go of minutes that no window will ask for, or that the rollups have."""
+        for minute in self.held.between(self.head - (1 << 40), self.first_held):
+            if minute < self.head - LONGEST - FEW:
+                self.held.drop(minute)
+            elif self.rollups is not None and self.held.is_covered(minute, self.covered):
+                edge = self.edges.get(minute // 60 * 60)
+                if edge is not None:  # what was read before lacks what was held here
+                    edge[minute] = self.held.get(minute, self.rows)
+                self.held.drop(minute)
+        self.late.forget(self.head - LONGEST - FEW)
+        self.edges = {hour: minutes for hour, minutes in self.edges.items() if self._is_edge(hour)}
+
+    def _is_edge(self, hour: int) -> bool:
+        """Whether a window begins in an hour, or will soon, or did a few minutes ago."""
+        begins = (self.head - length for length in LENGTHS if length is not None)
+        return any(hour - 60 <= begin < hour + 60 + FEW for begin in begins)
