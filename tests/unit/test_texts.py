@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from resources.coordinator.hashing import hash_bytes
 from resources.counters import texts as module
 from resources.counters.names import NOBODY, Names
 
@@ -21,7 +22,6 @@ TEXTS = st.one_of(
 @given(batches=st.lists(st.lists(TEXTS, max_size=12), max_size=8), hashes=st.sampled_from([1, 2, 3, 2**64 - 1]))
 def test_names_are_found_as_in_a_dictionary_however_many_share_a_hash(batches: list[list[str]], hashes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        hash_bytes = module.hash_bytes
         patch.setattr(module, "hash_bytes", lambda data, offsets: hash_bytes(data, offsets) % np.uint64(hashes))
         names, expected = Names(1_000), dict[str, int]()
         group = names.open("shop", "view")
