@@ -77,16 +77,21 @@ def retain(
     if not outcome.succeeded:
         return Retained(gone_before(home), (), outcome, is_done=False)
     _refuse_undrained(home, flushed)
-    _refuse_unsettled(home, planned.cuts)
-    dropped = tuple(_droppings(home, planned.cuts))
-    remember(home, planned.cuts)
+    return Retained(planned.cuts, drop_settled(home, planned.cuts, clock), outcome)
+
+
+def drop_settled(home: Home, cuts: Cuts, clock: Callable[[], int]) -> tuple[Dropping, ...]:
+    """Decide, then drop; refused if anything of it is not in what is kept. The log must refuse older events by now."""
+    _refuse_unsettled(home, cuts)
+    dropped = tuple(_droppings(home, cuts))
+    remember(home, cuts)
     reach("retain.decided")
     lake = Lake(home, _no_session, clock=clock)
     for tier, spec in DROPPED.items():
-        if tier in planned.cuts:
-            lake.drop(spec, planned.cuts[tier])
+        if tier in cuts:
+            lake.drop(spec, cuts[tier])
             reach("retain.dropped")
-    return Retained(planned.cuts, dropped, outcome)
+    return dropped
 
 
 def raise_earliest(home: Home, earliest_us: int, clock: Callable[[], int]) -> None:

@@ -118,7 +118,7 @@ def verdicts(home: Home, outcome: Outcome) -> list[Check]:
                 [AssetCheckKey(AssetKey(name), CHECK_NAME)]
             )
             passed = {
-                info.partition_key
+                info.partition_key or ""  # of a table without partitions
                 for info in infos
                 if info.latest_execution_status == AssetCheckExecutionRecordStatus.SUCCEEDED
             }

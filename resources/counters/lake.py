@@ -116,7 +116,7 @@ class LakeCounts:
             for entry in Manifest(self._home.segments(shard)).entries[-1:]:
                 found |= {stream.partition("/")[0] for stream in entry.watermarks}
         deltas = TableMoment(self._home, DELTAS)
-        files = [file.path for each in deltas.files.values() for file in each]
+        files = [file.path for start in deltas.starts for file in deltas.files[start]]
         if files:
             query = "SELECT DISTINCT namespace FROM read_parquet($1, hive_partitioning = false)"
             found |= {name for (name,) in self._database.execute(query, [files]).fetchall()}
@@ -201,8 +201,7 @@ class _Question:
             part = Span(start if span.start_us is None else max(start, span.start_us), min(end, span.end_us))
             if tier is Tier.MINUTE or self._tables.is_gone(FINER[tier], start):
                 plan[None].append(part)
-                hours = range(floor_to(part.start_us or 0, HOUR_US), part.end_us, HOUR_US)
-                self._recounted |= self._tables.deltas.files.keys() & set(hours)
+                self._recounted.update(self._tables.deltas.starts_in(part, HOUR_US))
             else:
                 self._add(plan, FINER[tier], part)
 
@@ -221,12 +220,8 @@ class _Question:
         moment = self._tables.deltas if source is None else self._tables.tiers[source]
         width_us = HOUR_US if source is None else PARTITION[source].width_us
         behind = frozenset[int]() if source is None else self._tables.behind[source]
-        return [
-            start
-            for start in moment.files
-            if start not in behind
-            and any((s.start_us is None or s.start_us < start + width_us) and start < s.end_us for s in spans)
-        ]
+        wanted = {start for span in spans for start in moment.starts_in(span, width_us)}
+        return sorted(wanted - behind)
 
     def _fetch(self, source: _Source, partitions: Sequence[int]) -> None:
         moment = self._tables.deltas if source is None else self._tables.tiers[source]

@@ -7,18 +7,21 @@ Tables are opened from the coarsest to the finest, `deltas` last. What changes i
 older than what lies below it, never younger, so an answer is of one moment: that of `deltas`.
 """
 
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from resources import lake_files
-from resources.counters.windows import Tier
+from resources.counters.windows import Span, Tier
 from resources.home import Home
 from resources.lineage import LineageFile
-from resources.provenance import Made, Provenance, ProvenanceFile, follow
+from resources.provenance import NOBODY_KNOWS, Made, Provenance, ProvenanceFile, follow
 from resources.timegrid import HOUR_US
 
 DELTAS = "deltas"
@@ -52,6 +55,36 @@ class FileOf(NamedTuple):
     entities: Bounds
 
 
+class _Files(Mapping[int, list[FileOf]]):
+    """The files of a table by partition. Each is named when it is asked for: there are many, and few are needed."""
+
+    def __init__(self, path: Path, actions: pa.Table) -> None:
+        self._path, self._actions = path.absolute(), actions
+        self._places: dict[int, list[int]] = {}
+        column = next(name for name in actions.schema.names if name.startswith("partition."))
+        for place, start in enumerate(_starts(actions.column(column))):
+            self._places.setdefault(start, []).append(place)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(self._places))
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, start_us: int) -> list[FileOf]:
+        return [self._file(place) for place in self._places[start_us]]
+
+    def _file(self, place: int) -> FileOf:
+        path = str(self._path / unquote(str(self._value("path", place))))
+        return FileOf(path, *(self._bounds(name, place) for name in ("namespace", "entity_id")))
+
+    def _bounds(self, name: str, place: int) -> Bounds:
+        return Bounds(self._value(f"min.{name}", place), self._value(f"max.{name}", place))
+
+    def _value(self, name: str, place: int) -> Any:
+        return self._actions.column(name)[place].as_py() if name in self._actions.schema.names else None
+
+
 class TableMoment:
     """One table at one version."""
 
@@ -71,26 +104,24 @@ class TableMoment:
         )
 
     @cached_property
-    def files(self) -> dict[int, list[FileOf]]:
-        """The files of each partition, by its start."""
-        found: dict[int, list[FileOf]] = {}
-        if self.opened is None:
-            return found
-        actions = self.opened.get_add_actions(flatten=True)
-        names = actions.schema.names
-        partition = next(name for name in names if name.startswith("partition."))
+    def files(self) -> Mapping[int, list[FileOf]]:
+        """The files of each partition, by its start, in order."""
+        return _Files(self._path, pa.table(self.opened.get_add_actions(flatten=True))) if self.opened else {}
 
-        def column(name: str) -> list[Any]:
-            return list(actions.column(name).to_pylist()) if name in names else [None] * actions.num_rows
+    @cached_property
+    def starts(self) -> list[int]:
+        """Partitions that have files, in order."""
+        return list(self.files)
 
-        bounds = [
-            [Bounds(*pair) for pair in zip(column(f"min.{name}"), column(f"max.{name}"), strict=True)]
-            for name in ("namespace", "entity_id")
-        ]
-        for file, start, *of in zip(column("path"), column(partition), *bounds, strict=True):
-            path = str(self._path.absolute() / unquote(file))
-            found.setdefault(lake_files.partition_start(start), []).append(FileOf(path, *of))
-        return found
+    def starts_in(self, span: Span, width_us: int) -> list[int]:
+        """Those of them that overlap a span."""
+        first = 0 if span.start_us is None else bisect_right(self.starts, span.start_us - width_us)
+        return self.starts[first : bisect_left(self.starts, span.end_us)]
+
+    @property
+    def known(self) -> set[int]:
+        """Partitions that were ever changed or made; where that is not known of all, those that have files too."""
+        return {*self.provenance.partitions, *(() if self.provenance.is_whole else self.starts)}
 
     def made(self, start_us: int) -> Made | None:
         """What is known of how a partition was made."""
@@ -120,57 +151,62 @@ class Tables:
     def behind(self) -> dict[Tier, frozenset[int]]:
         """Partitions of each tier that are not, or not known to be, the sum of the deltas that are there now."""
         minutes, deltas = self.tiers[Tier.MINUTE], self.deltas
-        hours = {*deltas.provenance.partitions, *minutes.provenance.partitions, *deltas.files}
-        found = {
-            Tier.MINUTE: frozenset(
-                hour
-                for hour in hours
-                if not self.is_gone(Tier.MINUTE, hour) and not _is_made_from(minutes, hour, deltas, [hour])
-            )
-        }
-        for tier in (Tier.HOUR, Tier.DAY, Tier.WEEK):
-            found[tier] = self._behind(tier, found[FINER[tier]], hours)
+        hours = deltas.known | minutes.known
+        found = {Tier.MINUTE: self._behind(Tier.MINUTE, minutes, deltas, frozenset(), hours)}
+        for tier, finer in ((Tier.HOUR, Tier.MINUTE), (Tier.DAY, Tier.HOUR), (Tier.WEEK, Tier.DAY)):
+            found[tier] = self._behind(tier, self.tiers[tier], self.tiers[finer], found[finer], hours)
         return found
 
-    def _behind(self, tier: Tier, finer_behind: frozenset[int], hours: Iterable[int]) -> frozenset[int]:
-        own, finer = self.tiers[tier], self.tiers[FINER[tier]]
-        inputs: dict[int, set[int]] = {}
-        for start in {*finer.provenance.partitions, *finer_behind}:
-            inputs.setdefault(tier.floor(start), set()).add(start)
-        known = {*inputs, *own.provenance.partitions, *own.files, *map(tier.floor, hours)}
+    def _behind(
+        self, tier: Tier, own: TableMoment, below: TableMoment, below_behind: frozenset[int], hours: set[int]
+    ) -> frozenset[int]:
+        """Partitions of a table that are not, or not known to be, the sum of what lies in the table below it."""
+        partition = PARTITION[tier]
+        # Grids are nested: for hours over hours every partition is its own.
+        floor = (lambda start: start) if partition is Tier.HOUR else partition.floor
+        changed: dict[int, int] = {}
+        for start, made in below.provenance.partitions.items():
+            key = floor(start)
+            changed[key] = max(made.changed, changed.get(key, -1))
+        if not below.provenance.is_whole:
+            changed |= {
+                floor(start): NOBODY_KNOWS for start in below.starts if start not in below.provenance.partitions
+            }
+        touched = {floor(start) for start in below_behind}
+        known = own.known.union(changed, touched, map(floor, hours))
         return frozenset(
             start
             for start in known
-            if not self.is_gone(tier, start) and self._is_behind(tier, start, own, finer, finer_behind, inputs)
+            if not self.is_gone(tier, start)
+            and (
+                self._is_unsettled(tier, start, own)
+                if tier in FINER and self.is_gone(FINER[tier], start)
+                else start in touched or not _is_made_from(own, start, below.lineage, changed.get(start, -1))
+            )
         )
 
-    def _is_behind(
-        self,
-        tier: Tier,
-        start: int,
-        own: TableMoment,
-        finer: TableMoment,
-        finer_behind: frozenset[int],
-        inputs: dict[int, set[int]],
-    ) -> bool:
-        below = inputs.get(start, set())
-        if self.is_gone(FINER[tier], start):
-            # Settled before what lay below it was dropped, and no event is taken that could change it. Only one that
-            # was never made, or that somebody has changed, is not to be relied on.
-            made = own.made(start)
-            return made.source < 0 if made else self._has_deltas(tier, start)
-        return not finer_behind.isdisjoint(below) or not _is_made_from(own, start, finer, below)
+    def _is_unsettled(self, tier: Tier, start: int, own: TableMoment) -> bool:
+        """Whether a bucket above dropped ones is not to be relied on: it was never made, or somebody has changed it.
 
-    def _has_deltas(self, tier: Tier, start: int) -> bool:
-        return any(hour in self.deltas.files for hour in range(start, start + tier.width_us, HOUR_US))
+        Else it was settled before what lay below it was dropped, and no event is taken that could change it.
+        """
+        made = own.made(start)
+        return made.source < 0 if made else bool(self.deltas.starts_in(Span(start, start + tier.width_us), HOUR_US))
 
 
-def _is_made_from(own: TableMoment, start: int, finer: TableMoment, below: Iterable[int]) -> bool:
-    """Whether a partition was made from what lies below it now."""
-    changed = max((finer.provenance.changed(each) for each in below), default=-1)
+def _is_made_from(own: TableMoment, start: int, lineage: int, changed: int) -> bool:
+    """Whether a partition was made from what lies below it now, which last changed in that version."""
     made = own.made(start)
     if made is None:
         return changed < 0  # nothing was ever there to be summed up
     if made.source < 0:
         return changed < 0 and made.changed < 0
-    return made.lineage == finer.lineage and made.source >= changed
+    return made.lineage == lineage and made.source >= changed
+
+
+def _starts(column: pa.ChunkedArray) -> list[int]:
+    """Starts of partitions in microseconds, from their values as the table's log has them."""
+    if pa.types.is_timestamp(column.type):
+        starts: list[int] = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
+        return starts
+    return [lake_files.partition_start(value) for value in column.to_pylist()]

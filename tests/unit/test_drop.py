@@ -1,0 +1,105 @@
+"""Settled buckets of real tables are dropped without a JVM: nothing uncounted goes, and nothing is hidden (R5)."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from orchestration.retain import drop_settled, plan_retention, raise_earliest
+from resources import lake_files
+from resources.coordinator.status import read_raised
+from resources.counters.lake import LakeCounts
+from resources.counters.retention import RetentionError, gone_before
+from resources.counters.tables import Tables
+from resources.counters.windows import Tier, Window
+from resources.home import Home
+from resources.provenance import FOREIGN, ProvenanceFile
+from resources.timegrid import DAY_US, HOUR_US, WEEK_US, to_us
+from tests.support.live import signal
+from tests.support.small_lake import Event, SmallLake
+
+MONDAY = to_us(datetime(2026, 1, 12, tzinfo=UTC))
+NOW = MONDAY + 60 * DAY_US
+CUTS = {Tier.MINUTE: MONDAY + DAY_US, Tier.HOUR: MONDAY}
+SETTINGS = '[counts]\nhalf_lives = ["1h"]\n'
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> SmallLake:
+    made = SmallLake(Home(tmp_path / "home").create(SETTINGS))
+    made.send([Event(MONDAY + day * DAY_US + HOUR_US, count=10**day) for day in (0, 1, 2)] + [Event(MONDAY - 1)])
+    made.roll_up_everything()
+    return made
+
+
+def total(home: Home) -> int:
+    return LakeCounts(home).window("item-1", "view", Window.ALL, NOW, namespace="shop").count
+
+
+def starts(home: Home, table: str) -> list[int]:
+    return list(lake_files.partitions(home.lake / table))
+
+
+def test_r5_settled_buckets_go_finest_first_and_all_stays_right(lake: SmallLake) -> None:
+    assert total(lake.home) == 112
+    dropped = drop_settled(lake.home, CUTS, lambda: NOW)
+    assert [(each.table, each.partitions, each.rows) for each in dropped] == [
+        ("minute_counts", 2, 2),
+        ("hourly_counts", 1, 1),
+    ]
+    assert starts(lake.home, "minute_counts") == [MONDAY + day * DAY_US + HOUR_US for day in (1, 2)]
+    assert starts(lake.home, "hourly_counts") == [MONDAY + day * DAY_US + HOUR_US for day in (0, 1, 2)]
+    assert total(lake.home) == 112
+    assert Tables(lake.home, gone_before(lake.home)).behind == {tier: frozenset() for tier in Tier}
+    assert [each.partitions for each in drop_settled(lake.home, CUTS, lambda: NOW)] == [0, 0], "done again: nothing"
+
+
+def test_r5_what_is_not_counted_in_what_is_kept_does_not_go(lake: SmallLake) -> None:
+    lake.send([Event(MONDAY + HOUR_US)])
+    for tier in (Tier.MINUTE, None):
+        if tier:
+            lake.roll_up(tier)
+        with pytest.raises(RetentionError, match=r"hour\(s\) before .* are not known to be the sum"):
+            drop_settled(lake.home, CUTS, lambda: NOW)
+    assert gone_before(lake.home) == {}
+    assert len(starts(lake.home, "minute_counts")) == 4
+    lake.roll_up_everything()
+    drop_settled(lake.home, CUTS, lambda: NOW)
+    assert total(lake.home) == 113
+
+
+def test_r5_a_drop_hides_nothing_that_somebody_else_has_changed(lake: SmallLake) -> None:
+    changed = MONDAY + 2 * DAY_US + HOUR_US
+    lake.tamper(Tier.MINUTE, changed)
+    with pytest.raises(RetentionError):  # the hours above it are not known to be right any more
+        drop_settled(lake.home, {Tier.MINUTE: MONDAY + WEEK_US}, lambda: NOW)
+    drop_settled(lake.home, CUTS, lambda: NOW)
+    made = ProvenanceFile(lake.home.plans, "minute_counts").read().partitions[changed]
+    assert made.source == FOREIGN
+    assert total(lake.home) == 112
+
+
+def test_r5_settled_buckets_that_somebody_changes_later_are_not_relied_on(lake: SmallLake) -> None:
+    drop_settled(lake.home, CUTS, lambda: NOW)
+    lake.tamper(Tier.HOUR, MONDAY + HOUR_US)
+    lake.tamper(Tier.WEEK, MONDAY)
+    assert total(lake.home) == 112
+
+
+def test_r5_a_plan_changes_nothing(lake: SmallLake) -> None:
+    planned = plan_retention(lake.home, {Tier.MINUTE: MONDAY}, now_us=NOW)
+    assert not planned.is_done
+    assert [(each.table, each.partitions) for each in planned.dropped] == [("minute_counts", 1)]
+    assert gone_before(lake.home) == {}
+    assert read_raised(lake.home) is None
+
+
+def test_r5_the_log_is_raised_once_and_not_opened_again(lake: SmallLake) -> None:
+    from resources.coordinator import Platform
+
+    raise_earliest(lake.home, MONDAY, lambda: NOW)
+    assert read_raised(lake.home) == MONDAY
+    with Platform.open(lake.home, clock=lambda: NOW, durable_epochs=dict) as platform:
+        raise_earliest(lake.home, MONDAY, lambda: NOW)  # else the home would be busy
+        receipt = platform.producer("late").write([signal("d1", at=MONDAY - 1)]).wait()
+    assert receipt.refused == 1
