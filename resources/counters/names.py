@@ -86,28 +86,18 @@ class Names:
         if len(rows) and rows.min() == NOBODY:
             missing = np.flatnonzero(rows == NOBODY)
             fresh = given.take(missing)
-            firsts = _first_of_each(fresh)
-            self._give_out(group, fresh.take(firsts))
-            rows[missing] = group.find_cut(fresh)
+            firsts, which = fresh.distinct()
+            rows[missing] = self._give_out(group, fresh.take(firsts))[which]
         return rows
 
-    def _give_out(self, group: Group, fresh: Cut) -> None:
+    def _give_out(self, group: Group, fresh: Cut) -> Rows:
         count = len(fresh.hashes)
         if self.rows + count > self.capacity:
             raise FullError(
                 f"There are {self.rows:,} pairs of entity and signal, {count:,} more came, and there is room for "
                 f"{self.capacity:,}. Open the counters with a larger `capacity`."
             )
-        group.add(fresh, np.arange(self.rows, self.rows + count, dtype=np.int64))
+        rows = np.arange(self.rows, self.rows + count, dtype=np.int64)
+        group.add(fresh, rows)
         self.rows += count
-
-
-def _first_of_each(given: Cut) -> Rows:
-    """Where each text stands first."""
-    _, firsts = np.unique(given.hashes, return_index=True)
-    if len(firsts) < len(given.hashes):
-        # Repeated, mostly; but only the texts themselves can tell.
-        texts = given.texts.to_pylist()
-        seen = {text: place for place, text in zip(range(len(texts) - 1, -1, -1), reversed(texts), strict=True)}
-        firsts = np.fromiter(seen.values(), np.int64, len(seen))
-    return np.sort(firsts)
+        return rows

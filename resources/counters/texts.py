@@ -45,6 +45,22 @@ class Cut(NamedTuple):
             tuple(word[places] for word in self.words),
         )
 
+    def distinct(self) -> tuple[Numbers, Numbers]:
+        """Where each text stands first, in order, and for every text which of those it is."""
+        _, firsts, which = np.unique(self.hashes, return_index=True, return_inverse=True)
+        is_same = self.lengths == self.lengths[firsts[which]]
+        for word in self.words:
+            is_same &= word == word[firsts[which]]
+        if not is_same.all() or self.lengths.max() > WORDS * _WORD:  # only the texts themselves can tell
+            seen: dict[str, int] = {}
+            which = np.array([seen.setdefault(text, len(seen)) for text in self.texts.to_pylist()], np.int64)
+            _, firsts = np.unique(which, return_index=True)
+            return firsts, which
+        order = np.argsort(firsts)
+        ranks = np.empty_like(order)
+        ranks[order] = np.arange(len(order))
+        return firsts[order], ranks[which]
+
 
 class _Table(NamedTuple):
     """Where the search for a hash begins, and goes on from place to place until there is an empty one."""
