@@ -19,7 +19,7 @@ from resources.counters.buckets import Numbers, Rows, minutes_of
 from resources.counters.errors import CountersError, FollowsLogError, ForeignHandlesError, NotYetError, TooFarBackError
 from resources.counters.names import NOBODY, Entities, Names
 from resources.counters.state import FEW, PLACES, State
-from resources.counters.texts import TextTable
+from resources.counters.texts import TextTable, cut
 from resources.counters.windows import Window, on_a_minute, velocity
 from resources.timegrid import MINUTE_US
 
@@ -60,6 +60,7 @@ class Counters:
         self._lock = threading.RLock()
         self._turn = 0  # odd while the state is being changed
         self._failure: BaseException | None = None
+        cut([""])  # Arrow loads much with its first array of texts: now, and not in the middle of a batch
 
     @property
     def applied(self) -> dict[int, int]:

@@ -23,6 +23,8 @@ NOBODY = -1
 # Texts of up to so many words of eight bytes are compared in columns; longer ones are few, and compared one by one.
 WORDS = 4
 _WORD = 8
+# One place in so many is taken at most: then nearly every text is found where its search begins.
+FILLED = 4
 _SMALLEST = 64
 _PADDING = np.zeros(_WORD, dtype=np.uint8)
 _KEEP = np.array([0, *(2 ** (8 * size) - 1 for size in range(1, 9))], dtype=np.uint64)
@@ -35,6 +37,7 @@ class Cut(NamedTuple):
     hashes: Words  # never 0, which stands for an empty place
     lengths: Numbers
     words: tuple[Words, ...]  # of the first bytes, filled up with zeros
+    has_long: bool = False  # whether a text is longer than that
 
     def take(self, places: Numbers) -> "Cut":
         """Some of them."""
@@ -43,6 +46,7 @@ class Cut(NamedTuple):
             self.hashes[places],
             self.lengths[places],
             tuple(word[places] for word in self.words),
+            self.has_long,
         )
 
     def distinct(self) -> tuple[Numbers, Numbers]:
@@ -51,7 +55,7 @@ class Cut(NamedTuple):
         is_same = self.lengths == self.lengths[firsts[which]]
         for word in self.words:
             is_same &= word == word[firsts[which]]
-        if not is_same.all() or self.lengths.max() > WORDS * _WORD:  # only the texts themselves can tell
+        if self.has_long or not is_same.all():  # only the texts themselves can tell
             seen: dict[str, int] = {}
             which = np.array([seen.setdefault(text, len(seen)) for text in self.texts.to_pylist()], np.int64)
             _, firsts = np.unique(which, return_index=True)
@@ -99,7 +103,7 @@ def cut(texts: Sequence[str] | pa.Array) -> Cut:
             words.append(word & _KEEP[min(longest - at, _WORD)])
         else:
             words.append(word if at + _WORD <= shortest else word & _KEEP[np.clip(lengths - at, 0, _WORD)])
-    return Cut(array, hashes, lengths, tuple(words))
+    return Cut(array, hashes, lengths, tuple(words), longest > WORDS * _WORD)
 
 
 class TextTable:
@@ -107,7 +111,7 @@ class TextTable:
 
     def __init__(self) -> None:
         self._size = 0
-        self._table = _empty_table(2 * _SMALLEST)
+        self._table = _empty_table(FILLED * _SMALLEST)
         self._columns = _Columns(np.zeros(_SMALLEST, np.uint64), np.zeros(_SMALLEST, np.int32), ())
         self._long: dict[int, str] = {}  # texts that the columns do not hold whole
 
@@ -124,26 +128,27 @@ class TextTable:
     def find(self, given: Cut) -> Numbers:
         """The numbers of texts, and `NOBODY` for those that have none."""
         table = self._table
-        found = np.full(len(given.hashes), NOBODY, np.int64)
         places = (given.hashes & np.uint64(table.mask)).astype(np.int64)
-        which: Numbers | None = None  # none stands for all: so it is in the first round
-        while True:
-            hashes = given.hashes if which is None else given.hashes[which]
+        seen = table.hashes[places]
+        found = table.numbers[places].astype(np.int64)
+        is_found = (seen == given.hashes) & self._are_same(found, given, None)
+        if is_found.all():
+            return found
+        found[~is_found] = NOBODY
+        which = np.flatnonzero((seen != 0) & ~is_found)  # somebody else is there: the search goes on
+        places = places[which]
+        while len(which):
+            places = (places + 1) & table.mask
             seen = table.hashes[places]
-            is_hit = seen == hashes
-            is_open = seen != 0
-            if is_hit.any():
-                hit = np.flatnonzero(is_hit)
-                asked = hit if which is None else which[hit]
-                numbers = table.numbers[places[hit]].astype(np.int64)
-                is_same = self._are_same(numbers, given, asked)
-                found[asked[is_same]] = numbers[is_same]
-                is_open[hit[is_same]] = False
-            if not is_open.any():
-                return found
-            rest = np.flatnonzero(is_open)
-            which = rest if which is None else which[rest]
-            places = (places[rest] + 1) & table.mask
+            is_here = seen == given.hashes[which]
+            if is_here.any():
+                here = np.flatnonzero(is_here)
+                numbers = table.numbers[places[here]].astype(np.int64)
+                is_here[here] = self._are_same(numbers, given, which[here])
+                found[which[is_here]] = table.numbers[places[is_here]]
+            rest = np.flatnonzero((seen != 0) & ~is_here)
+            which, places = which[rest], places[rest]
+        return found
 
     def add(self, given: Cut) -> Numbers:
         """Number texts that are not there, each once; gives their numbers."""
@@ -158,8 +163,8 @@ class TextTable:
         for place in np.flatnonzero(given.lengths > WORDS * _WORD).tolist():
             self._long[int(numbers[place])] = given.texts[place].as_py()
         self._size += fresh
-        if 2 * self._size > len(self._table.hashes):
-            table = _empty_table(4 * self._size)
+        if FILLED * self._size > len(self._table.hashes):
+            table = _empty_table(FILLED * self._size + 1)
             _put(table, columns.hashes[: self._size], np.arange(self._size, dtype=np.int64))
             self._table = table
         else:
@@ -178,14 +183,17 @@ class TextTable:
         """All of them, in order."""
         return [self.text(number) for number in range(self._size)]
 
-    def _are_same(self, numbers: Numbers, given: Cut, asked: Numbers) -> npt.NDArray[np.bool_]:
+    def _are_same(self, numbers: Numbers, given: Cut, asked: Numbers | None) -> npt.NDArray[np.bool_]:
+        """Whether the texts of these numbers are those that are asked for; none stands for all that are given."""
         columns = self._columns
-        lengths = given.lengths[asked]
+        lengths = given.lengths if asked is None else given.lengths[asked]
         is_same = columns.lengths[numbers] == lengths
         for mine, word in zip(columns.words, given.words, strict=False):
-            is_same &= mine[numbers] == word[asked]
-        for place in np.flatnonzero(is_same & (lengths > WORDS * _WORD)).tolist():
-            is_same[place] = self._long[int(numbers[place])] == given.texts[int(asked[place])].as_py()
+            is_same &= mine[numbers] == (word if asked is None else word[asked])
+        if given.has_long:
+            for place in np.flatnonzero(is_same & (lengths > WORDS * _WORD)).tolist():
+                text = given.texts[place if asked is None else int(asked[place])].as_py()
+                is_same[place] = self._long.get(int(numbers[place])) == text
         return np.asarray(is_same)
 
     def _make_room(self, size: int, words: int) -> None:
