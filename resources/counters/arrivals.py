@@ -70,8 +70,8 @@ def rows_of(names: Names, namespaces: pa.Array, signals: pa.Array, entities: pa.
     for namespace, signal, chosen in _pairs(namespaces, signals):
         group = names.open(namespace, signal)
         if chosen is None:
-            return names.take(group, entities.to_pylist())
-        rows[chosen] = names.take(group, entities.filter(pa.array(chosen)).to_pylist())
+            return names.take(group, entities)
+        rows[chosen] = names.take(group, entities.filter(pa.array(chosen)))
     return rows
 
 

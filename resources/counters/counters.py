@@ -8,7 +8,7 @@ with every batch whole or not at all. Whoever asks as of a minute that has come 
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -17,8 +17,9 @@ import numpy as np
 
 from resources.counters.buckets import Numbers, Rows, minutes_of
 from resources.counters.errors import CountersError, FollowsLogError, ForeignHandlesError, NotYetError, TooFarBackError
-from resources.counters.names import NOBODY, Names
+from resources.counters.names import NOBODY, Entities, Names
 from resources.counters.state import FEW, PLACES, State
+from resources.counters.texts import TextTable, cut
 from resources.counters.windows import Window, on_a_minute, velocity
 from resources.timegrid import MINUTE_US
 
@@ -59,6 +60,7 @@ class Counters:
         self._lock = threading.RLock()
         self._turn = 0  # odd while the state is being changed
         self._failure: BaseException | None = None
+        cut([""])  # Arrow loads much with its first array of texts: now, and not in the middle of a batch
 
     @property
     def applied(self) -> dict[int, int]:
@@ -85,7 +87,7 @@ class Counters:
         self,
         namespace: str,
         signal: str,
-        entities: Sequence[str],
+        entities: Entities,
         at_us: int | Sequence[int] | Numbers,
         counts: Sequence[int] | Numbers | None = None,
     ) -> None:
@@ -118,7 +120,7 @@ class Counters:
         return int(self.count_many(namespace, signal, [entity], window, as_of_us)[0])
 
     def count_many(
-        self, namespace: str, signal: str, entities: Collection[str], window: Window, as_of_us: int | None = None
+        self, namespace: str, signal: str, entities: Entities, window: Window, as_of_us: int | None = None
     ) -> Numbers:
         """The same for many entities at once, as of one state; 0 for those that nobody has heard of."""
         place = PLACES[Window(window)]
@@ -131,7 +133,7 @@ class Counters:
 
         return self._ask(look, as_of_us)
 
-    def resolve(self, namespace: str, signal: str, entities: Collection[str]) -> Handles:
+    def resolve(self, namespace: str, signal: str, entities: Entities) -> Handles:
         """Look entities up once, for whoever asks for the same ones again and again."""
         names = self._state.names
         group = names.group(namespace, signal)
@@ -156,9 +158,9 @@ class Counters:
 
         def look(state: State, as_of: int) -> float:
             group = state.names.group(namespace, signal)
-            row = NOBODY if group is None else group.by_entity.get(entity, NOBODY)
-            count = int(state.look(place, np.array([row]), as_of)[0])
-            first = state.first(row)
+            rows = np.array([NOBODY]) if group is None else group.find([entity])
+            count = int(state.look(place, rows, as_of)[0])
+            first = state.first(int(rows[0]))
             return velocity(count, Window(window), as_of * MINUTE_US, None if first is None else first * MINUTE_US)
 
         return self._ask(look, as_of_us)
@@ -262,10 +264,10 @@ class Counters:
 def ranking(state: State, namespace: str, signal: str, place: int, n: int, as_of: int) -> list[Ranked]:
     """The entities with the highest counts in the window at that place of the list."""
     group = state.names.group(namespace, signal)
-    return [] if group is None else _ranked(group.entities, state.look(place, group.all_rows(), as_of), n)
+    return [] if group is None else _ranked(group.texts, state.look(place, group.all_rows(), as_of), n)
 
 
-def _ranked(entities: Sequence[str], counts: Numbers, n: int) -> list[Ranked]:
+def _ranked(texts: TextTable, counts: Numbers, n: int) -> list[Ranked]:
     """The highest n, of which ties at the border are decided by name."""
     places = np.flatnonzero(counts > 0)
     if n < 1 or not len(places):
@@ -274,5 +276,5 @@ def _ranked(entities: Sequence[str], counts: Numbers, n: int) -> list[Ranked]:
     if len(found) > n:
         border = np.partition(found, len(found) - n)[len(found) - n]
         places = places[found >= border]
-    ranked = [Ranked(entities[place], int(counts[place])) for place in places.tolist()]
+    ranked = [Ranked(texts.text(place), int(counts[place])) for place in places.tolist()]
     return sorted(ranked, key=lambda each: (-each.count, each.entity))[:n]

@@ -1,9 +1,9 @@
 """Minutes that are held in memory in full: the last hour and what is ahead, and older ones that no table covers yet.
 
 Belongs here: how counts get into minutes, and what a minute takes. The few minutes in which live traffic counts are
-*hot*: an array with a place for every row, into which a batch is added at once. When a minute has cooled down it is
-kept as a bucket, which takes a few bytes for each row that counted in it. What arrives for such a minute later
-waits, loose, until there is enough of it or somebody asks.
+*hot*: they have a place for every row, in one ring of minutes, into which a batch is added at once. When a minute has
+cooled down it is kept as a bucket, which takes a few bytes for each row that counted in it. What arrives for such a
+minute later waits, loose, until there is enough of it or somebody asks.
 """
 
 from collections.abc import Iterator
@@ -23,41 +23,35 @@ from resources.counters.buckets import (
 
 # So many loose counts are sorted into their minutes at once: 20 MB, and some hundredths of a second.
 LOOSE_LIMIT = 1 << 20
+# So many minutes are hot at most: each has its place in the ring by its last bits.
+HOT = 8
 
 
 class HeldMinutes:
     """Minutes by number. One thread at a time."""
 
     def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._hot: dict[int, Numbers] = {}
-        self._pool: list[Numbers] = []  # arrays of minutes that have cooled down, all zeros again
+        self._stride = capacity + 1
+        # The system gives out zeros page by page, when they are touched: the capacity costs nothing.
+        self._ring = np.zeros(HOT * self._stride, np.int64)
+        self._hot: set[int] = set()
         self._buckets: dict[int, Bucket] = {}
         self._loose: list[tuple[Rows, Numbers, Numbers]] = []
         self._loose_counts = 0
         self.last: dict[int, dict[int, int]] = {}  # minute → shard → no epoch above this one is in it
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays; of hot ones, those that were touched are at most these."""
-        buckets = sum(bucket.nbytes for bucket in self._buckets.values())
-        loose = sum(array.nbytes for arrays in self._loose for array in arrays)
-        return buckets + loose + sum(dense.nbytes for dense in (*self._hot.values(), *self._pool))
-
     def add(self, rows: Rows, minutes: Numbers, counts: Numbers, hot: range) -> None:
         """Count in minutes; those in `hot` at once, the others when they are looked at."""
         low, high = int(minutes.min()), int(minutes.max())
-        if low == high and low in hot:
-            np.add.at(self._dense(low), rows, counts)
-            return
-        for minute in range(max(low, hot.start), min(high + 1, hot.stop)):
-            chosen = minutes == minute
-            if chosen.any():
-                np.add.at(self._dense(minute), rows[chosen], counts[chosen])
         if low < hot.start or high >= hot.stop:
-            is_loose = (minutes < hot.start) | (minutes >= hot.stop)
-            self._loose.append((rows[is_loose], minutes[is_loose], counts[is_loose]))
+            is_hot = (minutes >= hot.start) & (minutes < hot.stop)
+            loose = ~is_hot
+            self._loose.append((rows[loose], minutes[loose], counts[loose]))
             self._loose_counts += len(self._loose[-1][0])
+            rows, minutes, counts = rows[is_hot], minutes[is_hot], counts[is_hot]
+        if len(rows):
+            np.add.at(self._ring, (minutes & (HOT - 1)) * self._stride + rows, counts)
+            self._hot.update(range(max(low, hot.start), min(high + 1, hot.stop)))
 
     @property
     def is_untidy(self) -> bool:
@@ -90,10 +84,10 @@ class HeldMinutes:
     def cool(self, hot: range, rows: int) -> None:
         """Keep minutes that are not hot any more as buckets; `rows` is how many rows there are."""
         for minute in [minute for minute in self._hot if minute not in hot]:
-            dense = self._hot.pop(minute)
+            dense = self._dense(minute)
             bucket = bucket_of_dense(dense[:rows])
             dense[bucket.rows] = 0
-            self._pool.append(dense)
+            self._hot.remove(minute)
             self.put(minute, bucket)
 
     def between(self, start: int, end: int) -> list[int]:
@@ -107,14 +101,14 @@ class HeldMinutes:
     def get(self, minute: int, rows: int) -> Bucket:
         """One minute; `rows` is how many rows there are. Nothing may be loose."""
         bucket = self._buckets.get(minute, EMPTY)
-        dense = self._hot.get(minute)
-        return bucket if dense is None else together((bucket, bucket_of_dense(dense[:rows])))
+        if minute not in self._hot:
+            return bucket
+        return together((bucket, bucket_of_dense(self._dense(minute)[:rows])))
 
     def look(self, minute: int, rows: Rows) -> Numbers:
         """The counts of some rows in a minute. Nothing may be loose."""
         found = look_up(self._buckets.get(minute, EMPTY), rows)
-        dense = self._hot.get(minute)
-        return found if dense is None else found + dense[rows]
+        return found + self._dense(minute)[rows] if minute in self._hot else found
 
     def drop(self, minute: int) -> None:
         """Let go of a minute that is not hot."""
@@ -132,8 +126,6 @@ class HeldMinutes:
         return {*self._hot, *self._buckets, *self.last}
 
     def _dense(self, minute: int) -> Numbers:
-        found = self._hot.get(minute)
-        if found is None:
-            # The system gives out zeros page by page, when they are touched: the capacity costs nothing.
-            found = self._hot[minute] = self._pool.pop() if self._pool else np.zeros(self._capacity + 1, np.int64)
-        return found
+        """The places of a hot minute, with one for nobody at the end."""
+        begin = (minute & (HOT - 1)) * self._stride
+        return self._ring[begin : begin + self._stride]

@@ -4,43 +4,57 @@ Belongs here: finding rows by text, giving out new ones, and the bound on them. 
 change, so whoever has resolved a name need not do it again. One thread gives out rows; any may look.
 """
 
-from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from resources.counters.buckets import Rows
 from resources.counters.errors import FullError
+from resources.counters.texts import NOBODY, Cut, TextTable, cut
 
-# An unknown name's row: the last place of every array of rows, in which nothing is ever counted.
-NOBODY = -1
+__all__ = ["NOBODY", "Entities", "Group", "Names"]
 
-
-class _Rows(dict[str, int]):
-    """Entity → row. Looking up many at once is most of the work of counting, so it is one call for each."""
-
-    def __missing__(self, entity: str) -> int:
-        return NOBODY
+# Names of entities, as Python's texts or as Arrow's.
+Entities: TypeAlias = Sequence[str] | pa.Array
 
 
 class Group:
-    """The entities of one namespace that have one signal. A dictionary each, so that one lookup finds a row."""
+    """The entities of one namespace that have one signal. An unknown one's row is `NOBODY`.
 
-    __slots__ = ("by_entity", "entities", "namespace", "rows", "signal")
+    That is the last place of every array of rows, in which nothing is ever counted.
+    """
 
     def __init__(self, namespace: str, signal: str) -> None:
         self.namespace, self.signal = namespace, signal
-        self.by_entity = _Rows()
-        self.entities: list[str] = []  # in the order in which they came
-        self.rows = array("q")  # the row of each of them
+        self.texts = TextTable()
+        # By the number of the text; the last one is for texts that have none.
+        self._rows = np.full(1, NOBODY, np.int64)
 
-    def find(self, entities: Collection[str]) -> Rows:
+    def find(self, entities: Entities) -> Rows:
         """The rows of entities, and `NOBODY` for those that have none."""
-        return np.fromiter(map(self.by_entity.__getitem__, entities), np.int64, len(entities))
+        return self.find_cut(cut(entities))
+
+    def find_cut(self, given: Cut) -> Rows:
+        """The same for texts that are cut already."""
+        # The numbers first: whoever adds meanwhile has put the rows in place before.
+        numbers = self.texts.find(given)
+        return self._rows.take(numbers)
 
     def all_rows(self) -> Rows:
-        """The rows of all entities, in order; a copy, because a view would stop the array from growing."""
-        return np.array(self.rows, dtype=np.int64)
+        """The rows of all entities, by the numbers of their texts."""
+        return self._rows[: len(self.texts)].copy()
+
+    def add(self, given: Cut, rows: Rows) -> None:
+        """Entities that are new here, each once, with their rows."""
+        known = len(self.texts)
+        if known + len(rows) >= len(self._rows):
+            larger = np.full(2 * (known + len(rows)) + 1, NOBODY, np.int64)
+            larger[:known] = self._rows[:known]
+            self._rows = larger
+        self._rows[known : known + len(rows)] = rows
+        self.texts.add(given)
 
 
 class Names:
@@ -65,31 +79,25 @@ class Names:
             found = self._groups[namespace, signal] = Group(namespace, signal)
         return found
 
-    def take(self, group: Group, entities: Sequence[str]) -> Rows:
+    def take(self, group: Group, entities: Entities) -> Rows:
         """The rows of entities; those that have none get one. All or nothing: beyond the capacity none is given out."""
-        rows = group.find(entities)
+        given = cut(entities)
+        rows = group.find_cut(given)
         if len(rows) and rows.min() == NOBODY:
             missing = np.flatnonzero(rows == NOBODY)
-            fresh = [entities[place] for place in missing.tolist()]
-            self._add(group, list(dict.fromkeys(fresh)))
-            rows[missing] = group.find(fresh)
+            fresh = given.take(missing)
+            firsts, which = fresh.distinct()
+            rows[missing] = self._give_out(group, fresh.take(firsts))[which]
         return rows
 
-    def put(self, group: Group, entities: list[str], rows: Rows) -> None:
-        """Entities with the rows that they had when they were written down."""
-        group.entities += entities
-        group.rows.extend(rows.tolist())
-        group.by_entity.update(zip(entities, group.rows[-len(entities) :] if entities else (), strict=True))
-
-    def _add(self, group: Group, fresh: list[str]) -> None:
-        if self.rows + len(fresh) > self.capacity:
+    def _give_out(self, group: Group, fresh: Cut) -> Rows:
+        count = len(fresh.hashes)
+        if self.rows + count > self.capacity:
             raise FullError(
-                f"There are {self.rows:,} pairs of entity and signal, {len(fresh):,} more came, and there is room for "
+                f"There are {self.rows:,} pairs of entity and signal, {count:,} more came, and there is room for "
                 f"{self.capacity:,}. Open the counters with a larger `capacity`."
             )
-        rows = range(self.rows, self.rows + len(fresh))
-        # A reader may look while this runs: a name is found only when its row is there.
-        group.entities += fresh
-        group.rows.extend(rows)
-        self.rows += len(fresh)
-        group.by_entity.update(zip(fresh, rows, strict=True))
+        rows = np.arange(self.rows, self.rows + count, dtype=np.int64)
+        group.add(fresh, rows)
+        self.rows += count
+        return rows

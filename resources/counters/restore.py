@@ -17,7 +17,7 @@ from resources.counters.log_tail import EVERYTHING, last_epochs, read_tail
 from resources.counters.names import Names
 from resources.counters.rollups import Beginning, LakeRollups
 from resources.counters.snapshot import load_state
-from resources.counters.state import LENGTHS, Rollups, State
+from resources.counters.state import ALL, Rollups, State
 from resources.home import Home
 from resources.timegrid import MINUTE_US
 
@@ -126,9 +126,10 @@ def _begin_sums(state: State, rollups: Tables) -> None:
     found = rollups.beginning(state.head, state.names)
     state.weight = state.weigh(found.counts)
     state.note_firsts(found.rows, found.firsts)
-    for place in range(len(LENGTHS)):
-        is_in = found.ranges <= place
-        np.add.at(state.sums[place], found.rows[is_in], found.counts[is_in])
+    np.add.at(state.sums[ALL], found.rows, found.counts)
+    for place in range(ALL):
+        is_out = found.ranges > place
+        np.subtract.at(state.sums[place], found.rows[is_out], found.counts[is_out])
     state.covered, state.applied = dict(rollups.covered), dict(rollups.covered)
 
 

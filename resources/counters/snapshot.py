@@ -22,6 +22,7 @@ from resources.counters.buckets import Bucket
 from resources.counters.errors import FullError, SnapshotDamageError
 from resources.counters.late import LateColumns
 from resources.counters.state import WINDOWS, State
+from resources.counters.texts import cut
 
 MAGIC = b"TIDECNTS"
 VERSION = 1
@@ -97,7 +98,7 @@ def load_state(path: Path, capacity: int, disk: Disk | None = None) -> State:
         opened = state.names.open(group.namespace, group.signal)
         entities = reader.texts(group.entities, group.bytes)
         rows = reader.array(np.int64, group.entities)
-        state.names.put(opened, entities, rows)
+        opened.add(cut(entities), rows)
     state.names.rows = outline.rows
     for place in range(len(WINDOWS)):
         state.sums[place, : outline.rows] = reader.array(np.int64, outline.rows)
@@ -116,7 +117,7 @@ def _laid_out(state: State) -> tuple[list[Any], _Outline, list[Any]]:
     names: list[Any] = []
     groups = []
     for group in state.names:
-        texts = pa.array(group.entities, pa.large_string())
+        texts = pa.array(group.texts.texts(), pa.large_string())
         _, offsets, data = texts.buffers()
         names += [
             np.frombuffer(offsets, np.int64)[: len(texts) + 1],

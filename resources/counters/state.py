@@ -4,7 +4,8 @@ Belongs here: what a count changes, what the next minute changes, and what becom
 epochs. It has no lock, no clock and no disk; `counters.py` is what threads use.
 
 The sums stand at one moment, the *head*: `[head - window, head)`. When the head moves, each window gains the minutes
-that have come and loses those that are too old. Minutes near the head are held in memory. What a window of a day or
+that have come and loses those that are too old. What most counts do is the same for all windows, so it is done once:
+a window is kept as `all` and what it lacks of that. Minutes near the head are held in memory. What a window of a day or
 more loses is so old that the rollups have it: it is asked of them, an hour at a time, as of the epochs that they
 cover. What arrived later than those for such a minute is *late*, and kept beside until it is covered. Without rollups
 every minute of the last 30 days is held.
@@ -17,7 +18,7 @@ import numpy as np
 
 from resources.counters.buckets import EMPTY, Bucket, Numbers, Rows, by_minute, hours_of, look_up, together
 from resources.counters.errors import BehindError, FullError
-from resources.counters.held import HeldMinutes
+from resources.counters.held import HOT, HeldMinutes
 from resources.counters.late import LateCounts
 from resources.counters.names import Names
 from resources.counters.windows import Window
@@ -25,13 +26,14 @@ from resources.timegrid import MINUTE_US
 
 WINDOWS = tuple(Window)
 PLACES = {window: place for place, window in enumerate(WINDOWS)}
+ALL = PLACES[Window.ALL]
 # In minutes; none for everything there ever was.
 LENGTHS = tuple(None if window.length_us is None else window.length_us // MINUTE_US for window in WINDOWS)
 SHORTEST, LONGEST = LENGTHS[0] or 0, LENGTHS[PLACES[Window.MONTH]] or 0
 # Questions may be so many minutes old: whoever asks may have looked at the clock a while ago.
 FEW = 5
 # Minutes that are gathered densely: the running one, some before it, and those that a producer's clock may be ahead.
-BEHIND, AHEAD = 4, 7
+BEHIND, AHEAD = 2, HOT - 2
 # A first minute is kept as its distance from here, so that 0 means that there was none.
 _NEVER = 1 << 40
 # No sum can leave 64 bits while all that was ever counted, without its signs, is below this.
@@ -62,7 +64,8 @@ class State:
         self.names = Names(capacity)
         self.head = head
         self.rollups = rollups
-        # One place more than there are rows, for whom nobody knows; pages that nobody touched cost nothing.
+        # Of `all` what was counted, of every other window what it lacks. One place more than there are rows, for whom
+        # nobody knows; pages that nobody touched cost nothing.
         self.sums = np.zeros((len(WINDOWS), capacity + 1), np.int64)
         self.firsts = np.zeros(capacity + 1, np.int64)
         self.held = HeldMinutes(capacity)
@@ -130,7 +133,7 @@ class State:
         self.held.fold()
         for length in LENGTHS:
             if length is not None and to > self.head:
-                for _ in self._not_held(self.head - length, min(self.head, to - length)):
+                for _ in self._not_held(self.head - length, to - length):
                     pass
 
     def advance(self, to: int) -> None:
@@ -138,13 +141,10 @@ class State:
         if to <= self.head:
             return
         self.held.fold()
-        changes: list[tuple[int, int, Bucket]] = []
+        changes = [(ALL, 1, bucket) for bucket in self._buckets(self.head, to)]
         for place, length in enumerate(LENGTHS):
-            begin = self.head if length is None else max(self.head, to - length)
-            changes += [(place, 1, bucket) for bucket in self._buckets(begin, to)]
             if length is not None:
-                end = min(self.head, to - length)
-                changes += [(place, -1, bucket) for bucket in self._buckets(self.head - length, end)]
+                changes += [(place, -1, bucket) for bucket in self._buckets(self.head - length, to - length)]
         for place, sign, bucket in changes:
             self.sums[place][bucket.rows] += sign * bucket.counts.astype(np.int64)
         self.head = to
@@ -168,7 +168,9 @@ class State:
 
     def look(self, place: int, rows: Rows, as_of: int) -> Numbers:
         """Counts of rows in a window, as of the head or one of the last few minutes before it."""
-        found: Numbers = self.sums[place].take(rows)
+        found: Numbers = self.sums[ALL].take(rows)
+        if place != ALL:
+            found += self.sums[place].take(rows)
         if as_of == self.head:
             return found
         self.held.fold()
@@ -204,14 +206,12 @@ class State:
         if int(minutes.max()) >= self.head:
             is_past = minutes < self.head
             rows, minutes, counts = rows[is_past], minutes[is_past], counts[is_past]
+        np.add.at(self.sums[ALL], rows, counts)
         first = int(minutes.min())
         for place, length in enumerate(LENGTHS):
-            if length is None or first >= self.head - length:
-                np.add.at(self.sums[place], rows, counts)
-            else:
-                is_in = minutes >= self.head - length
-                if is_in.any():
-                    np.add.at(self.sums[place], rows[is_in], counts[is_in])
+            if length is not None and first < self.head - length:
+                is_out = minutes < self.head - length
+                np.subtract.at(self.sums[place], rows[is_out], counts[is_out])
 
     def _count_old(
         self, is_old: np.ndarray, rows: Rows, minutes: Numbers, counts: Numbers, shard: int, epochs: Numbers

@@ -1,0 +1,132 @@
+"""`bench counters`: the warm tier beside chDB's AggregatingMergeTree and a count by DuckDB, in the same run.
+
+Belongs here: which sides are run, whether they agree, and what their figures are held to. Every side is a process of
+its own and gets the same traffic, by seed. Equality is looked at first: of two thousand 7-day counts, of all counters
+after every batch was sent twice, and of three million after a week. chDB is large, so it is not in the environment: it
+is fetched by its checksum into `.venv` when this is first run, and left out if that is not possible.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Result, show
+
+ROOT = Path(__file__).resolve().parent.parent
+PEERS = ROOT / ".venv" / "share" / "tidemark" / "peers"
+LOCK = ROOT / "benchmarks" / "peers.lock"
+DUCKDB, CHDB = "DuckDB", "chDB"
+# Increments a second by the clock; a 7-day count of 2,000 entities at once, by text and by handle, in microseconds.
+RATE, TEXT_US, HANDLES_US = 5_000_000.0, 250.0, 20.0
+# For a million entities with three signals, active in 20 of the last 168 hours each.
+MEMORY_GB = 4.0
+RETRIED_EVENTS, RETRIED_ENTITIES = 200_000, 5_000
+
+
+def run(side: str, *numbers: int) -> Any:
+    """What a side measured."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(PEERS)))}
+    command = [sys.executable, "-m", "benchmarks.counters_sides", side, *map(str, numbers)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)
+    found = json.loads(done.stdout)
+    shown = ", ".join(f"{name} {value:,.3f}" for name, value in found.items() if isinstance(value, float))
+    _say(f"{side} {' '.join(map(str, numbers))}: {shown or 'done'}")
+    return found
+
+
+def fetch_chdb() -> bool:
+    """Whether chDB is there, after it was fetched if need be."""
+    marker = PEERS / "fetched"
+    if marker.exists() and marker.read_bytes() == LOCK.read_bytes():
+        return True
+    _say("fetching chDB (170 MB), once")
+    uv = Path(sys.executable).parent / "uv"
+    command = [str(uv), "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--requirement", str(LOCK)]
+    try:
+        subprocess.run([*command, "--target", str(PEERS), "--python", sys.executable], check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        _say(f"chDB could not be fetched, so it is left out ({error}).")
+        return False
+    marker.write_bytes(LOCK.read_bytes())
+    return True
+
+
+def main(json_output: bool, events: int, entities: int, memory_entities: int) -> int:
+    """Run all sides and compare; gives the exit code."""
+    has_chdb = fetch_chdb()
+    results = [
+        *_traffic(events, entities, has_chdb=has_chdb),
+        *_retries(has_chdb=has_chdb),
+        *_memory(memory_entities),
+    ]
+    return show(results, is_json=json_output)
+
+
+def _traffic(events: int, entities: int, *, has_chdb: bool) -> Iterator[Result]:
+    duck = run("duckdb", events, entities)
+    peers = {DUCKDB: duck} | ({CHDB: run("chdb", events, entities)} if has_chdb else {})
+    ours = run("ours", events, entities)
+    for name, peer in peers.items():
+        is_equal = ours["counts"] == duck["counts"] == peer["counts"]
+        mine, theirs = events / ours["wall_s"], events / peer["wall_s"]
+        yield Result("increments", mine, theirs, name, "a second", mine / theirs, RATE, mine >= RATE, is_equal)
+        cpu, peer_cpu = ours["cpu_s"] * 1e6 / events, peer["cpu_s"] * 1e6 / events
+        yield Result(
+            "increments", cpu, peer_cpu, name, "CPU-seconds a million", cpu / peer_cpu, 1.0, cpu <= peer_cpu, is_equal
+        )
+        for what, measured_us, target in (
+            ("7-day count of 2,000 texts", ours["text_us"], TEXT_US),
+            ("7-day count of 2,000 handles", ours["handles_us"], HANDLES_US),
+        ):
+            ratio = measured_us / peer["text_us"]
+            yield Result(what, measured_us, peer["text_us"], name, "µs", ratio, target, measured_us < target, is_equal)
+
+
+def _retries(*, has_chdb: bool) -> Iterator[Result]:
+    numbers = RETRIED_EVENTS, RETRIED_ENTITIES
+    right = run("expected", *numbers)["counts"]
+    wrong = _wrong(run("ours_retries", *numbers)["counts"], right)
+    theirs = _wrong(run("chdb_retries", *numbers)["counts"], right) if has_chdb else 0
+    yield Result(
+        "wrong counters, every batch twice",
+        *(float(wrong), float(theirs), CHDB if has_chdb else "no peer", f"of {len(right):,}"),
+        ratio=wrong / theirs if theirs else float(bool(wrong)),
+        target=0.0,
+        met=wrong == 0,
+        equal=wrong == 0,  # that the peer's are not equal is what is shown
+    )
+
+
+def _memory(entities: int) -> Iterator[Result]:
+    ours, peer = run("ours_memory", 0, entities), run("duckdb_memory", 0, entities)
+    _say(f"{ours['bytes'] / ours['pairs']:,.0f} bytes for each of {ours['pairs']:,} pairs of entity and signal")
+    mine, theirs = ours["bytes"] / 1e9, peer["bytes"] / 1e9
+    target = MEMORY_GB * entities / 1_000_000
+    name, is_equal = f"memory of {entities:,} entities", ours["counts"] == peer["counts"]
+    yield Result(name, mine, theirs, DUCKDB, "GB", mine / theirs, target, mine <= target, is_equal)
+    rate, peer_rate = (ours["increments"] / each["wall_s"] for each in (ours, peer))
+    name = "increments spread over a week"
+    yield Result(name, rate, peer_rate, DUCKDB, "a second", rate / peer_rate, RATE, rate >= RATE, is_equal)
+
+
+def _wrong(found: list[int], right: list[int]) -> int:
+    return sum(one != other for one, other in zip(found, right, strict=True))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="tidemark bench counters", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one object per line")
+    parser.add_argument("--events", type=int, default=5_000_000, help="increments (default: 5 million)")
+    parser.add_argument("--entities", type=int, default=100_000, help="entities that they are about")
+    parser.add_argument("--memory-entities", type=int, default=1_000_000, help="entities of the week in memory")
+    options = parser.parse_args()
+    sys.exit(main(options.json, options.events, options.entities, options.memory_entities))
