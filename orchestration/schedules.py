@@ -11,7 +11,7 @@ import dagster as dg
 from orchestration.jobs import drain_job, windows_job
 from orchestration.maintenance import maintenance_job
 from orchestration.sensors import OPEN, is_draining
-from orchestration.windows import standing, wrong_inputs
+from orchestration.windowed_counts import standing, wrong_inputs
 from resources.home import Home
 
 HOURLY = "5 * * * *"

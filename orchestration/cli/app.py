@@ -37,7 +37,7 @@ COMMANDS = (
     Entry("Run", "drain", "work:drain", "Bring sealed segments into the tables; refresh what is stale."),
     Entry("Run", "rebuild", "work:rebuild", "Write hours of deltas and dead_letters again, from segments."),
     Entry("Run", "backfill", "work:backfill", "Compute hours of chosen assets again."),
-    Entry("Run", "windows", "work:windows", "All windows of all entities, as of a minute, as a table."),
+    Entry("Run", "count-all", "work:count_all", "All windows of all entities, as of a minute, as a table."),
     Entry("Run", "check", "work:check", "Run the checks again on what lies in the tables now."),
     Entry("Ask", "status", "status:status", "How far each shard and each table is.", is_light=True),
     Entry(

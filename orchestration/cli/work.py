@@ -26,7 +26,7 @@ from orchestration.materialize import (
     drain as drain_segments,
 )
 from orchestration.runs import Outcome, Step
-from orchestration.windows import materialize_windows
+from orchestration.windowed_counts import materialize_windowed_counts
 from resources.counters.retention import settled_before
 from resources.home import Home
 from resources.lake_files import partitions
@@ -131,13 +131,13 @@ def check(home: Home, first: int | None, end: int | None, tables: tuple[str, ...
     "--as-of", default="", help="A minute in UTC, as 2026-03-02T10:37Z. Default: the last one that is settled."
 )
 @as_json
-def windows(home: Home, as_of: str, as_json: bool) -> None:
+def count_all(home: Home, as_of: str, as_json: bool) -> None:
     """Compute windowed_counts: every entity over 1h, 24h, 7d, 30d and all, with velocities and decayed scores.
 
     It replaces the moment that the table held. The daemon does it once an hour.
     """
     with watched("all windows") as watch:
-        outcome = materialize_windows(home, as_of, progress=watch)
+        outcome = materialize_windowed_counts(home, as_of, progress=watch)
     _tell(outcome, as_json)
 
 

@@ -18,7 +18,7 @@ from orchestration.demo.generator import Write, generate
 from orchestration.demo.report import Check, Report, put_together
 from orchestration.materialize import drain, materialize_everything_stale
 from orchestration.runs import Outcome, Step
-from orchestration.windows import materialize_windows
+from orchestration.windowed_counts import materialize_windowed_counts
 from resources.coordinator.status import read_status
 from resources.home import Home
 from resources.timegrid import from_us
@@ -73,7 +73,7 @@ def run_demo(home: Home, *, seed: int, deltas: int, bar: Progress) -> tuple[Repo
     with stages.stage("sum up and check") as stage:
         outcome += materialize_everything_stale(home, progress=stage.note)
     with stages.stage("all windows") as stage:
-        outcome += materialize_windows(home, progress=stage.note)
+        outcome += materialize_windowed_counts(home, progress=stage.note)
     with stages.stage("take account") as stage:
         checks = verdicts(home, outcome)
         is_changed = bool(fed.writes) or bool(outcome.runs[1:])

@@ -67,7 +67,7 @@ def wrong_inputs(instance: "DagsterInstance", home: Home) -> dict[str, tuple[str
     return {name: keys for name, keys in found.items() if keys}
 
 
-def materialize_windows(home: Home, as_of: str = "", *, progress: Progress | None = None) -> Outcome:
+def materialize_windowed_counts(home: Home, as_of: str = "", *, progress: Progress | None = None) -> Outcome:
     """Compute it as of a minute; without one as of the last that the watermark has passed, if that changes anything."""
     with open_instance(home) as instance:
         if not as_of and not standing(instance, home).is_due:
