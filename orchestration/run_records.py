@@ -248,8 +248,8 @@ def read_materializations(storage: Storage, table: StoredTable) -> dict[str, int
 def read_verdicts(storage: Storage, table: StoredTable, check: str) -> dict[str, StoredVerdict]:
     """Partition → the last that was said of it; of a table without partitions under no name."""
     rows = storage.events.rows(
-        "SELECT coalesce(partition, ''), id, execution_status, evaluation_event_storage_id, materialization_event_storage_id "
-        "FROM asset_check_executions WHERE id IN ("
+        "SELECT coalesce(partition, ''), id, execution_status, evaluation_event_storage_id, "
+        "materialization_event_storage_id FROM asset_check_executions WHERE id IN ("
         "SELECT max(id) FROM asset_check_executions WHERE asset_key = ? AND check_name = ? "
         "AND evaluation_event_storage_id IS NOT NULL GROUP BY coalesce(partition, ''))",
         table.key,
@@ -261,7 +261,9 @@ def read_verdicts(storage: Storage, table: StoredTable, check: str) -> dict[str,
 def read_descriptions(storage: Storage, verdicts: Sequence[int]) -> Iterator[tuple[str, str]]:
     """Partition and description of each of the verdicts."""
     rows = storage.events.rows(
-        f"SELECT coalesce(partition, ''), evaluation_event FROM asset_check_executions WHERE id IN ({_places(verdicts)})", *verdicts
+        "SELECT coalesce(partition, ''), evaluation_event FROM asset_check_executions "
+        f"WHERE id IN ({_places(verdicts)})",
+        *verdicts,
     )
     for partition, event in rows:
         evaluation = _EVALUATION.decode(event).dagster_event.event_specific_data if event else None
