@@ -233,11 +233,11 @@ def _wiped_at(details: str | None) -> str | None:
 
 
 def read_materializations(storage: Storage, table: StoredTable) -> dict[str, int]:
-    """Partition → the number of its last materialization."""
+    """Partition → the number of its last materialization; of a table without partitions under no name."""
     since = " AND timestamp > ?" if table.wiped_at else ""
     rows = storage.events.rows(
-        "SELECT partition, max(id) FROM event_logs "
-        f"WHERE asset_key = ? AND dagster_event_type = ? AND partition IS NOT NULL{since} GROUP BY partition",
+        "SELECT coalesce(partition, ''), max(id) FROM event_logs "
+        f"WHERE asset_key = ? AND dagster_event_type = ?{since} GROUP BY coalesce(partition, '')",
         table.key,
         MATERIALIZATION,
         *([table.wiped_at] if table.wiped_at else []),
@@ -246,12 +246,12 @@ def read_materializations(storage: Storage, table: StoredTable) -> dict[str, int
 
 
 def read_verdicts(storage: Storage, table: StoredTable, check: str) -> dict[str, StoredVerdict]:
-    """Partition → the last that was said of it."""
+    """Partition → the last that was said of it; of a table without partitions under no name."""
     rows = storage.events.rows(
-        "SELECT partition, id, execution_status, evaluation_event_storage_id, materialization_event_storage_id "
-        "FROM asset_check_executions WHERE id IN ("
+        "SELECT coalesce(partition, ''), id, execution_status, evaluation_event_storage_id, "
+        "materialization_event_storage_id FROM asset_check_executions WHERE id IN ("
         "SELECT max(id) FROM asset_check_executions WHERE asset_key = ? AND check_name = ? "
-        "AND partition IS NOT NULL AND evaluation_event_storage_id IS NOT NULL GROUP BY partition)",
+        "AND evaluation_event_storage_id IS NOT NULL GROUP BY coalesce(partition, ''))",
         table.key,
         check,
     )
@@ -261,7 +261,9 @@ def read_verdicts(storage: Storage, table: StoredTable, check: str) -> dict[str,
 def read_descriptions(storage: Storage, verdicts: Sequence[int]) -> Iterator[tuple[str, str]]:
     """Partition and description of each of the verdicts."""
     rows = storage.events.rows(
-        f"SELECT partition, evaluation_event FROM asset_check_executions WHERE id IN ({_places(verdicts)})", *verdicts
+        "SELECT coalesce(partition, ''), evaluation_event FROM asset_check_executions "
+        f"WHERE id IN ({_places(verdicts)})",
+        *verdicts,
     )
     for partition, event in rows:
         evaluation = _EVALUATION.decode(event).dagster_event.event_specific_data if event else None

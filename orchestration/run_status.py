@@ -163,10 +163,10 @@ def _checks(storage: Storage) -> dict[str, CheckStatus]:
 
 
 def _check_status(storage: Storage, table: StoredTable) -> CheckStatus | None:
-    """What is known of the table's partitions; nothing of one without any, as `drain` is."""
+    """What is known of the table's partitions; nothing of what is neither partitioned nor judged, as `drain` is."""
     judged = read_verdicts(storage, table, CHECK_NAME)
     materialized = read_materializations(storage, table)
-    if not materialized and not judged:
+    if not judged and materialized.keys() <= {""}:
         return None
     verdicts = {
         partition: _verdict(judged.get(partition), materialized.get(partition))
