@@ -35,6 +35,8 @@ from resources.timegrid import MINUTE
 CHECK_NAME = "suite"
 
 
+# What is said of a partition that there is nothing left to hold against (R5).
+SETTLED = "Settled: it was found right before what it is made of was dropped, and nobody has changed it since."
 SETTLED_AND_EDITED = (
     "Somebody else has changed the partition, and what it is made of was dropped. Restore the table from a backup; "
     "until then counts are taken from deltas."
@@ -99,13 +101,12 @@ def evaluate(
     edits = edited(lake, suite.table)
     settled_us = settled_before(lake.home, suite.table)
     for partition in partitions:
-        if partition and settled_us is not None and TABLES[suite.table].grain.start(partition) < settled_us:
-            # There is nothing left to hold it against, so its last verdict stands; unless it was changed since (R5).
-            if partition in edits:
-                yield _refusal(suite, partition, SETTLED_AND_EDITED)
-            continue
         try:
-            targets.append(_target(instance, suite.table, partition, edits))
+            target = _target(instance, suite.table, partition, edits)
+            if partition and settled_us is not None and TABLES[suite.table].grain.start(partition) < settled_us:
+                yield _settled(suite, target)
+            else:
+                targets.append(target)
         except RecordError as error:
             yield _refusal(suite, partition, str(error))
     by_moment = sorted(targets, key=lambda target: target.recorded.moment)
@@ -197,6 +198,20 @@ def _evaluation(result: SuiteResult, verdict: Verdict, target: Target, seconds: 
         metadata=metadata,
         blocking=True,
         partition=target.recorded.record.partition,
+        target_materialization_data=target.data,
+    )
+
+
+def _settled(suite: Suite, target: Target) -> AssetCheckEvaluation:
+    """The verdict on a partition whose input was dropped: nothing is dropped under what was found wrong (R5)."""
+    is_edited = target.recorded.edit is not None
+    return AssetCheckEvaluation(
+        asset_key=dg.AssetKey(suite.table),
+        check_name=CHECK_NAME,
+        passed=not is_edited,
+        description=SETTLED_AND_EDITED if is_edited else SETTLED,
+        blocking=True,
+        partition=target.recorded.partition,
         target_materialization_data=target.data,
     )
 

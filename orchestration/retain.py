@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS
-from orchestration.materialize import drain, materialize_everything_stale
+from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
+from orchestration.instance import open_instance
+from orchestration.materialize import drain, found_wrong, materialize_everything_stale
 from orchestration.runs import Outcome, Progress
 from resources import lake_files
 from resources.coordinator import Platform
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 # What may be dropped, finest first.
 DROPPED = {Tier.MINUTE: MINUTE_COUNTS, Tier.HOUR: HOURLY_COUNTS, Tier.DAY: DAILY_COUNTS}
+# What holds the sums of it.
+COARSER = {Tier.MINUTE: HOURLY_COUNTS, Tier.HOUR: DAILY_COUNTS, Tier.DAY: WEEKLY_COUNTS}
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ def retain(
     if not outcome.succeeded:
         return Retained(gone_before(home), (), outcome, is_done=False)
     _refuse_undrained(home, flushed)
+    _refuse_wrong(home, planned.cuts)
     return Retained(planned.cuts, drop_settled(home, planned.cuts, clock), outcome)
 
 
@@ -129,6 +133,22 @@ def _refuse_undrained(home: Home, flushed: Mapping[int, int]) -> None:
                 "are not in the tables yet, because they are not sealed. Nothing was dropped; older events are refused "
                 "already. Repeat the command when they are sealed, or stop the producer first."
             )
+
+
+def _refuse_wrong(home: Home, cuts: Cuts) -> None:
+    """Nothing is dropped under what was found wrong, or was not judged: afterwards nobody could judge it."""
+    gone = gone_before(home)
+    with open_instance(home) as instance:
+        for tier, cut_us in cuts.items():
+            for spec in (DROPPED[tier], COARSER[tier]):
+                starts = {spec.grain.start(key): key for key in found_wrong(home, instance, spec.name)}
+                wrong = sorted(key for start, key in starts.items() if gone.get(tier, start) <= start < cut_us)
+                if wrong:
+                    raise RetentionError(
+                        f"{len(wrong)} partition(s) of {spec.name} before {shown(cut_us)} were found wrong or were not "
+                        f"judged, the first of them {wrong[0]}. Nothing was dropped; repair them first, "
+                        "./tidemark check says what is wrong."
+                    )
 
 
 def _refuse_unsettled(home: Home, cuts: Cuts) -> None:
