@@ -1,4 +1,4 @@
-"""The partitions of time: hours and weeks, from the first moment that the platform takes events from.
+"""The partitions of time: hours, days and weeks, from the first moment that the platform takes events from.
 
 Belongs here: the partition definitions that all assets share, and how they map to each other. All hourly assets have
 the same start, or a range over several of them would not be one run. The home is the one of `TIDEMARK_HOME` when
@@ -10,29 +10,37 @@ import dagster as dg
 from resources.home import Home
 from resources.lake import Range
 from resources.settings import Settings
-from resources.timegrid import HOUR_KEY_FORMAT, HOUR_US, WEEK_KEY_FORMAT, floor_to, floor_to_week, from_us, to_us
+from resources.timegrid import DAY, HOUR, WEEK, to_us
+
+# The running partition is one, and so is the next, which a producer's clock may be in (O3).
+END_OFFSET = 2
 
 
 def hourly_partitions(settings: Settings) -> dg.HourlyPartitionsDefinition:
     """Every hour since the earliest event, the running one, and the next, which a producer's clock may be in (O3)."""
-    start = from_us(floor_to(settings.earliest_event_us, HOUR_US))
-    return dg.HourlyPartitionsDefinition(
-        start_date=start.strftime(HOUR_KEY_FORMAT), fmt=HOUR_KEY_FORMAT, timezone="UTC", end_offset=2
-    )
+    start = HOUR.key(settings.earliest_event_us)
+    return dg.HourlyPartitionsDefinition(start_date=start, fmt=HOUR.key_format, timezone="UTC", end_offset=END_OFFSET)
+
+
+def daily_partitions(settings: Settings) -> dg.DailyPartitionsDefinition:
+    """Every day since the earliest event, the running one, and the next."""
+    start = DAY.key(settings.earliest_event_us)
+    return dg.DailyPartitionsDefinition(start_date=start, fmt=DAY.key_format, timezone="UTC", end_offset=END_OFFSET)
 
 
 def weekly_partitions(settings: Settings) -> dg.WeeklyPartitionsDefinition:
-    """Every week since the earliest event, from Monday; the running week is one of them."""
-    start = from_us(floor_to_week(settings.earliest_event_us))
+    """Every week since the earliest event, from Monday; the running week, and the next."""
+    start = WEEK.key(settings.earliest_event_us)
     return dg.WeeklyPartitionsDefinition(
-        start_date=start.strftime(WEEK_KEY_FORMAT), fmt=WEEK_KEY_FORMAT, timezone="UTC", day_offset=1, end_offset=1
+        start_date=start, fmt=WEEK.key_format, timezone="UTC", day_offset=1, end_offset=END_OFFSET
     )
 
 
 HOURLY = hourly_partitions(Home.locate().settings)
+DAILY = daily_partitions(Home.locate().settings)
 WEEKLY = weekly_partitions(Home.locate().settings)
 
-# A running week has hours that do not exist yet; without this its update would fail, and be lost.
+# A running day or week has hours that do not exist yet; without this its update would fail, and be lost.
 SAME_TIME = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
 
 

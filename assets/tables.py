@@ -5,9 +5,7 @@ nor Dagster.
 """
 
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
-from assets.rollups.schema import HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
+from assets.rollups.schema import TIERS, WINDOWED_COUNTS
 from resources.lake import TableSpec
 
-TABLES: dict[str, TableSpec] = {
-    spec.name: spec for spec in (DELTAS, DEAD_LETTERS, MINUTE_COUNTS, HOURLY_COUNTS, WEEKLY_COUNTS)
-}
+TABLES: dict[str, TableSpec] = {spec.name: spec for spec in (DELTAS, DEAD_LETTERS, *TIERS, WINDOWED_COUNTS)}

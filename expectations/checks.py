@@ -27,7 +27,7 @@ from resources.lake import Lake
 from resources.lineage import Edit
 from resources.record import Record, RecordError
 from resources.tidemark import TidemarkResource
-from resources.timegrid import WEEK_US, hour_key, week_key
+from resources.timegrid import MINUTE
 
 # One check per table, not one per expectation: a range of a month would be ten thousand events, and the page of a
 # partition shows them all together anyway.
@@ -56,7 +56,7 @@ def suite_check(asset: dg.AssetsDefinition) -> dg.AssetChecksDefinition:
     )
     # Evaluations, not a result: the decorator's type does not know that a check may say something of each partition.
     def check(context: dg.AssetCheckExecutionContext, tidemark: TidemarkResource) -> Any:
-        keys = list(context.op_execution_context.partition_keys)
+        keys = list(context.op_execution_context.partition_keys) if asset.partitions_def else [None]
         for evaluation in evaluate(context.op_execution_context.instance, tidemark.lake, suite, keys):
             if not evaluation.passed:
                 context.log.error("%s %s: %s", suite.table, evaluation.partition, evaluation.description)
@@ -74,24 +74,25 @@ def check_drained(context: dg.AssetExecutionContext, reported: Mapping[str, Sequ
     """
     lake: Lake = context.resources.tidemark.lake
     for table in TABLES:
-        wanted = set(edited(lake, table))
+        wanted: set[str] = set(edited(lake, table))
         if table in reported:
             wanted |= {*reported[table], *unjudged(context.instance, table)}
-        for evaluation in evaluate(context.instance, lake, read_suite(table), sorted(wanted)):
+        keys = [None] if wanted and TABLES[table].is_replaced_whole else sorted(wanted)
+        for evaluation in evaluate(context.instance, lake, read_suite(table), keys):
             context.log_event(evaluation)
             if not evaluation.passed:
                 context.log.error("%s %s: %s", table, evaluation.partition, evaluation.description)
 
 
 def evaluate(
-    instance: dg.DagsterInstance, lake: Lake, suite: Suite, partitions: Sequence[str]
+    instance: dg.DagsterInstance, lake: Lake, suite: Suite, partitions: Sequence[str | None]
 ) -> Iterator[AssetCheckEvaluation]:
-    """Each partition's own verdict, as the orchestrator stores it."""
+    """Each partition's own verdict, as the orchestrator stores it; none stands for a table without partitions."""
     targets: list[Target] = []
     edits = edited(lake, suite.table)
     for partition in partitions:
         try:
-            targets.append(_target(instance, suite.table, partition, edits.get(partition)))
+            targets.append(_target(instance, suite.table, partition, edits))
         except RecordError as error:
             yield _refusal(suite, partition, error)
     by_moment = sorted(targets, key=lambda target: target.recorded.moment)
@@ -111,8 +112,7 @@ def evaluate(
 
 def edited(lake: Lake, table: str) -> dict[str, Edit]:
     """Partitions, by key, in which somebody else has changed rows."""
-    key_of = week_key if TABLES[table].partition_us == WEEK_US else hour_key
-    return {key_of(start): edit for start, edit in lake.edits(table).items()}
+    return {TABLES[table].grain.key(start): edit for start, edit in lake.edits(table).items()}
 
 
 def unjudged(instance: dg.DagsterInstance, table: str) -> set[str]:
@@ -134,26 +134,22 @@ def describe(suite: Suite) -> str:
     return f"{suite.about}\n\n{sentences}"
 
 
-def _target(instance: dg.DagsterInstance, table: str, partition: str, edit: Edit | None) -> Target:
+def _target(instance: dg.DagsterInstance, table: str, partition: str | None, edits: Mapping[str, Edit]) -> Target:
     """The partition's last materialization, with its record, the one before, and what somebody else did since."""
-    chosen = dg.AssetRecordsFilter(dg.AssetKey(table), asset_partitions=[partition])
+    chosen = dg.AssetRecordsFilter(dg.AssetKey(table), asset_partitions=None if partition is None else [partition])
     events = instance.fetch_materializations(chosen, limit=2).records
     if not events or events[0].asset_materialization is None:
-        raise RecordError(
-            f"{table}, partition {partition}, has never been materialized. Materialize it, then check it."
-        )
+        where = table if partition is None else f"{table}, partition {partition},"
+        raise RecordError(f"{where} has never been materialized. Materialize it, then check it.")
     last = events[0]
+    record = Record.from_metadata(events[0].asset_materialization.metadata)
+    key = partition or MINUTE.key(record.as_of_us or 0)
     before = events[1].asset_materialization if len(events) > 1 else None
     return Target(
         AssetCheckEvaluationTargetMaterializationData(
             storage_id=last.storage_id, run_id=last.run_id, timestamp=last.timestamp
         ),
-        Recorded(
-            partition,
-            Record.from_metadata(events[0].asset_materialization.metadata),
-            _readable(before) if before else None,
-            edit,
-        ),
+        Recorded(key, record, _readable(before) if before else None, edits.get(key)),
     )
 
 
@@ -187,12 +183,12 @@ def _evaluation(result: SuiteResult, verdict: Verdict, target: Target, seconds: 
         description=verdict.message,
         metadata=metadata,
         blocking=True,
-        partition=verdict.partition,
+        partition=target.recorded.record.partition,
         target_materialization_data=target.data,
     )
 
 
-def _refusal(suite: Suite, partition: str, error: RecordError) -> AssetCheckEvaluation:
+def _refusal(suite: Suite, partition: str | None, error: RecordError) -> AssetCheckEvaluation:
     """The verdict on a partition about which nothing is recorded."""
     return AssetCheckEvaluation(
         asset_key=dg.AssetKey(suite.table),

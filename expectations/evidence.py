@@ -20,15 +20,12 @@ from resources.lake import Lake, Range, partition_predicate
 from resources.lineage import Edit
 from resources.record import Record
 from resources.session import frame_of
-from resources.timegrid import HOUR_US, WEEK_US, hour_key, hour_start, week_start
+from resources.timegrid import DAY_US, GRAINS, WEEK_US, hour_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-
-# Start of a partition by its key, and its length, for each grain that a suite may have.
-GRAINS = {"hour": (hour_start, HOUR_US), "week": (week_start, WEEK_US)}
 
 # Below this, planning a scan of the table costs more than scanning it, and a suite scans it half a dozen times.
 PERSISTED_ROWS = 1_000_000
@@ -60,9 +57,9 @@ class Evidence:
 def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
     """The evidence for partitions that were recorded at one moment."""
     record = recorded[0].record
-    start_of, length_us = GRAINS[suite.grain]
-    starts = [start_of(each.partition) for each in recorded]
-    ranges = contiguous(starts, length_us)
+    grain = GRAINS[suite.grain]
+    starts = [grain.start(each.partition) for each in recorded]
+    ranges = contiguous(starts, grain.length_us)
     batch = _within(lake.read(suite.table, _version(lake, suite.table, recorded[0])), suite.partition, ranges)
     if sum(each.record.rows_out for each in recorded) <= PERSISTED_ROWS:
         batch.persist()
@@ -78,9 +75,17 @@ def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
     views = {name: frame_of(lake.spark, frame) for name, frame in frames.items()}
     for table, extent in suite.reads.items():
         rows = lake.read(table, _kept(lake, table, record.input_versions.get(table)))
-        is_same = extent is Extent.SAME_PARTITIONS
-        views[table] = _within(rows, TABLES[table].partition_by, ranges) if is_same else rows
+        views[table] = _within(rows, TABLES[table].partition_by, _extended(ranges, extent))
     return Evidence(batch, views)
+
+
+def _extended(ranges: Sequence[Range], extent: Extent) -> list[Range]:
+    """The time of which another table is read."""
+    if extent is Extent.EVERYTHING:
+        return []
+    # The partition that holds the first moment begins before it, by less than a week.
+    back_us = 30 * DAY_US + WEEK_US if extent is Extent.THIRTY_DAYS else 0
+    return [Range(each.start_us - back_us, each.end_us) for each in ranges]
 
 
 def _version(lake: Lake, table: str, recorded: Recorded) -> int | None:
@@ -108,7 +113,8 @@ def contiguous(starts: Iterable[int], length_us: int) -> list[Range]:
 
 
 def _within(rows: "DataFrame", column: str, ranges: Sequence[Range]) -> "DataFrame":
-    return rows.where(" OR ".join(f"({partition_predicate(column, each)})" for each in ranges))
+    """The rows of some partitions; of no range in particular, all of them."""
+    return rows if not ranges else rows.where(" OR ".join(f"({partition_predicate(column, each)})" for each in ranges))
 
 
 def _contents(batch: "DataFrame", partition: str) -> dict[tuple[int, int | None], tuple[int, int | None]]:

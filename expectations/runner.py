@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from expectations.suite import Expectation, Severity, Suite, SuiteError
 from resources.errors import TidemarkError
+from resources.timegrid import GRAINS
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationValidationResult
@@ -32,9 +33,6 @@ EXAMPLES = 5
 # Wrong rows that are fetched at once to be counted by partition; more than that, and the partitions are halved.
 # Great Expectations cuts some kinds of results at 200.
 FETCHED = 200
-
-# How Spark writes the key of a partition; the same as `resources.timegrid`.
-KEY_FORMATS = {"hour": "yyyy-MM-dd-HH:mm", "week": "yyyy-MM-dd"}
 
 _KEY = "__partition"
 _HOLDS = "__holds_"
@@ -170,7 +168,7 @@ def _mark(suite: Suite, batch: "DataFrame", rules: Sequence[Expectation]) -> "Da
     conditions: dict[str, Column] = {
         _HOLDS + rule.name: F.coalesce(F.expr(rule.every_row), F.lit(False)) for rule in rules if rule.every_row
     }
-    key = F.date_format(F.col(suite.partition), KEY_FORMATS[suite.grain])
+    key = F.date_format(F.col(suite.partition), GRAINS[suite.grain].sql_format)
     return batch.withColumns({_KEY: key, **conditions})
 
 
@@ -254,7 +252,9 @@ def _findings(suite: Suite, spark: "SparkSession", rules: Sequence[Expectation])
 
 def _finding(suite: Suite, rule: Expectation) -> str:
     query = (_query(suite, rule) or "").replace("{batch}", _BATCH)
-    return _FINDING.format(name=rule.name, partition=suite.partition, key_format=KEY_FORMATS[suite.grain], query=query)
+    return _FINDING.format(
+        name=rule.name, partition=suite.partition, key_format=GRAINS[suite.grain].sql_format, query=query
+    )
 
 
 def _count(suite: Suite, findings: "DataFrame", broken: Sequence[str]) -> dict[str, list[WrongRows]]:

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from resources.errors import ConfigurationError
 from resources.settings import NAME_PATTERN
+from resources.timegrid import GRAINS
 
 SUITES = Path(__file__).resolve().parent / "suites"
 
@@ -61,6 +62,7 @@ class Extent(StrEnum):
     """How much of another table a suite reads."""
 
     SAME_PARTITIONS = "same_partitions"  # what lies in the time of the checked partitions
+    THIRTY_DAYS = "thirty_days"  # and what lies in the thirty days before them: as far back as the longest window
     EVERYTHING = "everything"
 
 
@@ -83,7 +85,7 @@ class Suite(Struct, frozen=True, forbid_unknown_fields=True):
     table: str
     about: str
     partition: str  # the column that says to which partition a row belongs
-    grain: str  # of a partition: hour or week
+    grain: str  # of a partition: hour, day or week; minute, of a table that holds one moment
     show: list[str]  # the columns by which a person finds a wrong row
     expectations: list[Expectation]
     reads: dict[str, Extent] = {}  # other tables that the SQL names, at the versions that the record names
@@ -113,8 +115,8 @@ def read_suite(table: str, folder: Path = SUITES) -> Suite:
     suite = _decode(path, Suite)
     if suite.table != table:
         raise SuiteError(f"{path}: the table is {suite.table!r}. Write 'table: {table}', or rename the file.")
-    if suite.grain not in ("hour", "week"):
-        raise SuiteError(f"{path}: the grain is {suite.grain!r}. Write 'grain: hour' or 'grain: week'.")
+    if suite.grain not in GRAINS:
+        raise SuiteError(f"{path}: the grain is {suite.grain!r}. Write 'grain:' and one of {', '.join(GRAINS)}.")
     shared_path = folder / f"{EVERY_TABLE}.yaml"
     general = _decode(shared_path, _Shared).expectations if shared_path.exists() else []
     shared = [_for_partition(each, suite.partition) for each in general]
@@ -158,7 +160,7 @@ def _entry_of(raw: Any, message: str) -> str:
 
 def _advice(message: str) -> str:
     if "reads" in message:
-        return "Write 'reads:' and below it '  table: same_partitions' or '  table: everything'."
+        return "Write 'reads:' and below it '  table: same_partitions' (or thirty_days, or everything)."
     if "severity" in message:
         return "Write 'severity: error' (stops what is downstream) or 'severity: warning' (only shows)."
     if "missing required field" in message:

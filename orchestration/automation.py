@@ -17,6 +17,7 @@ from dagster._core.storage.tags import PARTITION_NAME_TAG
 from dagster._record import copy
 
 from assets.rollups.stale import stale_partitions
+from assets.tables import TABLES
 from expectations.checks import CHECK_NAME
 from orchestration.materialize import PARTITIONS_PER_RUN
 from orchestration.runs import RANGE_END, RANGE_START, ranges_of
@@ -125,7 +126,9 @@ def follow_inputs() -> dg.AutomationCondition[Any]:
 
 
 def automated(asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
-    """The asset, following its inputs if it has any."""
+    """The asset, following its inputs if it has any; a table without partitions follows the clock instead."""
+    if asset.partitions_def is None:
+        return asset
     return asset.map_asset_specs(
         lambda spec: spec.replace_attributes(automation_condition=follow_inputs()) if list(spec.deps) else spec
     )
@@ -146,14 +149,16 @@ class RangeSensor(dg.AutomationConditionSensorDefinition):
 
 def in_ranges(requests: Sequence[dg.RunRequest]) -> list[dg.RunRequest]:
     """The same partitions of the same assets: unbroken ranges in one request, at most a week of hours in each."""
-    alike: defaultdict[tuple[frozenset[Any], ...], dict[str, dg.RunRequest]] = defaultdict(dict)
+    alike: defaultdict[tuple[frozenset[dg.AssetKey], frozenset[Any]], dict[str, dg.RunRequest]] = defaultdict(dict)
     found = [request for request in requests if request.partition_key is None]
     for request in requests:
         if request.partition_key is not None:
             what = (frozenset(request.asset_selection or ()), frozenset(request.asset_check_keys or ()))
             alike[what][request.partition_key] = request
-    for by_key in alike.values():
-        for keys in ranges_of(by_key):
+    for (assets, checks), by_key in alike.items():
+        # What is requested together has the same partitions.
+        table = next(iter(assets or {check.asset_key for check in checks})).to_user_string()
+        for keys in ranges_of(by_key, TABLES[table].grain):
             starts = range(0, len(keys), PARTITIONS_PER_RUN)
             parts = [keys[start : start + PARTITIONS_PER_RUN] for start in starts]
             found.extend(_together([by_key[key] for key in part]) for part in parts)

@@ -6,7 +6,7 @@ Belongs here: which assets go together. All of them run in one process: a proces
 import dagster as dg
 
 from assets.ingest.asset import dead_letters, deltas, drain
-from assets.rollups.asset import hourly_counts, minute_counts, weekly_counts
+from assets.rollups.asset import daily_counts, hourly_counts, minute_counts, weekly_counts
 
 EXECUTOR = dg.in_process_executor
 
@@ -31,11 +31,18 @@ rollups_job = dg.define_asset_job(
     description="Sum up hours: minutes from deltas, hours from minutes.",
 )
 
+days_job = dg.define_asset_job(
+    "days_job",
+    selection=[daily_counts],
+    executor_def=EXECUTOR,
+    description="Sum up days from hours.",
+)
+
 weeks_job = dg.define_asset_job(
     "weeks_job",
     selection=[weekly_counts],
     executor_def=EXECUTOR,
-    description="Sum up weeks from hours.",
+    description="Sum up weeks from days.",
 )
 
-JOBS = [drain_job, rebuild_job, rollups_job, weeks_job]
+JOBS = [drain_job, rebuild_job, rollups_job, days_job, weeks_job]

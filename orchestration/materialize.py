@@ -9,28 +9,31 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from assets.rollups.schema import INPUTS
+from assets.tables import TABLES
 from orchestration.instance import open_instance
 from orchestration.runs import Outcome, Progress, Step, ranges_of, run
 from resources.errors import TidemarkError
 from resources.home import Home
 from resources.lake import Lake
-from resources.timegrid import HOUR_US, floor_to, hour_key, hour_start, week_key
+from resources.timegrid import DAY, HOUR, HOUR_US, WEEK, Grain, floor_to, hour_key, hour_start
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
     from pyspark.sql import SparkSession
 
 DRAIN = "drain"
-HOURLY_ASSETS = ("deltas", "dead_letters", "minute_counts", "hourly_counts")
-WEEKLY_ASSETS = ("weekly_counts",)
-# What a week of `weekly_counts` is the sum of, and what an hour of each rollup is.
-INPUTS = {"minute_counts": "deltas", "hourly_counts": "minute_counts", "weekly_counts": "hourly_counts"}
+# The assets that have partitions, by what a partition is; in the order in which they follow one another.
+PARTITIONED = {
+    grain: tuple(spec.name for spec in TABLES.values() if spec.grain is grain) for grain in (HOUR, DAY, WEEK)
+}
+PARTITIONED_ASSETS = tuple(name for names in PARTITIONED.values() for name in names)
 
 # A week of hours in a run: a month is a handful of runs, and what a crash undoes is minutes of work.
 PARTITIONS_PER_RUN = 168
 BACKFILL_TAG, PART_TAG = "tidemark/backfill", "tidemark/part"
 
-# A run of a request: its assets and its partitions.
+# What is asked for, or a run of it: assets, all of one grain, and their partitions.
 Part = tuple[tuple[str, ...], tuple[str, ...]]
 
 
@@ -52,19 +55,19 @@ def materialize_hours(
     progress: Progress | None = None,
     is_resumed: bool = False,
 ) -> Outcome:
-    """Materialize hours of assets, and the weeks that hold them where an asset is weekly.
+    """Materialize hours of assets, and the days and weeks that hold them where an asset is daily or weekly.
 
-    Unbroken ranges of hours, at most a week of them in a run with all hourly assets in it; then the weeks. What hangs
-    on a partition that was found wrong is held back. With `is_resumed`, parts that an interrupted request for the same
-    has finished are not done again.
+    Unbroken ranges of hours, at most a week of them in a run with all hourly assets in it; then days, then weeks. What
+    hangs on a partition that was found wrong is held back. With `is_resumed`, parts that an interrupted request for the
+    same has finished are not done again.
     """
     _refuse_unknown(assets)
-    keys = sorted(set(hours))
-    hourly = tuple(asset for asset in HOURLY_ASSETS if asset in assets)
-    weekly = tuple(asset for asset in WEEKLY_ASSETS if asset in assets)
-    weeks = sorted({week_key(hour_start(key)) for key in keys})
+    starts = {hour_start(key) for key in hours}
+    wanted = [
+        (tuple(name for name in names if name in assets), _keys(grain, starts)) for grain, names in PARTITIONED.items()
+    ]
     with open_instance(home) as instance:
-        request = _Request(home, instance, [(hourly, keys), (weekly, weeks)], progress)
+        request = _Request(home, instance, wanted, progress)
         finished = request.finished_parts() if is_resumed else set()
         held_back: dict[str, set[str]] = defaultdict(set)
         outcome = Outcome(resumed=len(finished))
@@ -73,7 +76,7 @@ def materialize_hours(
                 continue
             wrong = _wrong_inputs(home, instance, names, part, held_back)
             held_back[names[0]] |= wrong
-            good = ranges_of(key for key in part if key not in wrong)
+            good = ranges_of((key for key in part if key not in wrong), TABLES[names[0]].grain)
             for each in good:
                 outcome += request.run(number, names, each, is_end=each is good[-1])
         return outcome + _held(held_back)
@@ -84,34 +87,32 @@ def materialize_everything_stale(home: Home, *, progress: Progress | None = None
     from assets.rollups.stale import stale_partitions
 
     with open_instance(home) as instance:
-        stale = stale_partitions(instance, home)
-        held_back: dict[str, set[str]] = defaultdict(set)
-        wanted: dict[tuple[str, ...], list[str]] = defaultdict(list)
-        for hour in sorted({*stale.get("minute_counts", {}), *stale.get("hourly_counts", {})}):
-            wanted[tuple(name for name in ("minute_counts", "hourly_counts") if hour in stale.get(name, {}))].append(
-                hour
-            )
-        outcome = Outcome()
-        for names, hours in wanted.items():
-            outcome += _run_good(home, instance, names, hours, held_back, progress)
-        weeks = sorted(stale_partitions(instance, home).get("weekly_counts", {}))
-        return outcome + _run_good(home, instance, WEEKLY_ASSETS, weeks, held_back, progress) + _held(held_back)
+        outcome, held_back = Outcome(), defaultdict[str, set[str]](set)
+        for names in PARTITIONED.values():
+            # Asked anew for each grain: only what was made is an input of what follows.
+            stale = stale_partitions(instance, home)
+            wanted: dict[tuple[str, ...], list[str]] = defaultdict(list)
+            for key in sorted({key for name in names for key in stale.get(name, {})}):
+                wanted[tuple(name for name in names if key in stale.get(name, {}))].append(key)
+            for together, keys in wanted.items():
+                outcome += _run_good(home, instance, together, keys, held_back, progress)
+        return outcome + _held(held_back)
 
 
 def check_hours(
     home: Home, tables: Sequence[str], hours: Iterable[str], *, progress: Progress | None = None
 ) -> Outcome:
-    """Run the suites of tables again on hours (and weeks) that were materialized; nothing is written but verdicts."""
+    """Run the suites of tables again on hours (days, weeks) that were materialized; only verdicts are written."""
     from resources.record import Record
 
     _refuse_unknown(tables)
-    keys = sorted(set(hours))
+    starts = {hour_start(key) for key in hours}
     outcome = Outcome()
     with open_instance(home) as instance:
         for table in tables:
-            wanted = sorted({week_key(hour_start(key)) for key in keys}) if table in WEEKLY_ASSETS else keys
-            known = Record.latest_by_partition(instance, table, wanted)
-            for part in ranges_of(known):
+            grain = TABLES[table].grain
+            known = Record.latest_by_partition(instance, table, _keys(grain, starts))
+            for part in ranges_of(known, grain):
                 outcome += Outcome((run(home, instance, [table], part, progress, is_check=True),))
     return outcome
 
@@ -119,6 +120,11 @@ def check_hours(
 def hours_between(first: str, last: str) -> list[str]:
     """Keys of all hours from the first to the last, both of them in it."""
     return [hour_key(start) for start in range(floor_to(hour_start(first), HOUR_US), hour_start(last) + 1, HOUR_US)]
+
+
+def _keys(grain: Grain, starts: Iterable[int]) -> list[str]:
+    """Keys of the partitions that hold these moments."""
+    return sorted({grain.key(start) for start in starts})
 
 
 class _Request:
@@ -162,15 +168,15 @@ class _Request:
 
 def _parts(wanted: Sequence[tuple[tuple[str, ...], Sequence[str]]]) -> Iterator[Part]:
     for names, keys in wanted:
-        for each in ranges_of(keys) if names else ():
+        for each in ranges_of(keys, TABLES[names[0]].grain) if names else ():
             for start in range(0, len(each), PARTITIONS_PER_RUN):
                 yield names, each[start : start + PARTITIONS_PER_RUN]
 
 
 def _refuse_unknown(assets: Sequence[str]) -> None:
-    unknown = sorted(set(assets) - {*HOURLY_ASSETS, *WEEKLY_ASSETS})
+    unknown = sorted(set(assets) - {*PARTITIONED_ASSETS})
     if unknown:
-        known = ", ".join((*HOURLY_ASSETS, *WEEKLY_ASSETS))
+        known = ", ".join(PARTITIONED_ASSETS)
         raise UnknownAssetError(f"There is no partitioned asset {unknown[0]!r}. The assets are {known}.")
 
 
@@ -185,7 +191,7 @@ def _run_good(
     """Run what does not hang on a wrong partition, and note what does."""
     wrong = _wrong_inputs(home, instance, names, keys, held_back)
     held_back[names[0]] |= wrong
-    good = ranges_of(key for key in keys if key not in wrong)
+    good = ranges_of((key for key in keys if key not in wrong), TABLES[names[0]].grain)
     return Outcome(tuple(run(home, instance, names, part, progress) for part in good))
 
 
@@ -200,10 +206,12 @@ def _wrong_inputs(
     rollups = [name for name in names if name in INPUTS]
     if not rollups or INPUTS[rollups[0]] in names:
         return set()  # a rebuild repairs; what follows in the same run is stopped by its checks
-    wrong = _found_wrong(home, instance, INPUTS[rollups[0]])
-    if names == WEEKLY_ASSETS:
-        return {week_key(hour_start(hour)) for hour in wrong.union(*held_back.values())} & set(keys)
-    return wrong & set(keys)
+    source, grain = INPUTS[rollups[0]], TABLES[rollups[0]].grain
+    wrong = {source: _found_wrong(home, instance, source)}
+    starts = {
+        TABLES[table].grain.start(key) for each in (wrong, held_back) for table, found in each.items() for key in found
+    }
+    return {grain.key(start) for start in starts} & set(keys)
 
 
 def _found_wrong(home: Home, instance: "DagsterInstance", table: str) -> set[str]:

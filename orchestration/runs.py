@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from resources.home import HOME_VARIABLE, Home
-from resources.timegrid import HOUR_US, WEEK_US, hour_start, week_start
+from resources.timegrid import Grain
 
 if TYPE_CHECKING:
     from dagster import AssetCheckKey, DagsterEvent, DagsterInstance, JobDefinition
@@ -105,27 +105,15 @@ class Outcome:
         return Outcome(self.runs + other.runs, held_back, self.resumed + other.resumed)
 
 
-def ranges_of(keys: Iterable[str]) -> list[tuple[str, ...]]:
-    """Keys of hours, or of weeks, as unbroken ranges."""
+def ranges_of(keys: Iterable[str], grain: Grain) -> list[tuple[str, ...]]:
+    """Keys of hours, of days or of weeks, as unbroken ranges."""
     ranges: list[list[str]] = []
     for key in sorted(set(keys)):
-        if ranges and _start(key) - _start(ranges[-1][-1]) == _length(key):
+        if ranges and grain.start(key) - grain.start(ranges[-1][-1]) == grain.length_us:
             ranges[-1].append(key)
         else:
             ranges.append([key])
     return [tuple(each) for each in ranges]
-
-
-def _is_week(key: str) -> bool:
-    return len(key) == len("2026-03-02")
-
-
-def _start(key: str) -> int:
-    return week_start(key) if _is_week(key) else hour_start(key)
-
-
-def _length(key: str) -> int:
-    return WEEK_US if _is_week(key) else HOUR_US
 
 
 def run(

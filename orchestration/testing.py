@@ -23,7 +23,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from orchestration.materialize import INPUTS, drain, materialize_hours
+from assets.rollups.schema import INPUTS
+from orchestration.materialize import drain, materialize_hours
 from orchestration.runs import Outcome
 from resources import lake_files
 from resources.coordinator import Platform

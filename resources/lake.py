@@ -19,6 +19,7 @@ from resources import lake_files
 from resources.errors import TidemarkError
 from resources.home import Home
 from resources.lineage import Edit, Lineage, LineageFile, app_id, edits_of, find_break
+from resources.provenance import Input, ProvenanceFile
 from resources.session import new_session
 from resources.table_spec import Column, TableSpec, create_table
 from resources.timegrid import HOUR_US, from_us
@@ -88,6 +89,10 @@ class Lake:
     def lineage_file(self, table: str) -> LineageFile:
         """Where it is remembered."""
         return LineageFile(self.home.plans, table)
+
+    def provenance_file(self, table: str) -> ProvenanceFile:
+        """Where it is remembered when each partition changed, and what it was made from."""
+        return ProvenanceFile(self.home.plans, table)
 
     @contextmanager
     def lock(self, table: str) -> Iterator[None]:
@@ -168,11 +173,13 @@ class Lake:
         *,
         hours: "Range | Sequence[int] | None",
         plan_number: int | None = None,
+        made_from: Input | None = None,
     ) -> Commit:
         """Replace the partitions of a range (or the given ones, or all) by `rows`, in one commit.
 
         An empty result clears them, which is right. With `plan_number` the commit carries that plan's marker, as the
-        first commit of a lineage does; without it the marker of plans is left as it is.
+        first commit of a lineage does; without it the marker of plans is left as it is. `made_from` is the version of
+        the input that the rows were computed from; it is remembered for each partition.
         """
         lineage = self.lineage(spec.name).lineage
         path = self.path(spec.name)
@@ -190,7 +197,10 @@ class Lake:
         def is_rewritten(start: int) -> bool:
             return hours is None or (hours.holds(start) if isinstance(hours, Range) else start in hours)
 
-        return self._commit(spec, app, number, write, plan_number=plan_number, rewritten=is_rewritten)
+        made = range(hours.start_us, hours.end_us, spec.partition_us) if isinstance(hours, Range) else hours or ()
+        return self._commit(
+            spec, app, number, write, plan_number=plan_number, rewritten=is_rewritten, made_from=made_from, made=made
+        )
 
     def merge(
         self, spec: TableSpec, source: Callable[["SparkSession"], "DataFrame"], *, keys: Sequence[str], number: int
@@ -226,7 +236,9 @@ class Lake:
             last_start = sql_timestamp(closed_before_us - spec.partition_us)
             self.spark.sql(f"OPTIMIZE {target} WHERE {spec.partition_by} <= {last_start}").collect()
             self.spark.sql(f"VACUUM {target} RETAIN {int(retention_hours)} HOURS").collect()
-            return self._finish(spec, -1 if before is None else before, None)
+            commit = self._finish(spec, -1 if before is None else before, None)
+            self.provenance_file(spec.name).record(self.path(spec.name))
+            return commit
 
     def forget_cached_tables(self) -> None:
         """Make Spark look at the disk again: it remembers tables by path, also one that was deleted behind its back."""
@@ -243,6 +255,8 @@ class Lake:
         *,
         plan_number: int | None = None,
         rewritten: Callable[[int], bool] | None = None,
+        made_from: Input | None = None,
+        made: Sequence[int] = (),
     ) -> Commit:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -262,7 +276,9 @@ class Lake:
                     raise WriteFailedError(
                         f"Writing the table {spec.name} failed, and nothing of it was committed: {_first_line(error)}"
                     ) from error
-            return self._finish(spec, before, plan_number, rewritten)
+            commit = self._finish(spec, before, plan_number, rewritten)
+            self.provenance_file(spec.name).record(self.path(spec.name), made_from=made_from, made=made)
+            return commit
 
     def _finish(
         self, spec: TableSpec, before: int, plan_number: int | None, rewritten: Callable[[int], bool] | None = None

@@ -169,13 +169,18 @@ def foreign_commits(path: Path, after_version: int, our_apps: str) -> list[Forei
         actions = list(actions_of(path, version))
         if any(str(action.get("txn", {}).get("appId", "")).startswith(our_apps) for action in actions):
             continue
-        changes = [change for action in actions for name in ("add", "remove") if (change := action.get(name))]
-        values = [change.get("partitionValues") or {} for change in changes if change.get("dataChange", True)]
-        starts = {partition_start(value) for each in values for value in each.values() if value}
+        starts = changed_partitions(actions)
         if starts:
             operation = operation_of(path, version)
             found.append(ForeignCommit(version, operation[0] if operation else "", tuple(sorted(starts))))
     return found
+
+
+def changed_partitions(actions: Iterable[dict[str, Any]]) -> set[int]:
+    """Starts of the partitions in which a commit changed rows; one that only rewrites files changes none."""
+    changes = [change for action in actions for name in ("add", "remove") if (change := action.get(name))]
+    values = [change.get("partitionValues") or {} for change in changes if change.get("dataChange", True)]
+    return {partition_start(value) for each in values for value in each.values() if value}
 
 
 def commit_time_us(path: Path, version: int) -> int | None:

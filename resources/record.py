@@ -44,6 +44,7 @@ class Record(Struct, frozen=True, kw_only=True):
     rows_refused: int = 0
     bytes: int = 0
     duration_ms: int = 0
+    as_of_us: int | None = None  # of a table that holds one moment: which
     recorded_us: int | None = None  # when; what the watermark's lag is measured from
 
     @property

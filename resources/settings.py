@@ -53,6 +53,9 @@ TEMPLATE = """\
 # queue_bytes = 16_777_216                      # the same in bytes
 # held_bytes = 25_165_824                       # what may wait for all subscribers together
 
+# [counts]                                      # what is computed from the rollups
+# half_lives = ["1h", "1d", "7d"]               # of the decayed scores in windowed_counts; a number and m, h or d
+
 # [namespaces.shop]
 # dimension = 384                               # length of this namespace's vectors; without it none is enforced
 
@@ -106,6 +109,17 @@ class BoundSettings(Struct, frozen=True, forbid_unknown_fields=True):
     disk_keep_free_bytes: Annotated[int, Meta(ge=0)] = 256 * 1024 * 1024
 
 
+class CountSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is computed from the rollups besides the five windows (R4)."""
+
+    # What is hot, what is of today, what is of this week. One of n days keeps hours from being dropped for 32 n days.
+    half_lives: Annotated[tuple[Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,3}[mhd]$")], ...], Meta(max_length=16)] = (
+        "1h",
+        "1d",
+        "7d",
+    )
+
+
 class SparkSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How the batch plane gets its session."""
 
@@ -145,6 +159,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     recent_identities: Annotated[int, Meta(ge=0)] = 1_000_000
     batch: BatchSettings = BatchSettings()
     bounds: BoundSettings = BoundSettings()
+    counts: CountSettings = CountSettings()
     namespaces: dict[str, Namespace] = {}
     spark: SparkSettings = SparkSettings()
 
@@ -170,6 +185,8 @@ def read_settings(path: Path) -> Settings:
             f"{path}: [batch] min_ms is {settings.batch.min_ms}, above max_ms, which is {settings.batch.max_ms}. "
             "Lower the one or raise the other."
         )
+    if len(set(settings.counts.half_lives)) < len(settings.counts.half_lives):
+        raise ConfigurationError(f"{path}: [counts] half_lives names one twice. Name each once.")
     for name in settings.namespaces:
         if not re.match(NAME_PATTERN, name):
             raise ConfigurationError(

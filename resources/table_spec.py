@@ -15,6 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from resources.timegrid import Grain, grain_of
+
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 # Each type as Spark's SQL writes it, and as a Delta table's schema does.
@@ -57,11 +59,18 @@ class TableSpec:
     constraints: dict[str, str] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=dict)
     order_by: tuple[str, ...] = ()
+    # Whether a run replaces the whole table: then it has one partition at a time, and the orchestrator none.
+    is_replaced_whole: bool = False
 
     @property
     def names(self) -> list[str]:
         """Columns, in order."""
         return [column.name for column in self.columns]
+
+    @property
+    def grain(self) -> Grain:
+        """What a partition is: an hour, a day, a week."""
+        return grain_of(self.partition_us)
 
 
 def sql_type(kind: pa.DataType) -> str:

@@ -1,1 +1,1 @@
-"""Counts per minute, hour and week: slices of deltas, and sums of slices (R1)."""
+"""Counts per minute, hour, day and week: slices of deltas, and sums of slices (R1)."""

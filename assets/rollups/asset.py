@@ -1,4 +1,4 @@
-"""The assets of the rollups: `minute_counts`, `hourly_counts` and `weekly_counts`.
+"""The assets of the rollups: `minute_counts`, `hourly_counts`, `daily_counts` and `weekly_counts`.
 
 Belongs here: read, transform, replace, record. Any range of partitions is one Spark job (O2), a pure function of one
 version of the input (decision 5).
@@ -12,12 +12,13 @@ from pyspark.sql import DataFrame
 
 from assets.ingest.schema import DELTAS
 from assets.metadata import KINDS, OWNERS, table_metadata
-from assets.partitions import HOURLY, SAME_TIME, WEEKLY, starts_in, window_of
+from assets.partitions import DAILY, HOURLY, SAME_TIME, WEEKLY, starts_in, window_of
 from assets.rollups.records import rollup_records
-from assets.rollups.schema import HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
-from assets.rollups.transform import count_hours, count_minutes, count_weeks
+from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
+from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
 from resources.failpoints import reach
 from resources.lake import LakeError, TableSpec, partition_predicate
+from resources.provenance import Input
 from resources.tidemark import TidemarkResource
 
 GROUP = "rollups"
@@ -55,6 +56,21 @@ def hourly_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource)
 
 @dg.asset(
     deps=[dg.AssetDep(HOURLY_COUNTS.name, partition_mapping=SAME_TIME)],
+    partitions_def=DAILY,
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    group_name=GROUP,
+    kinds=KINDS,
+    owners=OWNERS,
+    description=DAILY_COUNTS.description,
+    metadata=table_metadata(DAILY_COUNTS),
+)
+def daily_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
+    """Sums of hours, for the days that hold them."""
+    return _roll_up(context, tidemark, HOURLY_COUNTS, DAILY_COUNTS, count_days)
+
+
+@dg.asset(
+    deps=[dg.AssetDep(DAILY_COUNTS.name, partition_mapping=SAME_TIME)],
     partitions_def=WEEKLY,
     backfill_policy=dg.BackfillPolicy.single_run(),
     group_name=GROUP,
@@ -64,8 +80,8 @@ def hourly_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource)
     metadata=table_metadata(WEEKLY_COUNTS),
 )
 def weekly_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
-    """Sums of hours, for the weeks that hold them."""
-    return _roll_up(context, tidemark, HOURLY_COUNTS, WEEKLY_COUNTS, count_weeks)
+    """Sums of days, for the weeks that hold them."""
+    return _roll_up(context, tidemark, DAILY_COUNTS, WEEKLY_COUNTS, count_weeks)
 
 
 def _roll_up(
@@ -88,7 +104,8 @@ def _roll_up(
         )
         # The sums are small: one file per partition, in the order in which they are looked up.
         filed = rows.repartition(target.partition_by).sortWithinPartitions(target.partition_by, *target.order_by)
-        lake.replace(target, filed, hours=window)
+        made_from = Input(version, lake.lineage(source.name).lineage)
+        lake.replace(target, filed, hours=window, made_from=made_from)
     reach("rollup.committed")
     duration_ms = round((time.monotonic() - started) * 1000)
     starts = starts_in(window, target.partition_us)

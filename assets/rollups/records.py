@@ -3,14 +3,15 @@
 Belongs here: how epochs and watermarks propagate along the asset graph (T3). No Spark.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from assets.rollups.schema import WEEKLY_COUNTS
+from assets.rollups.schema import MINUTE_COUNTS, TIERS, WINDOWED_COUNTS
 from resources import lake_files
+from resources.counters.tables import Tables
+from resources.counters.windows import Span, Tier
 from resources.lake import Lake, TableSpec
-from resources.record import Record, not_below
-from resources.timegrid import hour_key, week_key
+from resources.record import Record, RecordError, not_below
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def partition_key(spec: TableSpec, start_us: int) -> str:
     """Key of the table's partition that holds a moment."""
-    return week_key(start_us) if spec.name == WEEKLY_COUNTS.name else hour_key(start_us)
+    return spec.grain.key(start_us)
 
 
 def rollup_records(
@@ -71,6 +72,100 @@ def rollup_records(
             )
         )
     return records
+
+
+def input_watermark(inputs: Iterable[Mapping[str, Record]]) -> int | None:
+    """How far all tables have got: of each the furthest of its partitions, and of these the least (T3)."""
+    found = [[record.watermark_us for record in records.values() if record.watermark_us] for records in inputs]
+    return min(max(each) for each in found) if found and all(found) else None
+
+
+def windowed_record(
+    instance: "DagsterInstance",
+    lake: Lake,
+    inputs: Mapping[str, Mapping[str, Record]],
+    tables: Tables,
+    spans: Mapping[Tier, Sequence[Span]],
+    *,
+    as_of_us: int,
+    duration_ms: int,
+    now_us: int,
+) -> Record:
+    """The record of `windowed_counts`, which holds one moment and has no partitions for the orchestrator."""
+    name = WINDOWED_COUNTS.name
+    known, minutes = lake.lineage(name), inputs[MINUTE_COUNTS.name]
+    held = lake_files.partitions(lake.path(name), known.version).values()
+    previous = _last(instance, name, known.lineage)
+    watermark_us, held_by = not_below(input_watermark(inputs.values()), _holder(minutes.values()), previous)
+    return Record(
+        asset=name,
+        partition=None,
+        lineage=known.lineage,
+        table_version=known.version,
+        table_id=known.table_id,
+        input_versions={spec.name: tables.versions[spec.name] for spec in TIERS},
+        input_lineages={spec.name: lake.lineage(spec.name).lineage for spec in TIERS},
+        epochs=_epochs(minutes.values()),
+        applied=_highest(record.applied for record in minutes.values()),
+        flushed=_highest(record.flushed for record in minutes.values()),
+        durable=_covered(minutes, tables.behind[Tier.MINUTE], previous),
+        watermark_us=watermark_us,
+        held_by=held_by,
+        rows_in=sum(_rows_read(lake, spec, tables, spans[tier]) for tier, spec in zip(Tier, TIERS, strict=True)),
+        rows_out=sum(files.rows for files in held),
+        bytes=sum(files.bytes for files in held),
+        duration_ms=duration_ms,
+        as_of_us=as_of_us,
+        recorded_us=now_us,
+    )
+
+
+def _last(instance: "DagsterInstance", asset: str, lineage: int) -> Record | None:
+    try:
+        found = Record.latest(instance, asset)
+    except RecordError:
+        return None
+    return found if found.lineage == lineage else None
+
+
+def _holder(records: Iterable[Record]) -> str | None:
+    """What holds back the one that has got furthest."""
+    found = [record for record in records if record.watermark_us]
+    return max(found, key=lambda record: record.watermark_us or 0).held_by if found else None
+
+
+def _rows_read(lake: Lake, spec: TableSpec, tables: Tables, spans: Sequence[Span]) -> int:
+    """Rows of the partitions that hold any of the buckets."""
+    return sum(
+        files.rows
+        for start, files in lake_files.partitions(lake.path(spec.name), tables.versions[spec.name]).items()
+        if any(
+            span.end_us > start and (span.start_us is None or span.start_us < start + spec.partition_us)
+            for span in spans
+        )
+    )
+
+
+def _covered(minutes: Mapping[str, Record], behind: Iterable[int], previous: Record | None) -> dict[int, int]:
+    """Shard → the epoch up to which every delta is counted: what hours that are behind had reached holds it back.
+
+    Never below what was said before: rows that were counted once are counted for ever.
+    """
+    waiting = [minutes.get(partition_key(MINUTE_COUNTS, hour)) for hour in behind]
+    found = _highest(record.durable for record in minutes.values())
+    for shard in found:
+        held = [record.durable.get(shard, 0) if record else 0 for record in waiting]
+        found[shard] = max(min([found[shard], *held]), previous.durable.get(shard, 0) if previous else 0)
+    return found
+
+
+def _highest(epochs: Iterable[dict[int, int]]) -> dict[int, int]:
+    """Per shard, what any input has reached."""
+    found: dict[int, int] = {}
+    for each in epochs:
+        for shard, epoch in each.items():
+            found[shard] = max(found.get(shard, epoch), epoch)
+    return found
 
 
 def _epochs(records: Iterable[Record]) -> dict[int, tuple[int, int]]:

@@ -1,15 +1,28 @@
-"""Columns of the counts per minute, hour and week, and their meaning.
+"""Columns of the counts per minute, hour, day and week, and their meaning.
 
-Belongs here: the three tables as they are declared. They have the same columns; only the width of a bucket differs.
+Belongs here: the tables as they are declared, and the chain that four of them form. These have the same columns; only
+the width of a bucket differs. The coarser ones also keep what a sum forgets and no coarse bucket can be asked for
+later: when the first delta was, to the minute, and whether a minute ever fell below zero.
 """
+
+from itertools import pairwise
 
 import pyarrow as pa
 
+from assets.ingest.schema import DELTAS
+from resources.counters.windows import Window
 from resources.table_spec import TIMESTAMP, Column, TableSpec
-from resources.timegrid import HOUR_US, WEEK_US
+from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK_US
 
 KEYS = ("namespace", "entity_id", "signal", "bucket_start")
 MEASURES = ("count", "weight_sum", "deltas")
+
+
+# What a minute has no need for: it is its own first one, and its own lowest.
+EXTREMES = (
+    Column("first_minute", TIMESTAMP, "The first minute in it that has a delta.", is_required=True),
+    Column("lowest_minute", pa.int64(), "The smallest count of a minute in it that has a delta.", is_required=True),
+)
 
 
 def _counts(name: str, bucket: str, partition_by: str, partition_us: int, partition_comment: str) -> TableSpec:
@@ -24,6 +37,7 @@ def _counts(name: str, bucket: str, partition_by: str, partition_us: int, partit
             Column("count", pa.int64(), "Sum of the signals' counts; retractions are negative.", is_required=True),
             Column("weight_sum", pa.int64(), "Sum of the weights, in millionths.", is_required=True),
             Column("deltas", pa.int64(), "How many deltas were summed up.", is_required=True),
+            *(() if bucket == "minute" else EXTREMES),
             Column(partition_by, TIMESTAMP, partition_comment, is_required=True),
         ),
         partition_by=partition_by,
@@ -36,4 +50,73 @@ def _counts(name: str, bucket: str, partition_by: str, partition_us: int, partit
 
 MINUTE_COUNTS = _counts("minute_counts", "minute", "bucket_hour", HOUR_US, "Hour that holds the minute.")
 HOURLY_COUNTS = _counts("hourly_counts", "hour", "bucket_hour", HOUR_US, "The hour itself.")
+DAILY_COUNTS = _counts("daily_counts", "day", "bucket_day", DAY_US, "The day itself.")
 WEEKLY_COUNTS = _counts("weekly_counts", "week", "bucket_week", WEEK_US, "The week itself, by its Monday.")
+
+# From fine to coarse: minutes are counted from deltas, each other one is the sum of the one before it (R1).
+TIERS = (MINUTE_COUNTS, HOURLY_COUNTS, DAILY_COUNTS, WEEKLY_COUNTS)
+# Each rollup with its input, in the order in which they are to be refreshed.
+CHAIN = tuple(pairwise((DELTAS, *TIERS)))
+# The same by name: what each is made from.
+INPUTS = {target.name: source.name for source, target in CHAIN}
+
+WINDOWS = tuple(Window)
+
+
+def _windowed() -> TableSpec:
+    reach = {window: "ever" if window is Window.ALL else f"in the last {window}" for window in WINDOWS}
+    columns = (
+        Column("namespace", pa.string(), "The namespace of the entity.", is_required=True),
+        Column("entity_id", pa.string(), "What the signals are about.", is_required=True),
+        Column("signal", pa.string(), "Which signal.", is_required=True),
+        *(
+            Column(f"count_{window}", pa.int64(), f"Sum of the signals' counts {reach[window]}.", is_required=True)
+            for window in WINDOWS
+        ),
+        *(
+            Column(
+                f"weight_sum_{window}",
+                pa.int64(),
+                f"Sum of the weights {reach[window]}, in millionths.",
+                is_required=True,
+            )
+            for window in WINDOWS
+        ),
+        Column("deltas_all", pa.int64(), "How many deltas there ever were.", is_required=True),
+        *(
+            Column(
+                f"velocity_{window}",
+                pa.float64(),
+                f"Counts per hour {reach[window]}: count_{window}, exact, by the hours of the window or, if that is "
+                "shorter, since first_minute; two divisions of floats.",
+                is_required=True,
+            )
+            for window in WINDOWS
+        ),
+        Column(
+            "decay",
+            pa.map_(pa.string(), pa.float64()),
+            "Half-life as it is configured, and the score: every count by 2^(-age / half-life), ages in whole minutes, "
+            "hours or days, by the half-life; a sum of integers, as a float.",
+            is_required=True,
+        ),
+        Column("first_minute", TIMESTAMP, "The minute of the first delta there ever was.", is_required=True),
+        Column("lowest_minute", pa.int64(), "The smallest count that a minute ever had.", is_required=True),
+        Column(
+            "as_of", TIMESTAMP, "Up to when, and from when back, deltas are counted; on a minute.", is_required=True
+        ),
+    )
+    return TableSpec(
+        name="windowed_counts",
+        description="Every entity's signals over all five windows, velocities and decayed scores, as of one minute.",
+        columns=columns,
+        partition_by="as_of",
+        partition_us=MINUTE_US,
+        constraints={"deltas_are_counted": "deltas_all >= 1"},
+        properties={"delta.enableDeletionVectors": "false", "delta.checkpointPolicy": "classic"},
+        order_by=("namespace", "entity_id"),
+        is_replaced_whole=True,
+    )
+
+
+WINDOWED_COUNTS = _windowed()

@@ -7,19 +7,15 @@ from typing import TYPE_CHECKING
 
 from assets.ingest.schema import DELTAS
 from assets.rollups.records import partition_key
-from assets.rollups.schema import HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
+from assets.rollups.schema import CHAIN
 from resources import lake_files
 from resources.home import Home
 from resources.lake import TableSpec
 from resources.lineage import Lineage, LineageFile, find_break
 from resources.record import Record
-from resources.timegrid import hour_start
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
-
-# Each rollup with its input, in the order in which they are to be refreshed.
-CHAIN = ((DELTAS, MINUTE_COUNTS), (MINUTE_COUNTS, HOURLY_COUNTS), (HOURLY_COUNTS, WEEKLY_COUNTS))
 
 
 def stale_partitions(
@@ -38,8 +34,8 @@ def stale_partitions(
         records = Record.latest_by_partition(instance, target.name, seen=seen)
         found: dict[str, str] = {}
         lineages = {spec.name: _present(home, spec) for spec in (source, target)}
-        for key in sorted(present):
-            own_key = partition_key(target, hour_start(key)) if target is WEEKLY_COUNTS else key
+        own_keys = {key: partition_key(target, source.grain.start(key)) for key in sorted(present)}
+        for key, own_key in own_keys.items():
             upstream = stale.get(source.name, {}).get(key)
             why = (
                 f"{source.name} {key} is stale"
@@ -49,7 +45,7 @@ def stale_partitions(
             if why:
                 found.setdefault(own_key, why)
         stale[target.name] = found
-        inputs = records
+        inputs, present = records, set(own_keys.values())
     return stale
 
 

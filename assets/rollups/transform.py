@@ -1,4 +1,4 @@
-"""From deltas to minutes, from minutes to hours, from hours to weeks: pure functions of DataFrames (R1).
+"""From deltas to minutes, to hours, to days, to weeks: pure functions of DataFrames (R1).
 
 Belongs here: the sums. Minutes are the only counts that look at deltas; everything coarser is a sum of finer ones.
 All sums are of 64-bit integers, so they are exact and in any order the same; an overflow is an error, not a number.
@@ -7,7 +7,7 @@ All sums are of 64-bit integers, so they are exact and in any order the same; an
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from assets.rollups.schema import HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
+from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MEASURES, MINUTE_COUNTS, WEEKLY_COUNTS
 from resources.coordinator.model import Kind
 
 
@@ -28,23 +28,31 @@ def count_minutes(deltas: DataFrame) -> DataFrame:
 
 def count_hours(minutes: DataFrame) -> DataFrame:
     """Sums of minutes per entity and hour."""
-    hours = minutes.withColumn("bucket_start", F.col("bucket_hour"))
-    return _sum_up(hours, "bucket_hour").select(*HOURLY_COUNTS.names)
+    own = minutes.withColumns({"first_minute": F.col("bucket_start"), "lowest_minute": F.col("count")})
+    return _coarser(own, "bucket_hour", "HOUR").select(*HOURLY_COUNTS.names)
 
 
-def count_weeks(hours: DataFrame) -> DataFrame:
-    """Sums of hours per entity and week."""
-    weeks = hours.withColumn("bucket_week", monday_of("bucket_start")).withColumn("bucket_start", F.col("bucket_week"))
-    return _sum_up(weeks, "bucket_week").select(*WEEKLY_COUNTS.names)
+def count_days(hours: DataFrame) -> DataFrame:
+    """Sums of hours per entity and day."""
+    return _coarser(hours, "bucket_day", "DAY").select(*DAILY_COUNTS.names)
 
 
-def monday_of(time: str) -> Column:
-    """Monday 00:00 of the week that holds the time in column `time`."""
-    return F.date_trunc("WEEK", F.col(time))
+def count_weeks(days: DataFrame) -> DataFrame:
+    """Sums of days per entity and week, from Monday."""
+    return _coarser(days, "bucket_week", "WEEK").select(*WEEKLY_COUNTS.names)
 
 
-def _sum_up(rows: DataFrame, partition: str) -> DataFrame:
-    grouped = rows.groupBy("namespace", "entity_id", "signal", "bucket_start", partition)
-    return grouped.agg(
-        F.sum("count").alias("count"), F.sum("weight_sum").alias("weight_sum"), F.sum("deltas").alias("deltas")
+def _coarser(rows: DataFrame, partition: str, unit: str) -> DataFrame:
+    """The buckets that hold the rows' buckets; each is a partition of its own."""
+    bucket = F.date_trunc(unit, F.col("bucket_start"))
+    return _sum_up(
+        rows.withColumn("bucket_start", bucket).withColumn(partition, F.col("bucket_start")),
+        partition,
+        F.min("first_minute").alias("first_minute"),
+        F.min("lowest_minute").alias("lowest_minute"),
     )
+
+
+def _sum_up(rows: DataFrame, partition: str, *more: Column) -> DataFrame:
+    grouped = rows.groupBy("namespace", "entity_id", "signal", "bucket_start", partition)
+    return grouped.agg(*(F.sum(measure).alias(measure) for measure in MEASURES), *more)

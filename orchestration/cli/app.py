@@ -49,6 +49,9 @@ COMMANDS = (
     Entry(
         "Ask", "checksum", "checksum:checksum", "Rows and checksum of each table, whatever its files.", is_light=True
     ),
+    Entry(
+        "Ask", "counts", "counts:counts", "How often something happened to an entity, in five windows.", is_light=True
+    ),
     Entry("Ask", "report", "report:report", "One HTML page with plots of this home, to look at offline."),
     Entry(
         "Operate",

@@ -12,11 +12,11 @@ from typing import Any
 
 import click
 
+from assets.rollups.schema import TIERS
 from orchestration.cli.app import as_json, command
 from orchestration.cli.output import answer_json, console, progress, table
 from orchestration.materialize import (
-    HOURLY_ASSETS,
-    WEEKLY_ASSETS,
+    PARTITIONED_ASSETS,
     check_hours,
     hours_between,
     materialize_everything_stale,
@@ -31,7 +31,7 @@ from resources.lake_files import partitions
 from resources.timegrid import HOUR_US, from_us, hour_key, to_us
 
 INGESTED = ("deltas", "dead_letters")
-ROLLUPS = ("minute_counts", "hourly_counts", "weekly_counts")
+ROLLUPS = tuple(spec.name for spec in TIERS)
 # The running hour is a partition, and so is the next one, in which a producer's clock may be (O3).
 HOURS_AHEAD = 2
 
@@ -90,15 +90,15 @@ def rebuild(home: Home, first: int | None, end: int | None, as_json: bool) -> No
 @command
 @from_option
 @to_option
-@click.argument("assets", nargs=-1, type=click.Choice([*HOURLY_ASSETS, *WEEKLY_ASSETS]), metavar="[ASSET]...")
+@click.argument("assets", nargs=-1, type=click.Choice(PARTITIONED_ASSETS), metavar="[ASSET]...")
 @click.option("--again", is_flag=True, help="Start over, also if the same backfill was interrupted before.")
 @as_json
 def backfill(
     home: Home, first: int | None, end: int | None, assets: tuple[str, ...], again: bool, as_json: bool
 ) -> None:
-    """Compute hours of chosen assets again, up to a week of them in one Spark job; then the weeks that hold them.
+    """Compute hours of chosen assets again, up to a week of them in one Spark job; then their days and weeks.
 
-    Without names: minute_counts, hourly_counts and weekly_counts. One that was interrupted goes on where it stopped.
+    Without names: all counts, from minutes to weeks. One that was interrupted goes on where it stopped.
     """
     hours = _hours(home, first, end)
     with watched("backfilling") as watch:
@@ -109,7 +109,7 @@ def backfill(
 @command
 @from_option
 @to_option
-@click.argument("tables", nargs=-1, type=click.Choice([*HOURLY_ASSETS, *WEEKLY_ASSETS]), metavar="[TABLE]...")
+@click.argument("tables", nargs=-1, type=click.Choice(PARTITIONED_ASSETS), metavar="[TABLE]...")
 @as_json
 def check(home: Home, first: int | None, end: int | None, tables: tuple[str, ...], as_json: bool) -> None:
     """Run the suites again on what lies in the tables now; writes verdicts and nothing else.
@@ -118,7 +118,7 @@ def check(home: Home, first: int | None, end: int | None, tables: tuple[str, ...
     """
     hours = _hours(home, first, end)
     with watched("checking") as watch:
-        outcome = check_hours(home, tables or (*HOURLY_ASSETS, *WEEKLY_ASSETS), hours, progress=watch)
+        outcome = check_hours(home, tables or PARTITIONED_ASSETS, hours, progress=watch)
     _tell(outcome, as_json)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from rich.progress import Progress, TaskID
 
+from assets.tables import TABLES
 from orchestration.cli.output import say
 from orchestration.demo.feed import SETTINGS_TEXT, Fed, feed
 from orchestration.demo.generator import Write, generate
@@ -20,8 +21,6 @@ from orchestration.runs import Outcome, Step
 from resources.coordinator.status import read_status
 from resources.home import Home
 from resources.timegrid import from_us
-
-TABLES = ("deltas", "dead_letters", "minute_counts", "hourly_counts", "weekly_counts")
 
 
 @dataclass

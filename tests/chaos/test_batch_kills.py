@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # In the order in which one run reaches them; a chain of killed runs gets one step further each time.
 BATCH_STEPS = [name for name in FAILPOINTS if not name.startswith(("log.", "seal."))]
-TABLES = ("deltas", "dead_letters", "minute_counts", "hourly_counts", "weekly_counts")
+TABLES = ("deltas", "dead_letters", "minute_counts", "hourly_counts", "daily_counts", "weekly_counts")
 SETTINGS = 'recent_identities = 2\n[spark]\nmaster = "local[2]"\n'
 
 

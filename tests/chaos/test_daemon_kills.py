@@ -14,7 +14,7 @@ import pytest
 from assets.rollups.stale import stale_partitions
 from orchestration.instance import open_instance
 from resources.home import Home
-from resources.timegrid import HOUR_US, hour_key, week_key
+from resources.timegrid import DAY, HOUR_US, hour_key, week_key
 from tests.support.batch import FORGETFUL, rows_of, send
 from tests.support.live import signal
 from tests.support.running import (
@@ -45,7 +45,7 @@ class Sender:
 
     def __init__(self, home: Home) -> None:
         self._home, self._numbers = home, itertools.count(1)
-        self.hours, self.weeks, self.deltas = set[str](), set[str](), 0
+        self.hours, self.days, self.weeks, self.deltas = set[str](), set[str](), set[str](), 0
 
     def send(self) -> None:
         number = next(self._numbers)
@@ -53,6 +53,7 @@ class Sender:
         at = now - number * HOUR_US
         send(self._home, [signal(f"{number}-{each}", at=at) for each in range(5)], clock=lambda: now)
         self.hours.add(hour_key(at))
+        self.days.add(DAY.key(at))
         self.weeks.add(week_key(at))
         self.deltas += 5
 
@@ -60,6 +61,7 @@ class Sender:
         """Table → partitions."""
         return {
             **dict.fromkeys(("deltas", "minute_counts", "hourly_counts"), self.hours),
+            "daily_counts": self.days,
             "weekly_counts": self.weeks,
         }
 

@@ -11,6 +11,7 @@ import pytest
 from dagster import DagsterEvent
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
+from assets.rollups.schema import INPUTS
 from assets.rollups.stale import stale_partitions
 from expectations.checks import CHECK_NAME
 from orchestration import automation
@@ -28,8 +29,8 @@ from tests.support.live import signal
 
 NOW = datetime(2026, 3, 25, 10, 30, tzinfo=UTC)  # a Wednesday
 RUNNING, EARLIER, OLD = "2026-03-25-10:00", "2026-03-25-09:00", "2026-03-04-03:00"
+TODAY, OLD_DAY = "2026-03-25", "2026-03-04"
 THIS_WEEK, OLD_WEEK = "2026-03-23", "2026-03-02"
-INPUT = {"minute_counts": "deltas", "hourly_counts": "minute_counts", "weekly_counts": "hourly_counts"}
 
 
 class Platform:
@@ -48,7 +49,7 @@ class Platform:
             self.defs, self.instance, cursor=self.cursor, evaluation_time=self.now
         )
         self.cursor = result.cursor
-        found = {asset: result.get_requested_partitions(dg.AssetKey(asset)) for asset in INPUT}
+        found = {asset: result.get_requested_partitions(dg.AssetKey(asset)) for asset in INPUTS}
         return {asset: sorted(str(key) for key in keys) for asset, keys in found.items() if keys}
 
     def commit(self, asset: str) -> int:
@@ -60,7 +61,7 @@ class Platform:
         self, asset: str, partition: str, *, made_from: int | None = None, passed: bool | None = True
     ) -> None:
         """A materialization, made from a version of the input (the latest unless said otherwise), and its verdict."""
-        source = INPUT.get(asset)
+        source = INPUTS.get(asset)
         record = Record(
             asset=asset,
             partition=partition,
@@ -107,6 +108,11 @@ class Platform:
             for key in keys:
                 self.materialize(asset, key)
 
+    def follow_to_the_end(self) -> None:
+        """Hours, days, weeks: a tick each."""
+        for _ in range(3):
+            self.follow(self.tick())
+
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
@@ -122,7 +128,7 @@ def platform(home: Home) -> Iterator[Platform]:
 
 
 def hours_of(*hours: str) -> dict[str, list[str]]:
-    """What one run computes together; weeks follow when it is done."""
+    """What one run computes together; days follow when it is done, then weeks."""
     return {"minute_counts": sorted(hours), "hourly_counts": sorted(hours)}
 
 
@@ -149,20 +155,25 @@ def test_nothing_that_happened_requests_nothing(platform: Platform) -> None:
     assert platform.tick() == {}
 
 
-def test_touched_hours_and_their_weeks_are_requested_and_no_others(platform: Platform) -> None:
+def test_touched_hours_their_days_and_their_weeks_are_requested_and_no_others(platform: Platform) -> None:
     """Also the running hour, and one that a delta three weeks late has touched."""
     for hour in (RUNNING, OLD):
         platform.materialize("deltas", hour)
     requested = platform.tick()
     assert requested == hours_of(RUNNING, OLD)
     platform.follow(requested)
-    assert platform.tick() == {"weekly_counts": [OLD_WEEK, THIS_WEEK]}
+    requested = platform.tick()
+    assert requested == {"daily_counts": [OLD_DAY, TODAY]}
+    platform.follow(requested)
+    requested = platform.tick()
+    assert requested == {"weekly_counts": [OLD_WEEK, THIS_WEEK]}
+    platform.follow(requested)
+    assert platform.tick() == {}
 
 
 def test_what_was_done_is_not_requested_again(platform: Platform) -> None:
     platform.materialize("deltas", RUNNING)
-    platform.follow(platform.tick())
-    platform.follow(platform.tick())
+    platform.follow_to_the_end()
     assert platform.tick() == {}
     platform.materialize("deltas", OLD)
     assert platform.tick() == hours_of(OLD)
@@ -186,29 +197,34 @@ def test_a_tick_that_was_lost_in_a_crash_is_made_up_for(platform: Platform) -> N
 
 
 def test_a_later_asset_alone_is_brought_up_to_date(platform: Platform) -> None:
-    """A backfill of minutes, by hand, is followed by their hours and weeks."""
-    for asset, key in (("deltas", OLD), ("minute_counts", OLD), ("hourly_counts", OLD), ("weekly_counts", OLD_WEEK)):
-        platform.materialize(asset, key)
+    """A backfill of minutes, by hand, is followed by their hours, days and weeks."""
+    for asset in ("deltas", "minute_counts", "hourly_counts"):
+        platform.materialize(asset, OLD)
+    platform.materialize("daily_counts", OLD_DAY)
+    platform.materialize("weekly_counts", OLD_WEEK)
     platform.materialize("minute_counts", OLD)
     requested = platform.tick()
     assert requested == {"hourly_counts": [OLD]}
+    platform.follow(requested)
+    requested = platform.tick()
+    assert requested == {"daily_counts": [OLD_DAY]}
     platform.follow(requested)
     assert platform.tick() == {"weekly_counts": [OLD_WEEK]}
 
 
 def test_an_hour_found_wrong_holds_back_what_hangs_on_it_and_nothing_else(platform: Platform) -> None:
-    """O4, across runs: minutes and hours of the bad hour, and its week, wait; the good ones go on."""
+    """O4, across runs: minutes and hours of the bad hour, its day and its week, wait; the good ones go on."""
     platform.materialize("deltas", OLD)
     platform.materialize("deltas", RUNNING, passed=False)
     requested = platform.tick()
     assert requested == hours_of(OLD)
     platform.follow(requested)
-    assert platform.tick() == {"weekly_counts": [OLD_WEEK]}
+    assert platform.tick() == {"daily_counts": [OLD_DAY]}
     platform.judge("deltas", RUNNING, passed=True)
-    assert platform.tick() == hours_of(RUNNING) | {"weekly_counts": [OLD_WEEK]}
+    assert platform.tick() == hours_of(RUNNING) | {"daily_counts": [OLD_DAY]}
 
 
-def test_an_hour_of_the_week_found_wrong_holds_back_the_week(platform: Platform) -> None:
+def test_an_hour_of_the_day_found_wrong_holds_back_the_day_and_the_week(platform: Platform) -> None:
     for hour in (RUNNING, EARLIER):
         platform.materialize("deltas", hour)
         platform.materialize("minute_counts", hour)
@@ -216,14 +232,13 @@ def test_an_hour_of_the_week_found_wrong_holds_back_the_week(platform: Platform)
     platform.materialize("hourly_counts", RUNNING, passed=False)
     assert platform.tick() == {}
     platform.judge("hourly_counts", RUNNING, passed=True)
-    assert platform.tick() == {"weekly_counts": [THIS_WEEK]}
+    assert platform.tick() == {"daily_counts": [TODAY]}
 
 
 def test_an_hour_without_a_verdict_is_waited_for(platform: Platform) -> None:
     """Between the report of an hour and its check there may be a tick."""
     platform.materialize("deltas", RUNNING)
-    platform.follow(platform.tick())
-    platform.follow(platform.tick())
+    platform.follow_to_the_end()
     platform.materialize("deltas", RUNNING, passed=None)
     assert platform.tick() == {}
     platform.judge("deltas", RUNNING, passed=True)

@@ -13,12 +13,13 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from assets.rollups.schema import INPUTS
 from orchestration.build import build_defs
 from orchestration.instance import open_instance
 from orchestration.materialize import hours_between
 from resources.home import HOME_VARIABLE, Home
 from resources.record import Record
-from resources.timegrid import hour_start, week_key
+from resources.timegrid import DAY, hour_start, week_key
 from tests.support.orchestrator import copy_to, judge
 
 pytestmark = pytest.mark.slow
@@ -28,14 +29,20 @@ ROOT = Path(__file__).resolve().parents[2]
 GIVE_UP_S = 60.0
 NOW = datetime(2026, 1, 5, 10, 30, tzinfo=UTC)
 HOURS = hours_between("2025-01-01-00:00", "2025-12-31-23:00")
+DAYS = sorted({DAY.key(hour_start(hour)) for hour in HOURS})
 WEEKS = sorted({week_key(hour_start(hour)) for hour in HOURS})
-INPUT = {"minute_counts": "deltas", "hourly_counts": "minute_counts", "weekly_counts": "hourly_counts"}
-PARTITIONS = {"deltas": HOURS, "minute_counts": HOURS, "hourly_counts": HOURS, "weekly_counts": WEEKS}
+PARTITIONS = {
+    "deltas": HOURS,
+    "minute_counts": HOURS,
+    "hourly_counts": HOURS,
+    "daily_counts": DAYS,
+    "weekly_counts": WEEKS,
+}
 
 
 def tell(instance: dg.DagsterInstance, asset: str, partition: str, version: int = 1) -> None:
     """A materialization with its record, and a good verdict on it."""
-    source = INPUT.get(asset)
+    source = INPUTS.get(asset)
     record = Record(
         asset=asset,
         partition=partition,
@@ -106,7 +113,7 @@ def _evaluator(defs: dg.Definitions, instance: dg.DagsterInstance) -> Callable[[
     def look() -> dict[str, list[str]]:
         result = dg.evaluate_automation_conditions(defs, instance, cursor=cursor[0], evaluation_time=NOW)
         cursor[0] = result.cursor
-        found = {asset: result.get_requested_partitions(dg.AssetKey(asset)) for asset in INPUT}
+        found = {asset: result.get_requested_partitions(dg.AssetKey(asset)) for asset in INPUTS}
         return {asset: sorted(str(key) for key in keys) for asset, keys in found.items() if keys}
 
     return look

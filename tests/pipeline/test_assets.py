@@ -11,12 +11,13 @@ import pytest
 from assets.ingest import asset as ingest
 from assets.ingest.schema import DELTAS
 from assets.rollups import asset as rollups
+from assets.rollups.schema import TIERS
 from assets.rollups.stale import stale_partitions
 from resources.home import Home
 from resources.record import Record, RecordError
 from resources.spark import SparkResource
 from resources.tidemark import TidemarkResource
-from resources.timegrid import hour_key, week_key
+from resources.timegrid import DAY, hour_key, week_key
 from tests.support.batch import FORGETFUL, checksums, rows_of, send
 from tests.support.live import TEN_O_CLOCK, HandClock, hour_of, sample, signal
 
@@ -29,9 +30,10 @@ ASSETS = [
     ingest.dead_letters,
     rollups.minute_counts,
     rollups.hourly_counts,
+    rollups.daily_counts,
     rollups.weekly_counts,
 ]
-COUNTS = ("minute_counts", "hourly_counts", "weekly_counts")
+COUNTS = tuple(spec.name for spec in TIERS)
 
 
 class Platform:
@@ -96,8 +98,13 @@ def test_a_day_from_the_log_to_the_weeks(platform: Platform) -> None:
     assert Record.latest(instance, "dead_letters", ten).rows_out == 2
 
     # Everything above is stale, and only that; refreshed in one run per asset it is fresh.
-    week = week_key(TEN_O_CLOCK)
-    expected = {"minute_counts": [eight, ten], "hourly_counts": [eight, ten], "weekly_counts": [week]}
+    day, week = DAY.key(TEN_O_CLOCK), week_key(TEN_O_CLOCK)
+    expected = {
+        "minute_counts": [eight, ten],
+        "hourly_counts": [eight, ten],
+        "daily_counts": [day],
+        "weekly_counts": [week],
+    }
     assert stale_keys(platform.refresh()) == expected
     assert stale_keys(stale_partitions(instance, home)) == {asset: [] for asset in COUNTS}
     assert rows_of(home, "weekly_counts", "entity_id", "signal", "count", "deltas") == [("item-1", "view", 5, 3)]
@@ -105,20 +112,21 @@ def test_a_day_from_the_log_to_the_weeks(platform: Platform) -> None:
     between = Record.latest(instance, "hourly_counts", hour_key(hour_of(-1)))
     assert (between.rows_in, between.rows_out, between.epochs) == (0, 0, {})
     of_week = Record.latest(instance, "weekly_counts", week)
-    assert of_week.input_versions == {"hourly_counts": Record.latest(instance, "hourly_counts", ten).table_version}
+    assert of_week.input_versions == {"daily_counts": Record.latest(instance, "daily_counts", day).table_version}
     assert (of_week.epochs, of_week.durable) == ({0: (1, 2)}, {0: 1})
 
-    # A late delta costs the hours it touches, and the week.
+    # A late delta costs the hours it touches, their day and their week.
     send(home, [signal("late", at=hour_of(-2))], producer="other", clock=clock)
     assert platform.drain() == {"deltas": [eight], "dead_letters": [ten]}
     assert Record.latest(instance, "deltas", eight).rows_out == 2
-    expected = {"minute_counts": [eight], "hourly_counts": [eight], "weekly_counts": [week]}
+    expected = {"minute_counts": [eight], "hourly_counts": [eight], "daily_counts": [day], "weekly_counts": [week]}
     assert stale_keys(platform.refresh()) == expected
     assert rows_of(home, "weekly_counts", "count", "deltas") == [(6, 4)]
 
     # A second run of everything changes no row.
     before = checksums(home, "deltas", *COUNTS)
     platform.run("deltas", "minute_counts", "hourly_counts", first=eight, last=ten)
+    platform.run("daily_counts", first=day)
     platform.run("weekly_counts", first=week)
     assert checksums(home, "deltas", *COUNTS) == before
     assert platform.drain() == {"deltas": [], "dead_letters": []}
@@ -126,12 +134,22 @@ def test_a_day_from_the_log_to_the_weeks(platform: Platform) -> None:
     # A derived table that is deleted is stale as a whole, and comes back the same.
     shutil.rmtree(home.lake / "hourly_counts")
     hours = [eight, hour_key(hour_of(-1)), ten]
-    assert stale_keys(platform.refresh()) == {"minute_counts": [], "hourly_counts": hours, "weekly_counts": [week]}
+    assert stale_keys(platform.refresh()) == {
+        "minute_counts": [],
+        "hourly_counts": hours,
+        "daily_counts": [day],
+        "weekly_counts": [week],
+    }
     assert checksums(home, "deltas", *COUNTS) == before
     # So is one that everything hangs on.
     shutil.rmtree(home.lake / "deltas")
     assert platform.drain()["deltas"] == [eight, ten]
-    assert stale_keys(platform.refresh()) == {"minute_counts": hours, "hourly_counts": hours, "weekly_counts": [week]}
+    assert stale_keys(platform.refresh()) == {
+        "minute_counts": hours,
+        "hourly_counts": hours,
+        "daily_counts": [day],
+        "weekly_counts": [week],
+    }
     assert checksums(home, "deltas", *COUNTS) == before
 
 

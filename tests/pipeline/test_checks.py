@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 TEN, ELEVEN, NOON = "2026-03-02-10:00", "2026-03-02-11:00", "2026-03-02-12:00"
 HOURS = (TEN, ELEVEN, NOON)
-WEEK = "2026-03-02"
+DAY = WEEK = "2026-03-02"  # a Monday
 ARRIVAL = "2026-03-02-15:00"
 
 
@@ -94,10 +94,12 @@ def test_a_range_is_one_run_and_each_of_its_partitions_has_a_current_verdict(fin
     assert finished.rolled_up.succeeded
     assert [run.partitions for run in finished.rolled_up.runs] == [
         {"minute_counts": HOURS, "hourly_counts": HOURS},
+        {"daily_counts": (DAY,)},
         {"weekly_counts": (WEEK,)},
     ]
     assert current(finished.home, "minute_counts") == dict.fromkeys(HOURS, True)
     assert current(finished.home, "hourly_counts") == dict.fromkeys(HOURS, True)
+    assert current(finished.home, "daily_counts") == {DAY: True}
     assert current(finished.home, "weekly_counts") == {WEEK: True}
 
 
@@ -107,6 +109,8 @@ def test_progress_is_told_step_by_step(finished: Finished) -> None:
         ("minute_counts", True, 3),
         ("hourly_counts", False, 3),
         ("hourly_counts", True, 3),
+        ("daily_counts", False, 1),
+        ("daily_counts", True, 1),
         ("weekly_counts", False, 1),
         ("weekly_counts", True, 1),
     ]
@@ -140,7 +144,7 @@ def test_a_broken_partition_fails_alone_names_its_rows_and_stops_what_hangs_on_i
 
     beside = materialize_everything_stale(home)
     assert beside.partitions == {"hourly_counts": (TEN, ELEVEN)}, "the hours beside it go on"
-    assert beside.held_back == {"hourly_counts": (NOON,), "weekly_counts": (WEEK,)}
+    assert beside.held_back == {"hourly_counts": (NOON,), "daily_counts": (DAY,), "weekly_counts": (WEEK,)}
     assert not beside.succeeded
 
 
@@ -165,7 +169,7 @@ def test_a_delta_that_the_drain_loses_is_missed_by_the_account(home: Home, monke
     assert '"accepted_by_the_log":21,"in_deltas":20,"set_aside":0' in message
     assert not drained.succeeded
     held = materialize_everything_stale(home).held_back
-    assert held == {"minute_counts": (NOON,), "weekly_counts": (WEEK,)}
+    assert held == {"minute_counts": (NOON,), "daily_counts": (DAY,), "weekly_counts": (WEEK,)}
 
 
 def edit_noon(home: Home, table: str, assignments: dict[str, str], column: str) -> None:
@@ -184,8 +188,8 @@ def test_a_partition_changed_by_hand_fails_alone_and_holds_back_only_what_hangs_
     assert "(nobody_else_wrote_here)" in message
     assert '"delta_id":"d' in message
 
-    followed = materialize_hours(home, ["minute_counts", "hourly_counts", "weekly_counts"], HOURS)
-    assert followed.held_back == {"minute_counts": (NOON,), "weekly_counts": (WEEK,)}
+    followed = materialize_hours(home, ["minute_counts", "hourly_counts", "daily_counts", "weekly_counts"], HOURS)
+    assert followed.held_back == {"minute_counts": (NOON,), "daily_counts": (DAY,), "weekly_counts": (WEEK,)}
     assert followed.partitions == {"minute_counts": (TEN, ELEVEN), "hourly_counts": (TEN, ELEVEN)}
     assert not followed.succeeded
 
@@ -201,7 +205,7 @@ def test_a_drain_finds_what_was_changed_by_hand_also_behind_its_own_commit(home:
     assert passed(drained, "hourly_counts") == {NOON: False}
     assert passed(drained, "deltas") == {TEN: True}
     followed = materialize_everything_stale(home)
-    assert followed.held_back == {"weekly_counts": (WEEK,)}
+    assert followed.held_back == {"daily_counts": (DAY,), "weekly_counts": (WEEK,)}
     assert passed(followed, "hourly_counts") == {TEN: True}
     assert passed(drain(home), "hourly_counts") == {NOON: False}, "until somebody writes it anew"
     materialize_hours(home, ["hourly_counts"], [NOON])

@@ -13,7 +13,7 @@ import pytest
 from orchestration.instance import open_instance
 from resources.coordinator.manifest import Manifest
 from resources.home import Home
-from resources.timegrid import HOUR_US, MINUTE_US, WEEK_US, floor_to, floor_to_week, from_us, hour_key, week_key
+from resources.timegrid import DAY, HOUR, HOUR_US, MINUTE, WEEK, WEEK_US, floor_to, from_us, hour_key
 from tests.support.batch import FORGETFUL, rows_of, send
 from tests.support.live import signal
 from tests.support.running import Ui, changes, materialized, not_proven, tidemark, wait_until, wait_until_quiet
@@ -64,7 +64,8 @@ def test_what_is_sent_reaches_every_table_and_touches_nothing_else(
     touched_hours = {hour_key(delta["event_ts"]) for delta in late + fresh}
     touched = {
         **dict.fromkeys(("deltas", "minute_counts", "hourly_counts"), touched_hours),
-        "weekly_counts": {week_key(delta["event_ts"]) for delta in late + fresh},
+        "daily_counts": {DAY.key(delta["event_ts"]) for delta in late + fresh},
+        "weekly_counts": {WEEK.key(delta["event_ts"]) for delta in late + fresh},
     }
     with open_instance(home) as instance, Ui(home):
         wait_until_quiet(instance, limit_s=FOLLOWED_LIMIT_S)
@@ -86,7 +87,6 @@ def test_what_is_sent_reaches_every_table_and_touches_nothing_else(
     print(f"From send to the last proven partition: {took_s:.1f} s")  # noqa: T201
     everything = first + late + fresh
     assert len(rows_of(home, "deltas", "delta_id")) == len(everything)
-    assert table_sums(home, "minute_counts") == sums(everything, lambda time_us: floor_to(time_us, MINUTE_US))
-    assert table_sums(home, "hourly_counts") == sums(everything, lambda time_us: floor_to(time_us, HOUR_US))
-    assert table_sums(home, "weekly_counts") == sums(everything, floor_to_week)
+    for tier, grain in (("minute", MINUTE), ("hourly", HOUR), ("daily", DAY), ("weekly", WEEK)):
+        assert table_sums(home, f"{tier}_counts") == sums(everything, grain.floor), tier
     assert tidemark(home, "account")["disagreements"] == []

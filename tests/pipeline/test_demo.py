@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from assets.tables import TABLES
 from orchestration.cli.app import main
 from orchestration.demo.generator import generate, planted
 from resources.coordinator.model import Reason, Verdict
@@ -79,7 +80,7 @@ def test_outcomes_are_integers_that_add_up_to_what_was_received(first: dict[str,
 
 
 def test_every_table_is_there_and_every_partition_of_it_was_checked(first: dict[str, Any]) -> None:
-    tables = {"deltas", "dead_letters", "minute_counts", "hourly_counts", "weekly_counts"}
+    tables = set(TABLES)
     assert set(first["tables"]) == tables
     assert {check["asset"] for check in first["checks"]} == tables
     assert all(check["passed"] and check["partitions"] for check in first["checks"])
@@ -118,6 +119,7 @@ def test_the_same_day_again_changes_nothing_and_says_so(
         pytest.param("dead_letters", marks=pytest.mark.slow),
         pytest.param("minute_counts", marks=pytest.mark.slow),
         pytest.param("hourly_counts", marks=pytest.mark.slow),
+        pytest.param("daily_counts", marks=pytest.mark.slow),
     ],
 )
 def test_a_deleted_table_comes_back_row_for_row_without_a_new_epoch(

@@ -45,7 +45,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory, spark: "SparkSession") -> Lak
 def counts(spark: "SparkSession", *rows: tuple[str, int, int], start_us: int = TEN_O_CLOCK) -> "DataFrame":
     start = datetime.fromtimestamp(start_us / 1_000_000, UTC)
     whole = [("shop", entity, "view", start, count, 0, deltas) for entity, count, deltas in rows]
-    return spark.createDataFrame(whole, DDL).selectExpr("*", "bucket_start AS bucket_hour")
+    return spark.createDataFrame(whole, DDL).selectExpr(
+        "*", "bucket_start AS bucket_hour", "bucket_start AS first_minute", "count AS lowest_minute"
+    )
 
 
 @pytest.mark.parametrize("table", ["deltas", "dead_letters"])

@@ -20,13 +20,13 @@ import dagster as dg
 import psutil
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
+from assets.tables import TABLES
 from expectations.checks import CHECK_NAME
 from orchestration.sensors import OPEN
 from resources.home import Home
 from resources.spark_server import SERVER_CLASS
 
 TIDEMARK = Path(__file__).parents[2] / "tidemark"
-TABLES = ("deltas", "dead_letters", "minute_counts", "hourly_counts", "weekly_counts")
 # Many times what these machines need when they are busy.
 COMMAND_LIMIT_S = 600.0
 READY_LIMIT_S = 180.0

@@ -1,6 +1,7 @@
 """Every expectation of every table is able to fail, and then names the partition that is wrong and no other (O4).
 
 One run of each suite: a partition in which all is well, and one for each expectation in which just that is broken.
+The suite of `windowed_counts`, which holds one moment at a time, is tried in `test_windowed_expectations.py`.
 """
 
 from collections.abc import Callable
@@ -12,12 +13,11 @@ import pyarrow as pa
 import pytest
 
 from assets.tables import TABLES
-from expectations.evidence import GRAINS
 from expectations.runner import run_suite
 from expectations.suite import read_suite
 from resources.session import frame_of
 from resources.table_spec import TIMESTAMP
-from resources.timegrid import from_us, hour_key, week_key, week_start
+from resources.timegrid import GRAINS, from_us, week_start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,7 +100,8 @@ def good_letter(case: Case, ordinal: int) -> Row:
 
 def good_count(case: Case, ordinal: int, bucket: datetime, partition: str) -> Row:
     keys = {"namespace": "shop", "entity_id": f"item-{ordinal}", "signal": "view", "bucket_start": bucket}
-    return keys | {"count": 2, "weight_sum": 5, "deltas": 1, partition: case.start}
+    extremes = {"first_minute": case.start, "lowest_minute": 2}
+    return keys | {"count": 2, "weight_sum": 5, "deltas": 1, partition: case.start} | extremes
 
 
 def good_case(table: str, number: int) -> Case:
@@ -111,6 +112,7 @@ def good_case(table: str, number: int) -> Case:
         "dead_letters": lambda n: good_letter(case, n),
         "minute_counts": lambda n: good_count(case, n, case.start + n * MINUTE, "bucket_hour"),
         "hourly_counts": lambda n: good_count(case, n, case.start, "bucket_hour"),
+        "daily_counts": lambda n: good_count(case, n, case.start, "bucket_day"),
         "weekly_counts": lambda n: good_count(case, n, case.start, "bucket_week"),
     }
     case.rows = [makers[table](n) for n in (0, 1)]
@@ -143,8 +145,9 @@ def good_case(table: str, number: int) -> Case:
         "lost": [],
         "deltas": [good_delta(case, n) for n in (0, 1)],
         "dead_letters": [good_letter(case, n) for n in (0, 1)],
-        "minute_counts": [good_count(case, n, case.start + n * MINUTE, "bucket_hour") for n in (0, 1)],
+        "minute_counts": [good_count(case, n, case.start, "bucket_hour") for n in (0, 1)],
         "hourly_counts": [good_count(case, n, case.start, "bucket_hour") for n in (0, 1)],
+        "daily_counts": [good_count(case, n, case.start, "bucket_day") for n in (0, 1)],
     }
     return case
 
@@ -182,6 +185,7 @@ COUNTS: dict[str, Callable[[Case], None]] = {
     "keys_are_unique": again(),
     "bucket_lies_in_its_partition": later("bucket_start", timedelta(seconds=1)),
 }
+SUMS = {**COUNTS, "first_minute_lies_in_its_bucket": later("first_minute", timedelta(days=-1))}
 BREAKS: dict[str, dict[str, Callable[[Case], None]]] = {
     "deltas": {
         "envelope_is_complete": setting(producer=None),
@@ -211,8 +215,9 @@ BREAKS: dict[str, dict[str, Callable[[Case], None]]] = {
         "copies_have_a_first": lambda case: case.rows[0].update(delta_id="never seen"),
     },
     "minute_counts": {**COUNTS, "counts_equal_the_deltas": setting(count=3)},
-    "hourly_counts": {**COUNTS, "counts_equal_the_minutes": setting(weight_sum=6)},
-    "weekly_counts": {**COUNTS, "counts_equal_the_hours": lambda case: case.rows.pop()},  # type: ignore[dict-item]
+    "hourly_counts": {**SUMS, "counts_equal_the_minutes": setting(weight_sum=6)},
+    "daily_counts": {**SUMS, "counts_equal_the_hours": setting(lowest_minute=1)},
+    "weekly_counts": {**SUMS, "counts_equal_the_days": lambda case: case.rows.pop()},  # type: ignore[dict-item]
 }
 
 
@@ -225,14 +230,14 @@ def columns_of(table: str) -> dict[str, pa.DataType]:
     return {column.name: column.type for column in TABLES[table].columns}
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", BREAKS)
 def test_every_expectation_can_fail_and_names_its_partition_and_no_other(table: str, spark: "SparkSession") -> None:
     suite = read_suite(table)
     breaks = {**BREAKS[table], **EVERYWHERE}
     assert {expectation.name for expectation in suite.expectations} == breaks.keys(), "each has a case here"
     cases = [good_case(table, number) for number in range(len(breaks) + 1)]
-    key_of = week_key if suite.grain == "week" else hour_key
-    keys = [key_of(FIRST_MONDAY + number * GRAINS[suite.grain][1]) for number in range(len(cases))]
+    grain = GRAINS[suite.grain]
+    keys = [grain.key(FIRST_MONDAY + number * grain.length_us) for number in range(len(cases))]
     for case, break_it in zip(cases[1:], breaks.values(), strict=True):
         break_it(case)
     views = {

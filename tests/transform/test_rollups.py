@@ -1,4 +1,4 @@
-"""Counts per minute, hour and week (R1): sums of sums equal a count over the raw deltas."""
+"""Counts per minute, hour, day and week (R1): sums of sums equal a count over the raw deltas."""
 
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from assets.rollups.schema import HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
-from assets.rollups.transform import count_hours, count_minutes, count_weeks
-from resources.timegrid import HOUR_US, MINUTE_US, floor_to, floor_to_week, from_us, to_us
+from assets.rollups.schema import TIERS
+from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
+from resources.timegrid import GRAINS, HOUR_US, floor_to, from_us, to_us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,16 +33,18 @@ def deltas_of(spark: "SparkSession", signals: list[Signal], *, kind: str = "sign
 
 
 def brute_force(signals: list[Signal], bucket: str) -> Sums:
-    floors = {
-        "minute": lambda time: floor_to(time, MINUTE_US),
-        "hour": lambda time: floor_to(time, HOUR_US),
-        "week": floor_to_week,
-    }
     sums: Sums = defaultdict(lambda: (0, 0, 0))
     for time, entity, name, count, weight in signals:
-        key = (entity, name, from_us(floors[bucket](to_us(time))))
+        key = (entity, name, from_us(GRAINS[bucket].floor(to_us(time))))
         sums[key] = (sums[key][0] + count, sums[key][1] + weight, sums[key][2] + 1)
     return dict(sums)
+
+
+def tiers_of(deltas: "DataFrame") -> "dict[str, DataFrame]":
+    minutes = count_minutes(deltas)
+    hours = count_hours(minutes)
+    days = count_days(hours)
+    return {"minute": minutes, "hour": hours, "day": days, "week": count_weeks(days)}
 
 
 def sums_of(counts: "DataFrame") -> Sums:
@@ -68,25 +70,37 @@ SIGNALS = st.lists(
 @settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(signals=SIGNALS)
 def test_coarser_counts_are_sums_of_finer_ones_and_of_the_deltas(spark: "SparkSession", signals: list[Signal]) -> None:
-    minutes = count_minutes(deltas_of(spark, signals)).cache()
-    hours = count_hours(minutes)
-    assert sums_of(minutes) == brute_force(signals, "minute")
-    assert sums_of(hours) == brute_force(signals, "hour")
-    assert sums_of(count_weeks(hours)) == brute_force(signals, "week")
+    for bucket, counts in tiers_of(deltas_of(spark, signals)).items():
+        assert sums_of(counts) == brute_force(signals, bucket), bucket
+
+
+@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(signals=SIGNALS)
+def test_coarser_counts_keep_their_first_and_their_lowest_minute(spark: "SparkSession", signals: list[Signal]) -> None:
+    minutes = brute_force(signals, "minute")
+    for bucket, counts in tiers_of(deltas_of(spark, signals)).items():
+        if bucket == "minute":
+            continue
+        for row in counts.collect():
+            start = row.bucket_start.astimezone(UTC)
+            mine = {
+                minute: sums[0]
+                for (entity, name, minute), sums in minutes.items()
+                if (entity, name, from_us(GRAINS[bucket].floor(to_us(minute)))) == (row.entity_id, row.signal, start)
+            }
+            assert (row.first_minute.astimezone(UTC), row.lowest_minute) == (min(mine), min(mine.values()))
 
 
 def test_only_signals_are_counted_and_columns_are_as_declared(spark: "SparkSession") -> None:
     samples = deltas_of(spark, [(SUNDAY, "a", "view", 1, 1)], kind="sample")
-    minutes = count_minutes(samples)
-    assert minutes.columns == MINUTE_COUNTS.names
-    assert count_hours(minutes).columns == HOURLY_COUNTS.names
-    assert count_weeks(count_hours(minutes)).columns == WEEKLY_COUNTS.names
-    assert count_weeks(count_hours(minutes)).count() == 0
+    tiers = list(tiers_of(samples).values())
+    assert [counts.columns for counts in tiers] == [spec.names for spec in TIERS]
+    assert tiers[-1].count() == 0
 
 
 def test_weeks_start_on_monday(spark: "SparkSession") -> None:
     signals = [(SUNDAY, "a", "view", 1, 0), (SUNDAY + timedelta(microseconds=1), "a", "view", 2, 0)]
-    weeks = count_weeks(count_hours(count_minutes(deltas_of(spark, signals))))
+    weeks = tiers_of(deltas_of(spark, signals))["week"]
     assert {key[2].strftime("%A %F"): value[0] for key, value in sums_of(weeks).items()} == {
         "Monday 2026-02-23": 1,
         "Monday 2026-03-02": 2,
@@ -102,7 +116,7 @@ def test_a_sum_beyond_64_bits_is_an_error_and_not_a_number(spark: "SparkSession"
 
 
 def test_a_count_is_one_plan_without_python_rows(spark: "SparkSession", capsys: pytest.CaptureFixture[str]) -> None:
-    plan = count_weeks(count_hours(count_minutes(deltas_of(spark, [(SUNDAY, "a", "view", 1, 1)]))))
+    plan = tiers_of(deltas_of(spark, [(SUNDAY, "a", "view", 1, 1)]))["week"]
     plan.explain()
     text = capsys.readouterr().out
     assert "HashAggregate" in text or "SortAggregate" in text

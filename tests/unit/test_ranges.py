@@ -2,23 +2,31 @@
 
 from orchestration.materialize import hours_between
 from orchestration.runs import ranges_of
+from resources.timegrid import DAY, HOUR, WEEK
 
 
 def test_hours_without_a_gap_are_one_range() -> None:
     hours = hours_between("2026-03-01-22:00", "2026-03-02-02:00")
     assert len(hours) == 5
-    assert ranges_of(reversed(hours)) == [tuple(hours)]
+    assert ranges_of(reversed(hours), HOUR) == [tuple(hours)]
 
 
 def test_a_gap_begins_another_range() -> None:
-    assert ranges_of(["2026-03-02-05:00", "2026-03-02-01:00", "2026-03-02-02:00"]) == [
+    assert ranges_of(["2026-03-02-05:00", "2026-03-02-01:00", "2026-03-02-02:00"], HOUR) == [
         ("2026-03-02-01:00", "2026-03-02-02:00"),
         ("2026-03-02-05:00",),
     ]
 
 
 def test_weeks_follow_one_another_by_seven_days() -> None:
-    assert ranges_of(["2026-03-02", "2026-02-23", "2026-01-05"]) == [
+    assert ranges_of(["2026-03-02", "2026-02-23", "2026-01-05"], WEEK) == [
         ("2026-01-05",),
         ("2026-02-23", "2026-03-02"),
     ]
+
+
+def test_days_are_told_from_weeks_by_their_grain_and_not_by_their_names() -> None:
+    mondays = ["2026-02-23", "2026-03-02"]
+    assert ranges_of(mondays, WEEK) == [tuple(mondays)]
+    assert ranges_of(mondays, DAY) == [("2026-02-23",), ("2026-03-02",)]
+    assert ranges_of(["2026-03-02", "2026-02-28", "2026-03-01"], DAY) == [("2026-02-28", "2026-03-01", "2026-03-02")]

@@ -19,6 +19,7 @@ def test_the_template_shows_each_setting_with_its_default() -> None:
     )
     namespaces = shown.pop("namespaces")
     defaults = msgspec.to_builtins(Settings(), builtin_types=(type(Settings().earliest_event_ts),))
+    defaults["counts"]["half_lives"] = list(defaults["counts"]["half_lives"])
     assert namespaces == {"shop": {"dimension": 384}}
     assert shown["spark"].items() <= defaults["spark"].items()
     assert {name: value for name, value in shown.items() if name != "spark"} == {
@@ -37,6 +38,8 @@ def test_the_template_shows_each_setting_with_its_default() -> None:
         ("[batch]\nmin_ms = 0", "min_ms"),
         ("[batch]\nrate_change = 1.0", "rate_change"),
         ("[batch]\nmin_ms = 100\nmax_ms = 50", "above max_ms"),
+        ('[counts]\nhalf_lives = ["1w"]', "half_lives"),
+        ('[counts]\nhalf_lives = ["1h", "1h"]', "twice"),
         ('[namespaces."a/b"]', "plain name"),
         ("[namespaces.shop]\ndimension = 0", "dimension"),
     ],

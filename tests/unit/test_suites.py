@@ -83,7 +83,7 @@ def test_a_wrong_entry_is_refused_with_the_file_the_entry_and_what_to_write(
     [
         (HEAD + ENTRY + ENTRY, "another entry has this name"),
         (HEAD.replace("things", "others", 1) + ENTRY, "rename the file"),
-        (HEAD.replace("grain: hour", "grain: fortnight") + ENTRY, "'grain: hour' or 'grain: week'"),
+        (HEAD.replace("grain: hour", "grain: fortnight") + ENTRY, "one of minute, hour, day, week"),
         (HEAD.replace("show:", "reads: [deltas]\nshow:") + ENTRY, "same_partitions"),
         ("table: [", "is not YAML"),
     ],

@@ -1,0 +1,133 @@
+"""The asset `windowed_counts`: every entity's windows as of one minute.
+
+Belongs here: which minute, which versions of the tiers, and whether they may be relied on. The table holds one moment
+at a time and is replaced whole. It follows the clock and not its inputs: a late delta re-runs its hour, its day and its
+week, and shows here at the next hour (decision 0016).
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+import dagster as dg
+from pydantic import Field
+
+from assets.metadata import KINDS, OWNERS, table_metadata
+from assets.rollups.records import input_watermark, windowed_record
+from assets.rollups.schema import TIERS, WINDOWED_COUNTS
+from assets.rollups.windowed import TABLES, count_windows, spans_of
+from resources.counters.decay import HalfLife, half_life
+from resources.counters.retention import LONGEST_US, GoneError, gone_before
+from resources.counters.tables import Tables
+from resources.counters.windows import Tier, on_a_minute, shown
+from resources.errors import TidemarkError
+from resources.failpoints import reach
+from resources.lake import LakeError
+from resources.record import Record
+from resources.tidemark import TidemarkResource
+from resources.timegrid import MINUTE, to_us
+
+# Enough to see where to look.
+NAMED = 3
+
+
+class MomentError(TidemarkError):
+    """The moment that was asked for is none, or there is none yet."""
+
+
+class BehindError(TidemarkError):
+    """A whole bucket that is needed is not the sum of what lies below it now."""
+
+
+class WindowedConfig(dg.Config):
+    """What a run may be asked for."""
+
+    as_of: str = Field(
+        default="",
+        description="As of when: a minute in UTC, such as 2026-03-02T10:37Z. Empty means the last minute that the "
+        "watermark of the inputs has passed: nothing that happened before it is still expected.",
+    )
+
+
+@dg.asset(
+    deps=[spec.name for spec in TIERS],
+    group_name="rollups",
+    kinds=KINDS,
+    owners=OWNERS,
+    description=WINDOWED_COUNTS.description,
+    metadata=table_metadata(WINDOWED_COUNTS),
+)
+def windowed_counts(
+    context: dg.AssetExecutionContext, config: WindowedConfig, tidemark: TidemarkResource
+) -> dg.MaterializeResult[None]:
+    """Read the tiers at one moment of theirs, sum up the buckets, replace the table, one record."""
+    started, lake, spec = time.monotonic(), tidemark.lake, WINDOWED_COUNTS
+    half_lives = [half_life(name) for name in lake.home.settings.counts.half_lives]
+    tables = Tables(lake.home, gone_before(lake.home))
+    inputs = {table.name: Record.latest_by_partition(context.instance, table.name) for table in TIERS}
+    as_of_us = chosen_moment(config.as_of, input_watermark(inputs.values()))
+    refuse_unreliable(tables, gone_before(lake.home), as_of_us, half_lives)
+    with lake.lock(spec.name):
+        lake.settle(spec)
+        tiers = {tier: lake.read(table.name, tables.versions[table.name]) for tier, table in TABLES.items()}
+        rows = count_windows(tiers, as_of_us=as_of_us, half_lives=half_lives)
+        lake.replace(spec, rows.sort(*spec.order_by, "signal"), hours=None)
+    reach("rollup.committed")
+    record = windowed_record(
+        context.instance,
+        lake,
+        inputs,
+        tables,
+        {tier: [span for cut in spans_of(tier, as_of_us, half_lives).values() for span in cut] for tier in Tier},
+        as_of_us=as_of_us,
+        duration_ms=round((time.monotonic() - started) * 1000),
+        now_us=tidemark.now_us(),
+    )
+    reach("record.logged")
+    return dg.MaterializeResult(metadata={**record.to_metadata(), "as_of": shown(as_of_us)})
+
+
+def chosen_moment(text: str, watermark_us: int | None) -> int:
+    """The minute that is meant; the last one that the watermark has passed unless something else was asked for."""
+    if not text:
+        if watermark_us is None:
+            raise MomentError(
+                "Nobody has promised anything about time yet, so there is no last minute to count up to. Send and drain "
+                "something, or say which minute is meant: as_of: '2026-03-02T10:37Z'."
+            )
+        return MINUTE.floor(watermark_us)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise MomentError(f"{text!r} is no moment. Write a minute in UTC, such as 2026-03-02T10:37Z.") from error
+    if moment.tzinfo is None:
+        raise MomentError(f"{text!r} does not say in which time zone. Write it in UTC, with a Z at its end: {text}Z.")
+    return on_a_minute(to_us(moment.astimezone(UTC)))
+
+
+def refuse_unreliable(tables: Tables, gone: Mapping[Tier, int], as_of_us: int, half_lives: Sequence[HalfLife]) -> None:
+    """Raise if a bucket that is needed was dropped, is missing, or is not the sum of what lies below it now."""
+    if missing := [spec.name for spec in TIERS if spec.name not in tables.versions]:
+        raise LakeError(f"There is no table {missing[0]} yet. Drain first: ./tidemark drain.")
+    if gone and as_of_us < max(gone.values()) + LONGEST_US:
+        raise GoneError(
+            f"Some buckets that the windows need as of {shown(as_of_us)} were dropped. Every window can be asked as of "
+            f"{shown(max(gone.values()) + LONGEST_US)} and later."
+        )
+    for each in half_lives:
+        for tier, span in each.spans(as_of_us):
+            if span.start_us is not None and span.start_us < gone.get(tier, span.start_us):
+                raise GoneError(
+                    f"The half-life {each.name} needs {tier}s from {shown(span.start_us)} on, and those before "
+                    f"{shown(gone[tier])} were dropped. Leave it out of [counts] half_lives in platform.toml."
+                )
+    for tier in (Tier.HOUR, Tier.DAY, Tier.WEEK):
+        needed = [span for cut in spans_of(tier, as_of_us, half_lives).values() for span in cut]
+        behind = sorted(start for start in tables.behind[tier] if any(span.holds(start) for span in needed))
+        if behind:
+            spec = TABLES[tier]
+            named = ", ".join(spec.grain.key(start) for start in behind[-NAMED:])
+            raise BehindError(
+                f"{len(behind)} partition(s) of {spec.name} are behind their input ({named}), so that counts as of "
+                f"{shown(as_of_us)} would not be exact. Refresh them first: ./tidemark drain; the daemon does it too."
+            )
