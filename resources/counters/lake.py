@@ -13,7 +13,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 from resources.coordinator.manifest import Manifest
 from resources.counters.retention import gone_before, refuse_gone
@@ -25,6 +26,9 @@ from resources.lake_files import quiet_database
 from resources.lineage import app_id
 from resources.plans import PlanStore
 from resources.timegrid import HOUR_US, MINUTE_US, floor_to, to_us
+
+if TYPE_CHECKING:
+    import duckdb
 
 
 class UnknownNamespaceError(TidemarkError):
@@ -59,7 +63,7 @@ class Counts(NamedTuple):
     as_of_us: int
     windows: dict[Window, Measure]
     velocity: dict[Window, float]  # counts per hour (R4)
-    first_us: int | None  # start of the minute of the first event; of its bucket, where minutes were dropped (R5)
+    first_us: int | None  # start of the minute of the first event
     hours: tuple[tuple[int, int], ...]  # the last day: start and count of each hour, cut at both ends by the day's
     reach: Reach
 
@@ -67,6 +71,7 @@ class Counts(NamedTuple):
 class _Row(NamedTuple):
     signal: str
     at_us: int
+    first_us: int
     measure: Measure
 
 
@@ -76,10 +81,14 @@ _Plan = dict[_Source, list[Span]]
 
 
 class LakeCounts:
-    """Answers from the tables of one home, as they are when it is asked."""
+    """Answers from the tables of one home, as they are when it is asked. For one thread at a time."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
+
+    @cached_property
+    def _database(self) -> "duckdb.DuckDBPyConnection":
+        return quiet_database()
 
     def window(
         self, entity: str, signal: str, window: Window | str, as_of: datetime | int, *, namespace: str
@@ -109,9 +118,8 @@ class LakeCounts:
         deltas = TableMoment(self._home, DELTAS)
         files = [file.path for each in deltas.files.values() for file in each]
         if files:
-            with quiet_database() as database:
-                query = "SELECT DISTINCT namespace FROM read_parquet($1, hive_partitioning = false)"
-                found |= {name for (name,) in database.execute(query, [files]).fetchall()}
+            query = "SELECT DISTINCT namespace FROM read_parquet($1, hive_partitioning = false)"
+            found |= {name for (name,) in self._database.execute(query, [files]).fetchall()}
         return sorted(found)
 
     def refuse_unknown(self, namespace: str) -> None:
@@ -123,18 +131,26 @@ class LakeCounts:
 
     def _ask(self, namespace: str, entity: str, signal: str | None, as_of: datetime | int) -> "_Question":
         as_of_us = on_a_minute(to_us(as_of) if isinstance(as_of, datetime) else as_of)
-        return _Question(self._home, namespace, entity, signal, as_of_us)
+        return _Question(self._home, self._database, namespace, entity, signal, as_of_us)
 
 
 class _Question:
     """One question, with the tables as they were when it was asked."""
 
-    def __init__(self, home: Home, namespace: str, entity: str, signal: str | None, as_of_us: int) -> None:
-        self._home, self._namespace, self._entity, self._signal = home, namespace, entity, signal
+    def __init__(
+        self,
+        home: Home,
+        database: "duckdb.DuckDBPyConnection",
+        namespace: str,
+        entity: str,
+        signal: str | None,
+        as_of_us: int,
+    ) -> None:
+        self._home, self._database = home, database
+        self._namespace, self._entity, self._signal = namespace, entity, signal
         self._as_of_us = as_of_us
         self._gone_before = gone_before(home)
         self._tables = Tables(home, self._gone_before)
-        self._database = quiet_database()
         self._rows: dict[tuple[_Source, int], list[_Row]] = {}  # by source and partition: each is read once
         self._recounted: set[int] = set()
 
@@ -217,27 +233,30 @@ class _Question:
         files = [file.path for start in partitions for file in moment.files[start] if self._may_hold(file)]
         self._rows |= {(source, start): [] for start in partitions}
         width = Tier.HOUR if source is None else PARTITION[source]
-        for signal, at_us, *measure in self._query(source, files) if files else ():
-            self._rows[source, width.floor(at_us)].append(_Row(signal, at_us, Measure(*measure)))
+        for signal, at_us, first_us, *measure in self._query(source, files) if files else ():
+            row = _Row(signal, at_us, floor_to(first_us, MINUTE_US), Measure(*measure))
+            self._rows[source, width.floor(at_us)].append(row)
 
     def _may_hold(self, file: FileOf) -> bool:
         return file.namespaces.may_hold(self._namespace) and file.entities.may_hold(self._entity)
 
-    def _query(self, source: _Source, files: list[str]) -> list[tuple[str, int, int, int, int]]:
-        if source is None:
-            columns = "signal.signal, epoch_us(event_ts), signal.count, signal.weight_millionths, 1"
-            where, name = "kind = 'signal' AND signal.entity_id = $3", "signal.signal"
-        else:
-            columns, where, name = (
-                "signal, epoch_us(bucket_start), count, weight_sum, deltas",
-                "entity_id = $3",
-                "signal",
-            )
+    def _query(self, source: _Source, files: list[str]) -> list[tuple[str, int, int, int, int, int]]:
+        """Signal, time, first minute and measures of the entity's rows in these files."""
+        signal, entity, at, measures = (
+            ("signal.signal", "signal.entity_id", "event_ts", "signal.count, signal.weight_millionths, 1")
+            if source is None
+            else ("signal", "entity_id", "bucket_start", "count, weight_sum, deltas")
+        )
+        first = at if source in (Tier.MINUTE, None) else "first_minute"
         values: list[object] = [files, self._namespace, self._entity]
+        query = (
+            f"SELECT {signal}, epoch_us({at}), epoch_us({first}), {measures} "
+            f"FROM read_parquet($1, hive_partitioning = false) WHERE namespace = $2 AND {entity} = $3"
+        )
+        if source is None:
+            query += " AND kind = 'signal'"
         if self._signal is not None:
-            where, values = f"{where} AND {name} = $4", [*values, self._signal]
-        read = "read_parquet($1, hive_partitioning = false)"
-        query = f"SELECT {columns} FROM {read} WHERE namespace = $2 AND {where}"
+            query, values = f"{query} AND {signal} = $4", [*values, self._signal]
         return self._database.execute(query, values).fetchall()
 
     def _rows_of(self, plan: _Plan) -> Iterable[_Row]:
@@ -267,30 +286,12 @@ class _Question:
         return tuple((start, hours.get(start, 0)) for start in range(first, self._as_of_us, HOUR_US))
 
     def _firsts(self) -> dict[str, int]:
-        """Signal → the minute of its first event before `as_of`: the first bucket, then what is first within it."""
-        plan = self._plan_of(Window.ALL)
+        """Signal → the minute of its first event before `as_of`, which every bucket keeps of its own."""
+        plan, found = self._plan_of(Window.ALL), dict[str, int]()
         self._read([plan])
-        found: dict[str, tuple[int, _Source]] = {}
-        for source, spans in plan.items():
-            for row in self._rows_of({source: spans}):
-                found[row.signal] = min(found.get(row.signal, (row.at_us, source)), (row.at_us, source), key=_time)
-        return {signal: self._first_within(signal, *first) for signal, first in found.items()}
-
-    def _first_within(self, signal: str, at_us: int, source: _Source) -> int:
-        while source is not None and source in FINER and not self._tables.is_gone(FINER[source], at_us):
-            plan: _Plan = defaultdict(list)
-            self._add(plan, FINER[source], Span(at_us, at_us + source.width_us))
-            self._read([plan])
-            inside = [
-                (row.at_us, finer)
-                for finer, spans in plan.items()
-                for row in self._rows_of({finer: spans})
-                if row.signal == signal
-            ]
-            if not inside:
-                break
-            at_us, source = min(inside, key=_time)
-        return floor_to(at_us, MINUTE_US)
+        for row in self._rows_of(plan):
+            found[row.signal] = min(found.get(row.signal, row.first_us), row.first_us)
+        return found
 
     def _reach(self) -> Reach:
         deltas = self._tables.deltas
@@ -311,7 +312,3 @@ class _Question:
             entries = [each for each in Manifest(self._home.segments(shard)).entries if each.to_epoch - 1 <= epoch]
             found += [entry.watermarks[stream] for entry in entries[-1:] if stream in entry.watermarks]
         return min(found, default=None)
-
-
-def _time(found: tuple[int, _Source]) -> int:
-    return found[0]

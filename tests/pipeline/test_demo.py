@@ -6,6 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,11 @@ from orchestration.cli.app import main
 from orchestration.demo.generator import generate, planted
 from resources.coordinator.model import Reason, Verdict
 from resources.coordinator.status import read_status
+from resources.counters.lake import LakeCounts
+from resources.counters.windows import Window, shown
 from resources.home import HOME_VARIABLE, Home
+from resources.lake_files import partitions, quiet_database
+from resources.timegrid import MINUTE_US
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,6 +101,58 @@ def test_the_busiest_entities_have_the_counts_of_what_was_sent(first: dict[str, 
     shown = [(entity["namespace"], entity["entity_id"], entity["count"]) for entity in first["top"]]
     expected = sorted(sent.items(), key=lambda item: (-item[1], item[0]))[: len(shown)]
     assert shown == [(*key, count) for key, count in expected]
+
+
+def test_r2_counts_equal_a_count_over_the_deltas_for_any_entity_signal_window_and_minute(
+    home: Home, first: dict[str, Any]
+) -> None:
+    files = [file for partition in partitions(home.lake / "deltas").values() for file in partition.files]
+    random, asked = Random(SEED), 0
+    with quiet_database() as database:
+        database.execute(
+            "CREATE TABLE signals AS SELECT namespace, signal.*, epoch_us(event_ts) AS at_us "
+            "FROM read_parquet($1, hive_partitioning = false) WHERE kind = 'signal'",
+            [files],
+        )
+        things = database.execute("SELECT DISTINCT namespace, entity_id, signal FROM signals ORDER BY ALL").fetchall()
+        counts = LakeCounts(home)
+        for namespace, entity, signal in random.sample(things, 30):
+            mine = [namespace, entity, signal]
+            query = "SELECT at_us FROM signals WHERE namespace = $1 AND entity_id = $2 AND signal = $3 ORDER BY ALL"
+            times = [at_us for (at_us,) in database.execute(query, mine).fetchall()]
+            for as_of_us in minutes_around(random.choice(times), random):
+                found = counts.windows(entity, signal, as_of_us, namespace=namespace)
+                for window, measure in found.windows.items():
+                    start_us = window.start_us(as_of_us)
+                    expected = database.execute(
+                        "SELECT coalesce(sum(count), 0)::BIGINT, coalesce(sum(weight_millionths), 0)::BIGINT, count(*) "
+                        "FROM signals WHERE namespace = $1 AND entity_id = $2 AND signal = $3 AND at_us < $4 "
+                        "AND at_us >= $5",
+                        [*mine, as_of_us, -(2**62) if start_us is None else start_us],
+                    ).fetchone()
+                    assert (measure.count, measure.weight_sum, measure.deltas) == expected
+                    asked += 1
+                assert found.first_us == (times[0] // MINUTE_US * MINUTE_US if times[0] < as_of_us else None)
+                assert found.reach.recounted_hours == ()
+    assert asked > 500
+    # And so does the command, which prints what was just compared.
+    said = ask(home, "counts", entity, "--namespace", namespace, "--signal", signal, "--as-of", shown(as_of_us))
+    assert said["as_of"] == shown(as_of_us)
+    assert said["counts"] == {str(window): measure.count for window, measure in found.windows.items()}
+
+
+def minutes_around(time_us: int, random: Random) -> list[int]:
+    """Minutes at which a window begins or ends just before an event, or just behind it, and some other."""
+    minute_us = time_us // MINUTE_US * MINUTE_US
+    lengths = [window.length_us or 0 for window in Window]
+    edge_us = minute_us + random.choice(lengths)
+    return [
+        minute_us,
+        minute_us + MINUTE_US,
+        edge_us,
+        edge_us + MINUTE_US,
+        edge_us + random.randrange(2_000) * MINUTE_US,
+    ]
 
 
 def test_the_same_day_again_changes_nothing_and_says_so(
