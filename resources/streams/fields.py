@@ -30,7 +30,7 @@ class Field(NamedTuple):
     @property
     def is_number(self) -> bool:
         """Whether it can be summed up."""
-        return pa.types.is_integer(self.type) or pa.types.is_floating(self.type)
+        return bool(pa.types.is_integer(self.type) or pa.types.is_floating(self.type))
 
     @property
     def is_integral(self) -> bool:

@@ -25,7 +25,7 @@ OPEN_SUFFIX = "_open"
 
 
 def find_streams(home: Home | None = None) -> Path:
-    """The folder of definitions: `TIDEMARK_STREAMS`, else `streams/` of the home if there is one, else the checkout's."""
+    """The folder of definitions: `TIDEMARK_STREAMS`, else `streams/` of the home if it has one, else the checkout's."""
     if chosen := os.environ.get(STREAMS_VARIABLE):
         return Path(chosen).expanduser()
     own = (home or Home.locate()).root / FOLDER
@@ -36,7 +36,7 @@ def load_streams(folder: Path, *, reserved: Collection[str] = ()) -> Streams:
     """All definitions of a folder; `reserved` are the names that other tables have."""
     files = {path.stem: read_file(path) for path in sorted(folder.glob("*.yaml"))}
     for name, file in files.items():
-        _refuse_name(name, file, files, reserved)
+        _refuse_name(name, file, reserved)
     joins = {name: file for name, file in files.items() if _is_join(file)}
     streams = {name: read_stream(name, file) for name, file in files.items() if name not in joins}
     _refuse_disagreement(streams, files)
@@ -49,7 +49,7 @@ def load_streams(folder: Path, *, reserved: Collection[str] = ()) -> Streams:
     return Streams(streams, {name: _read_join(name, joins, streams) for name in joins})
 
 
-def _refuse_name(name: str, file: Value, files: Mapping[str, Value], reserved: Collection[str]) -> None:
+def _refuse_name(name: str, file: Value, reserved: Collection[str]) -> None:
     if not re.match(NAME_PATTERN, name):
         file.refuse(
             f"{name!r} is not a plain name, and the file's name is the table's. Rename the file: a lower-case letter, "

@@ -13,8 +13,8 @@ from resources.streams.fields import Field, field_names, find_field
 from resources.streams.model import (
     Aggregate,
     Function,
-    LatePolicy,
     Lateness,
+    LatePolicy,
     Stream,
     WindowSpec,
     WindowType,
@@ -121,8 +121,8 @@ def _sliding(given: Value) -> WindowSpec:
         )
     if size_us > MOST_PANES * step_us:
         step.refuse(
-            f"every delta would be in {-(-size_us // step_us):,} panes, and {MOST_PANES:,} are the most. Write a longer "
-            "step, or a shorter size."
+            f"every delta would be in {-(-size_us // step_us):,} panes, and {MOST_PANES:,} are the most. Write a "
+            "longer step, or a shorter size."
         )
     return WindowSpec(WindowType.SLIDING, size_us=size_us, step_us=step_us)
 
