@@ -63,8 +63,8 @@ def _accepted(stream: Stream) -> str:
         opened = f"{stamp} - {allowed}"
         effect = f"if(coalesce({is_late}, false), {opened} - pmod({opened}, {window.size_us}), {home})"
     return (
-        f"SELECT {_literal(stream.name)} AS stream, event_ts, coalesce({is_late}, false) AS is_late, {effect} AS effect "
-        f"FROM deltas WHERE {_matching(stream)}"
+        f"SELECT {_literal(stream.name)} AS stream, event_ts, coalesce({is_late}, false) AS is_late, "
+        f"{effect} AS effect FROM deltas WHERE {_matching(stream)}"
     )
 
 

@@ -47,7 +47,8 @@ def late_needs(streams: Iterable[Stream]) -> tuple[Need, ...]:
     panes = [need for each in streams if not each.window.gap_us for need in pane_needs(each)]
     own = [need for need in (*sessions, *panes) if need.by is By.EVENT]
     whole = Need(DELTAS, before_us=max(n.before_us for n in own), after_us=max(n.after_us for n in own))
-    return (whole, *dict.fromkeys(need for need in panes if need.by is By.STAMP))
+    stamps = {(need.before_us, need.after_us): need for need in panes if need.by is By.STAMP}
+    return (whole, *stamps.values())
 
 
 def by_event_time(streams: Streams) -> list[Stream]:

@@ -1,7 +1,7 @@
 """`late_deltas`: every delta that was late for a window of a stream, with what became of it (T5).
 
-Belongs here: one row per stream and late delta, in the hour in which it takes effect: that of the first pane it lies in,
-of the pane it was moved to, or, for sessions, of the end of its own gap. Pure functions; one plan for all streams.
+Belongs here: one row per stream and late delta, in the hour in which it takes effect: that of the first pane it lies
+in, of the pane it was moved to, or, for sessions, of the end of its own gap. Pure functions; one plan for all streams.
 """
 
 from collections.abc import Sequence

@@ -37,8 +37,8 @@ def load_streams(folder: Path, *, reserved: Collection[str] = ()) -> Streams:
     """All definitions of a folder; `reserved` are the names that other tables have."""
     if not folder.is_dir():
         raise ConfigurationError(
-            f"There is no folder {folder} to read definitions of streams from. Correct {STREAMS_VARIABLE}, or remove it; "
-            "an empty folder defines none."
+            f"There is no folder {folder} to read definitions of streams from. Correct {STREAMS_VARIABLE}, or remove "
+            "it; an empty folder defines none."
         )
     files = {path.stem: read_file(path) for path in sorted(folder.glob("*.yaml"))}
     for name, file in files.items():
