@@ -169,7 +169,7 @@ def _buckets(deltas: DataFrame, shape: SessionShape) -> DataFrame:
 
 
 def _folded(measure: Folded, order: Sequence[str]) -> Column:
-    """The measure over a group, nothing if no delta has it; floats are added in the order of the columns, then by value."""
+    """The measure over a group, null if no delta has it; floats are added by the columns' order, then by value."""
     if not (measure.is_float and measure.fold is Fold.SUM):
         return getattr(F, measure.fold.value)(measure.name).alias(measure.name)
     value = F.struct(*order, F.col(measure.name).alias("value"))
