@@ -10,21 +10,16 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from assets.ingest.schema import IDENTITY, PLACE
+from assets.joins.schema import LEFT, OF_DELTA, OF_SESSION, RIGHT
+from assets.windows.lateness import floor_us
 from resources.lake import Range
 from resources.timegrid import HOUR_US
-
-LEFT, RIGHT = "left", "right"
-# What a pair says of each of its deltas: which one it is, and where it stands in the log.
-OF_DELTA = (*IDENTITY, *PLACE)
-# What a pair says of each of its sessions.
-OF_SESSION = ("window_id", "window_start", "window_end", "deltas")
 
 
 def pair_in_panes(left: DataFrame, right: DataFrame, *, keys: Sequence[str]) -> DataFrame:
     """Tumbling with tumbling: every two deltas of a key that were admitted to the same pane.
 
-    Both have the columns of the key, those of `OF_DELTA`, and `pane_us`, the start of the pane.
+    Both have the columns of the key, those of `OF_DELTA` as `own_…`, and `pane_us`, the start of the pane.
     """
     lefts, rights = _one_side(left, LEFT, keys, "pane_us"), _one_side(right, RIGHT, keys, "pane_us")
     joined = lefts.join(rights, on=[*keys, "pane_us"], how="inner")
@@ -39,9 +34,8 @@ def pair_with_panes(left: DataFrame, right: DataFrame, *, keys: Sequence[str], s
     the pair: it is needed until the last of them is closed. `size_us` is the size of the panes on the left.
     """
     lefts = _one_side(left, LEFT, keys, "pane_us")
-    event = F.unix_micros("event_ts")
     placed = right.where(F.size("panes_us") > 0).withColumns(
-        {"pane_us": event - F.pmod(event, F.lit(size_us)), "right_panes_us": F.array_sort("panes_us")}
+        {"pane_us": floor_us(F.unix_micros("own_event_ts"), size_us), "right_panes_us": F.array_sort("panes_us")}
     )
     rights = _one_side(placed, RIGHT, keys, "pane_us", "right_panes_us")
     joined = lefts.join(rights, on=[*keys, "pane_us"], how="inner")
@@ -51,7 +45,7 @@ def pair_with_panes(left: DataFrame, right: DataFrame, *, keys: Sequence[str], s
 def pair_sessions(left: DataFrame, right: DataFrame, *, keys: Sequence[str], hours: Range) -> DataFrame:
     """Session with session: every two of a key of which neither begins after the other has closed.
 
-    A session is [first, last + gap], both ends in it; `closes_us` is the latter. A pair belongs to the hour in which
+    A session is [first, last + gap], both ends in it: its `window_start` and `window_end`. A pair belongs to the hour in which
     the later of the two closes; those of the range are given. Two intervals that meet both hold the later one's first
     moment, so the hour of that moment is where the pair is found, and it is found there alone.
     """
@@ -69,14 +63,14 @@ def pair_sessions(left: DataFrame, right: DataFrame, *, keys: Sequence[str], hou
 
 def _one_side(deltas: DataFrame, side: str, keys: Sequence[str], *more: str) -> DataFrame:
     """The columns of one side, under its name; those that both share, as they are."""
-    return deltas.select(*keys, *(F.col(name).alias(f"{side}_{name}") for name in OF_DELTA), *more)
+    return deltas.select(*keys, *(F.col(f"own_{name}").alias(f"{side}_{name}") for name in OF_DELTA), *more)
 
 
 def _by_hours(sessions: DataFrame, side: str, keys: Sequence[str]) -> DataFrame:
     """A session once for each hour that it reaches into: two that never meet are then not even compared."""
     cells = F.explode(F.sequence(_hour(F.col("first_us")), _hour(F.col("closes_us")), F.lit(HOUR_US)))
     mine = [F.col(name).alias(f"{side}_{name}") for name in (*OF_SESSION, "first_us", "closes_us")]
-    timed = sessions.withColumn("first_us", F.unix_micros("window_start"))
+    timed = sessions.withColumns({"first_us": F.unix_micros("window_start"), "closes_us": F.unix_micros("window_end")})
     return timed.select(*keys, *mine, cells.alias("cell_us"))
 
 
@@ -85,5 +79,5 @@ def _pair_columns(keys: Sequence[str]) -> list[str]:
 
 
 def _hour(time_us: Column) -> Column:
-    """Start of the hour that holds a moment; before 1970 too."""
-    return time_us - F.pmod(time_us, F.lit(HOUR_US))
+    """Start of the hour that holds a moment."""
+    return floor_us(time_us, HOUR_US)

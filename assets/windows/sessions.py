@@ -2,7 +2,7 @@
 
 Belongs here: which deltas are one session, over any range of hours and from what was carried into it; which sessions
 close in the range, and what is open at the end of each of its hours. Pure functions of DataFrames. Does not belong
-here: which deltas are admitted (`lateness.py`), what is read and written (`session_assets.py`).
+here: which deltas are admitted (`lateness.py`), how a stream says it (`session_rows.py`).
 
 Deltas are first summed up in buckets that are no wider than the gap and do not cross an hour: all deltas of a bucket
 are one session, so only buckets are sorted, not deltas. What is carried has the form of a bucket, so it is one more
@@ -20,6 +20,7 @@ from enum import StrEnum
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from assets.windows.lateness import floor_us
 from resources.lake import Range
 from resources.timegrid import HOUR_US
 
@@ -30,6 +31,9 @@ class Fold(StrEnum):
     SUM = "sum"
     MIN = "min"
     MAX = "max"
+
+
+FOLDS = {Fold.SUM: F.sum, Fold.MIN: F.min, Fold.MAX: F.max}
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class SessionShape:
     @property
     def part_keys(self) -> list[str]:
         """What tells the parts of a session apart that are carried on their own."""
-        return [*self.keys, "shard", *([] if self.is_one_key else ["key"])]
+        return [*self.keys, "shard", *([] if self.is_one_key else ["delta_key"])]
 
     @property
     def measures(self) -> tuple[Folded, ...]:
@@ -82,8 +86,8 @@ OWN_MEASURES = (
 def session_parts(deltas: DataFrame, carried: DataFrame, *, shape: SessionShape, hours: Range) -> DataFrame:
     """Buckets of the deltas of a range, and what was carried into it, each with the start of its session.
 
-    `deltas` are the admitted ones with `event_ts` in the range: columns of the key, `key`, `shard`, `epoch`,
-    `event_ts`, `is_late`, `bytes`, and the folded ones. `carried` is what `open_parts` gave for the hour before.
+    `deltas` are the admitted ones of the range: columns of the key, `delta_key`, `shard`, `epoch`, `event_us`,
+    `is_late`, `bytes`, and the folded ones. `carried` is what `open_parts` gave for the hour before.
     """
     before = carried.withColumn("hour_us", F.lit(hours.start_us - HOUR_US))
     columns = [*shape.part_keys, "hour_us", *(measure.name for measure in shape.measures)]
@@ -103,11 +107,10 @@ def closed_sessions(parts: DataFrame, *, shape: SessionShape, hours: Range) -> D
     An event exactly at the gap still belongs, so one that closes on the border of an hour belongs to the later hour.
     """
     of_session = [*shape.keys, "session_us"]
-    of_part = [*of_session, *shape.part_keys[len(shape.keys) :]]
-    places = ["shard"] if shape.is_one_key else ["shard", "key"]
-    whole = parts.groupBy(*of_part).agg(*(_folded(each, ["first_us"]) for each in shape.measures))
+    places = shape.part_keys[len(shape.keys) :]
+    whole = parts.groupBy(*of_session, *places).agg(*(_folded(each, ["first_us"]) for each in shape.measures))
     epochs = F.struct("shard", F.col("first_epoch").alias("first"), F.col("last_epoch").alias("last"))
-    keys = F.lit(1).cast("bigint") if shape.is_one_key else F.count_distinct("key")
+    keys = F.lit(1).cast("bigint") if shape.is_one_key else F.count_distinct("delta_key")
     sessions = whole.groupBy(*of_session).agg(
         *(_folded(each, places) for each in shape.measures if not each.name.endswith("_epoch")),
         F.collect_list(epochs).alias("epochs"),
@@ -133,7 +136,7 @@ def open_parts(parts: DataFrame, *, shape: SessionShape, hours: Range) -> DataFr
     so_far = of_part.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     grown = crossing.withColumns(
         {
-            **{each.name: getattr(F, each.fold.value)(each.name).over(so_far) for each in shape.measures},
+            **{each.name: FOLDS[each.fold](each.name).over(so_far) for each in shape.measures},
             "next_us": F.lead("hour_us").over(of_part),
         }
     )
@@ -150,7 +153,7 @@ def open_parts(parts: DataFrame, *, shape: SessionShape, hours: Range) -> DataFr
 
 def _buckets(deltas: DataFrame, shape: SessionShape) -> DataFrame:
     """Deltas summed up by bucket; a bucket lies within one hour."""
-    event = F.unix_micros("event_ts")
+    event = F.col("event_us")
     timed = deltas.select(
         *shape.part_keys,
         *(each.name for each in shape.folded),
@@ -171,7 +174,7 @@ def _buckets(deltas: DataFrame, shape: SessionShape) -> DataFrame:
 def _folded(measure: Folded, order: Sequence[str]) -> Column:
     """The measure over a group, null if no delta has it; floats are added by the columns' order, then by value."""
     if not (measure.is_float and measure.fold is Fold.SUM):
-        return getattr(F, measure.fold.value)(measure.name).alias(measure.name)
+        return FOLDS[measure.fold](measure.name).alias(measure.name)
     value = F.struct(*order, F.col(measure.name).alias("value"))
     rows = F.array_sort(F.collect_list(F.when(F.col(measure.name).isNotNull(), value)))
     total = F.aggregate(rows, F.lit(0.0), lambda so_far, row: so_far + row["value"])
@@ -199,5 +202,5 @@ def _of(epochs: Column, shard: Column) -> Column:
 
 
 def _hour(time_us: Column) -> Column:
-    """Start of the hour that holds a moment; before 1970 too."""
-    return time_us - F.pmod(time_us, F.lit(HOUR_US))
+    """Start of the hour that holds a moment."""
+    return floor_us(time_us, HOUR_US)

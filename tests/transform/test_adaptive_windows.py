@@ -76,7 +76,8 @@ def test_a_batch_belongs_to_the_hour_in_which_it_was_closed_and_its_deltas_are_f
 
 def test_every_delta_is_in_the_one_batch_that_holds_its_epoch(spark: "SparkSession") -> None:
     pick = random.Random(5)
-    batches, expected = [], {}
+    batches: list[Batch] = []
+    expected: dict[tuple[int, int], int] = {}
     for shard in (0, 1):
         start = 1
         for number in range(1, 40):

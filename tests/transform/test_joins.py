@@ -21,12 +21,10 @@ SIZE_US, STEP_US = 15 * MINUTE_US, 10 * MINUTE_US
 FIRST_US, HOURS = -2 * HOUR_US, 4
 ALL = Range(FIRST_US, FIRST_US + HOURS * HOUR_US)
 DDL = (
-    "who string, namespace string, key string, event_ts timestamp, delta_id string, shard int, epoch bigint, "
-    "ordinal int, pane_us bigint, panes_us array<bigint>"
+    "who string, own_namespace string, own_key string, own_event_ts timestamp, own_delta_id string, own_shard int, "
+    "own_epoch bigint, own_ordinal int, pane_us bigint, panes_us array<bigint>"
 )
-SESSION_DDL = (
-    "who string, window_id string, window_start timestamp, window_end timestamp, deltas bigint, closes_us bigint"
-)
+SESSION_DDL = "who string, window_id string, window_start timestamp, window_end timestamp, deltas bigint"
 
 
 class Event(NamedTuple):
@@ -171,7 +169,7 @@ def sessions(gap_us: int) -> st.SearchStrategy[list[Session]]:
 
 
 def sessions_of(spark: "SparkSession", found: Sequence[Session]) -> "DataFrame":
-    rows = [(each.who, each.name, from_us(each.first_us), from_us(each.last_us), 1, each.closes_us) for each in found]
+    rows = [(each.who, each.name, from_us(each.first_us), from_us(each.closes_us), 1) for each in found]
     return spark.createDataFrame(rows, SESSION_DDL)
 
 

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from assets.windows.sessions import Fold, Folded, SessionShape, closed_sessions, open_parts, session_parts
 from resources.lake import Range
-from resources.timegrid import HOUR_US, MINUTE_US, floor_to, from_us, to_us
+from resources.timegrid import HOUR_US, MINUTE_US, floor_to
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DDL = (
-    "who string, key string, shard int, epoch bigint, event_ts timestamp, is_late boolean, bytes bigint, "
-    "count bigint, value double"
+    "who string, delta_key string, shard int, epoch bigint, event_us bigint, is_late boolean, bytes bigint, "
+    "clicks bigint, value double"
 )
 FOLDED = (
-    Folded("count", Fold.SUM),
+    Folded("clicks", Fold.SUM),
     Folded("value", Fold.SUM, is_float=True),
 )
 # An example is several jobs of Spark's: making a failing one smaller takes longer than looking at it.
@@ -41,7 +41,7 @@ class Event(NamedTuple):
     at_us: int
     is_late: bool
     bytes: int
-    count: int
+    clicks: int
     value: float
 
 
@@ -55,7 +55,7 @@ class Session(NamedTuple):
     late: int
     bytes: int
     keys: int
-    count: int
+    clicks: int
     epochs: tuple[tuple[int, int, int], ...]
 
 
@@ -81,13 +81,13 @@ def _session(group: list[Event]) -> Session:
         late=sum(event.is_late for event in group),
         bytes=sum(event.bytes for event in group),
         keys=len({event.key for event in group}),
-        count=sum(event.count for event in group),
+        clicks=sum(event.clicks for event in group),
         epochs=tuple((shard, min(epochs), max(epochs)) for shard, epochs in sorted(shards.items())),
     )
 
 
 def deltas_of(spark: "SparkSession", events: Sequence[Event]) -> "DataFrame":
-    return spark.createDataFrame([event._replace(at_us=from_us(event.at_us)) for event in events], DDL)
+    return spark.createDataFrame(list(events), DDL)
 
 
 def nothing_carried(deltas: "DataFrame", shape: SessionShape) -> "DataFrame":
@@ -103,7 +103,7 @@ def _no_parts(empty: "DataFrame", shape: SessionShape) -> "DataFrame":
 
 def run(deltas: "DataFrame", carried: "DataFrame", shape: SessionShape, hours: Range) -> tuple[list[Any], "DataFrame"]:
     """Closed sessions, and what is open at each hour's end, as an asset computes and stores them."""
-    mine = deltas.where(f"unix_micros(event_ts) >= {hours.start_us} AND unix_micros(event_ts) < {hours.end_us}")
+    mine = deltas.where(f"event_us >= {hours.start_us} AND event_us < {hours.end_us}")
     parts = session_parts(mine, carried, shape=shape, hours=hours).localCheckpoint()
     closed = closed_sessions(parts, shape=shape, hours=hours).collect()
     return closed, open_parts(parts, shape=shape, hours=hours).localCheckpoint()
@@ -112,7 +112,7 @@ def run(deltas: "DataFrame", carried: "DataFrame", shape: SessionShape, hours: R
 def sessions_of(rows: Sequence[Any]) -> list[Session]:
     return sorted(
         Session(
-            row.who, row.first_us, row.last_us, row.deltas, row.late, row.bytes, row["keys"], row["count"],
+            row.who, row.first_us, row.last_us, row.deltas, row.late, row.bytes, row["keys"], row.clicks,
             tuple(tuple(part) for part in row.epochs),
         )
         for row in rows
@@ -161,7 +161,7 @@ def events_of(gap_us: int) -> st.SearchStrategy[list[Event]]:
         at_us=moments(gap_us),
         is_late=st.booleans(),
         bytes=st.integers(1, 9),
-        count=st.integers(-3, 3),
+        clicks=st.integers(-3, 3),
         value=st.sampled_from([0.1, 0.2, 0.3, 1e16, -1e16, 1.0]),
     )
     return st.lists(event, min_size=40, max_size=120)
@@ -243,14 +243,14 @@ def test_an_event_that_bridges_two_sessions_makes_them_one(spark: "SparkSession"
 def test_a_sum_beyond_64_bits_is_an_error_and_not_a_number(spark: "SparkSession") -> None:
     from pyspark.errors import PySparkException
 
-    events = [at(0)._replace(count=2**63 - 1), at(1)]
+    events = [at(0)._replace(clicks=2**63 - 1), at(1)]
     with pytest.raises(PySparkException, match="ARITHMETIC_OVERFLOW"):
         in_runs(deltas_of(spark, events), SessionShape(("who",), HOUR_US, FOLDED), [])
 
 
 def test_sessions_are_one_plan_without_python_rows(spark: "SparkSession", capsys: pytest.CaptureFixture[str]) -> None:
     shape = SessionShape(("who",), HOUR_US, FOLDED)
-    deltas = deltas_of(spark, [at(to_us(from_us(0)))])
+    deltas = deltas_of(spark, [at(0)])
     parts = session_parts(deltas, _no_parts(deltas.limit(0), shape), shape=shape, hours=ALL)
     for rows in (closed_sessions(parts, shape=shape, hours=ALL), open_parts(parts, shape=shape, hours=ALL)):
         rows.explain()
