@@ -43,7 +43,9 @@ def derived_tables(streams: Streams) -> list[Derived]:
     sessions = [each for stream in of_type(streams, [WindowType.SESSION]) for each in session_tables(stream)]
     batches = of_type(streams, [WindowType.ADAPTIVE])
     adaptive = [Derived(window_table(stream), (Need(DELTAS, By.BATCH),)) for stream in batches]
-    return [*panes, *sessions, *adaptive, *(join_tables(join, streams) for join in streams.joins.values())]
+    joins = [join_tables(join, streams) for join in streams.joins.values()]
+    late = by_event_time(streams)
+    return [*panes, *sessions, *adaptive, *joins, *([Derived(LATE_DELTAS, late_needs(late))] if late else [])]
 
 
 def session_tables(stream: Stream) -> list[Derived]:
@@ -65,6 +67,21 @@ def join_tables(join: Join, streams: Streams) -> Derived:
     rights = pane_needs(right) if join.form is JoinForm.SAME_PANE else (Need(DELTAS, after_us=reach_us(left)),)
     own = pane_needs(left)
     return Derived(spec, (*own, *(need for need in rights if need not in own)))
+
+
+def late_needs(streams: Iterable[Stream]) -> tuple[Need, ...]:
+    """What an hour of `late_deltas` is made of: all that any of the streams needs for it."""
+    sessions = [Need(DELTAS, before_us=each.window.gap_us) for each in streams if each.window.gap_us]
+    panes = [need for each in streams if not each.window.gap_us for need in pane_needs(each)]
+    own = [need for need in (*sessions, *panes) if need.by is By.EVENT]
+    whole = Need(DELTAS, before_us=max(n.before_us for n in own), after_us=max(n.after_us for n in own))
+    stamps = {(need.before_us, need.after_us): need for need in panes if need.by is By.STAMP}
+    return (whole, *stamps.values())
+
+
+def by_event_time(streams: Streams) -> list[Stream]:
+    """The streams for which a delta can be late."""
+    return [stream for stream in streams.streams.values() if not stream.window.is_by_arrival]
 
 
 def of_type(streams: Streams, types: Iterable[WindowType]) -> list[Stream]:
