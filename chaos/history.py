@@ -7,6 +7,7 @@ names a broken rule. What follows from these facts is in `checker.py`.
 from typing import NamedTuple
 
 from chaos.traffic import Write
+from resources.coordinator.event_time import EventTimeRules
 
 # Events that are shown with a violation: those around it, and all that name what it is about.
 SHOWN_EVENTS = 25
@@ -69,6 +70,7 @@ class History:
         self.durable = 0
         self.instances: dict[str, int] = {}  # the newest instance that was relied on
         self.counts: dict[str, int] = {}
+        self.rules: dict[int, EventTimeRules] = {}  # incarnation → what its watermarks went by
 
     def note(self, what: str) -> None:
         """Write an event down."""

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from resources.coordinator.batch_record import BatchRecord
+from resources.coordinator.event_time import EventTimeRules
 
 
 class Lost(Struct, frozen=True, tag="lost"):
@@ -53,13 +54,19 @@ class WatermarkAdvanced(Struct, frozen=True, tag="watermark_advanced"):
     cause: Cause
 
 
+class RulesInForce(Struct, frozen=True, tag="rules_in_force"):
+    """From here on watermarks follow these rules (T2)."""
+
+    rules: EventTimeRules
+
+
 class BatchClosed(Struct, frozen=True, tag="batch_closed"):
     """What was delivered together, and why then (C5)."""
 
     record: BatchRecord
 
 
-Control = Lost | ProducerOpened | WriteRefused | WatermarkAdvanced | BatchClosed
+Control = Lost | ProducerOpened | WriteRefused | WatermarkAdvanced | RulesInForce | BatchClosed
 
 _decoder = msgspec.json.Decoder(list[Control])
 
