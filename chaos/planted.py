@@ -302,7 +302,7 @@ PLANTED = (
     Planted("mark_ahead", "Q2", "marks are saved before their writes are logged", _mark_ahead),
     Planted("identities_forgotten", "Q3", "a restart forgets identities", _identities_forgotten),
     Planted("watermarks_forgotten", "T2", "a restart forgets watermarks", _watermarks_forgotten),
-    Planted("rules_forgotten", "T3", "a restart reads the log by other rules than it was written by", _rules_forgotten),
+    Planted("rules_forgotten", "T2", "a restart reads the log by other rules than it was written by", _rules_forgotten),
     Planted("batches_forgotten", "C5", "a restart forgets what is in no batch", _batches_forgotten),
     Planted("fence_open", "Q2", "older instances may go on writing", _fence_open),
     Planted("gap_taken", "Q2", "a gap in the numbers is not noticed", _gap_taken),
