@@ -94,6 +94,7 @@ def test_the_json_has_its_keys_and_is_json(home: Home) -> None:
         "at",
         "shards",
         "watermarks",
+        "event_time",
         "pending",
         "tables",
         "runs",
