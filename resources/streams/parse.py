@@ -35,7 +35,10 @@ STREAM_FIELDS = {
     "idle_timeout",
 }
 JOIN_FIELDS = {"description", "left", "right"}
-WINDOWS = "'tumbling: 10m', 'sliding: {size: 1h, step: 5m}', 'session: 30m' (the gap), 'fixed: 10m' (by receipt) or 'adaptive'"
+WINDOWS = (
+    "'tumbling: 10m', 'sliding: {size: 1h, step: 5m}', 'session: 30m' (the gap), 'fixed: 10m' (by receipt) "
+    "or 'adaptive'"
+)
 POLICIES = "reemit, discard, next_window, 'reemit: {max_lateness: 7d}' or 'side_output: channel'"
 AGGREGATES = "'name: {sum: field}' (or min, max, mean, count), or 'name: count'"
 # What a column of the windows is called already.
