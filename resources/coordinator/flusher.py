@@ -202,6 +202,11 @@ class LogFlusher:
             self._roll()
         return LogSnapshot(self._last_epoch, self._disk, self._files, rows, tuple(outcomes))
 
+    @property
+    def log_end(self) -> int:
+        """How many bytes of the file that is being written are used."""
+        return self._file.end
+
     def snapshot(self) -> LogSnapshot:
         """What is there before anything is written."""
         return LogSnapshot(self._last_epoch, self._disk, self._files)
