@@ -52,6 +52,13 @@ COMMANDS = (
     Entry(
         "Ask", "counts", "counts:counts", "How often something happened to an entity, in five windows.", is_light=True
     ),
+    Entry(
+        "Ask",
+        "windows",
+        "windows:windows",
+        "The latest windows of a stream, and whether each is final.",
+        is_light=True,
+    ),
     Entry("Ask", "report", "report:report", "One HTML page with plots of this home, to look at offline."),
     Entry(
         "Operate",
