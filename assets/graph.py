@@ -1,79 +1,106 @@
-"""Which table is made from which, as watermarks see it: from the sources in the log to the tables at the end (T3).
+"""The graph of tables: what each derived table is made from, partition by partition.
 
-Belongs here: the graph, and what is refused of one. A source is a namespace and kind, written `shop/signal`; `deltas`
-and `dead_letters` are made from all of them, a defined stream from its own. Importing this needs neither Spark nor
-Dagster. Does not belong here: which partitions hang together.
+Belongs here: which partitions of an input a partition is made of, and the other way round; staleness, held-back
+partitions and the orchestrator's mappings all ask here, so they cannot disagree. Importing this needs neither Spark nor
+Dagster. Does not belong here: the tables themselves (each stage's `schema.py`), what is stale (`stale.py`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
+from enum import StrEnum
 
-from assets.ingest.schema import DEAD_LETTERS, DELTAS
-from assets.rollups.schema import CHAIN, TIERS, WINDOWED_COUNTS
-from resources.errors import ConfigurationError
-from resources.streams import Streams
-
-# What is kept of all streams together.
-LATE_DELTAS = "late_deltas"
+from assets.ingest.schema import DELTAS
+from assets.rollups.schema import CHAIN
+from resources.lake import Range, partition_predicate
+from resources.table_spec import TableSpec
 
 
-class GraphError(ConfigurationError):
-    """The tables do not form a graph that time can flow along."""
+class By(StrEnum):
+    """By which time the rows of an input are assigned to a partition."""
+
+    EVENT = "event"  # that of the input's own partitions
+    RECEIPT = "receipt"  # the hour in which deltas arrived
+    STAMP = "stamp"  # the hour of the watermark in force when they did
+    CARRY = "carry"  # what the partition before it handed over
+
+
+# Where that time stands in a row of `deltas`; else in the column that the table is partitioned by.
+_COLUMNS = {By.RECEIPT: "received_ts", By.STAMP: "watermark_ts"}
 
 
 @dataclass(frozen=True)
-class Graph:
-    """Tables with their inputs, each behind what it is made from."""
+class Need:
+    """An input: which of its rows a partition is made of.
 
-    inputs: dict[str, tuple[str, ...]]  # table → tables and sources
-    sources: tuple[str, ...]
+    A partition from `start` to `end` is made of what lies from `start - before_us` up to `end + after_us`.
+    """
+
+    table: TableSpec
+    by: By = By.EVENT
+    before_us: int = 0
+    after_us: int = 0
+
+    def partitions_of(self, target: TableSpec, start_us: int, length_us: int) -> range:
+        """Starts of the partitions of `target` that are made of what lies in this piece of time."""
+        first = target.grain.floor(start_us - self.after_us)
+        last = target.grain.floor(start_us + length_us - 1 + self.before_us)
+        return range(first, last + 1, target.partition_us)
+
+    def inputs_of(self, start_us: int, length_us: int) -> range:
+        """Starts of the input's partitions that a partition is made of."""
+        grain = self.table.grain
+        first = grain.floor(start_us - self.before_us)
+        return range(first, grain.floor(start_us + length_us - 1 + self.after_us) + 1, self.table.partition_us)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A table that is made from others."""
+
+    spec: TableSpec
+    needs: tuple[Need, ...]
 
     @property
-    def sinks(self) -> list[str]:
-        """Tables that nothing is made from, by name: the least of them is how far the platform has got."""
-        used = {name for inputs in self.inputs.values() for name in inputs}
-        return sorted(self.inputs.keys() - used)
-
-    def sources_of(self, table: str) -> set[str]:
-        """Every source that ends up in a table."""
-        found: set[str] = set()
-        waiting = [table]
-        while waiting:
-            name = waiting.pop()
-            if name in self.inputs:
-                waiting.extend(self.inputs[name])
-            else:
-                found.add(name)
-        return found
+    def inputs(self) -> tuple[str, ...]:
+        """The tables that it is made from, each once."""
+        return tuple(dict.fromkeys(need.table.name for need in self.needs))
 
 
-def order(inputs: Mapping[str, Iterable[str]], sources: Iterable[str]) -> Graph:
-    """A graph of these, or an error that names the input that nobody knows, or the way round in a circle."""
-    known, made_from = set(sources), {table: tuple(each) for table, each in inputs.items()}
-    for table, each in made_from.items():
-        if unknown := [name for name in each if name not in made_from and name not in known]:
-            raise GraphError(
-                f"{table} is made from {unknown[0]}, which is neither a table nor a source. "
-                f"Tables are {', '.join(sorted(made_from))}; sources are {', '.join(sorted(known)) or 'none yet'}."
-            )
-    try:
-        ordered = [name for name in TopologicalSorter(made_from).static_order() if name in made_from]
-    except CycleError as error:
-        circle = " from ".join(reversed(error.args[1]))
-        raise GraphError(f"Tables cannot be made from themselves: {circle}. Take one of these inputs away.") from error
-    return Graph({table: made_from[table] for table in ordered}, tuple(sorted(known)))
+def made_of(needs: Iterable[Need], table: str, ranges: Iterable[Range]) -> str:
+    """SQL: the rows of an input that the partitions of these ranges are made of, and with it the files to be opened."""
+    found = [
+        partition_predicate(
+            _COLUMNS.get(need.by, need.table.partition_by),
+            Range(_floor(need, each.start_us - need.before_us), each.end_us + need.after_us),
+        )
+        for need in needs
+        if need.table.name == table and need.by is not By.CARRY
+        for each in ranges
+    ]
+    return " OR ".join(f"({each})" for each in found) or "false"
 
 
-def table_graph(streams: Streams, seen: Iterable[str]) -> Graph:
-    """All tables: those that are always there, and what is defined. `seen` are the sources that the log knows."""
-    sources = {*seen, *(stream.source for stream in streams.streams.values())}
-    every = tuple(sorted(sources))
-    inputs: dict[str, tuple[str, ...]] = {DELTAS.name: every, DEAD_LETTERS.name: every}
-    inputs |= {target.name: (source.name,) for source, target in CHAIN}
-    inputs[WINDOWED_COUNTS.name] = tuple(spec.name for spec in TIERS)
-    inputs |= {name: (stream.source,) for name, stream in streams.streams.items()}
-    inputs |= {name: (join.left, join.right) for name, join in streams.joins.items()}
-    if streams.streams:
-        inputs[LATE_DELTAS] = tuple(sorted({stream.source for stream in streams.streams.values()}))
-    return order(inputs, sources)
+def _floor(need: Need, time_us: int) -> int:
+    """A partition that holds the moment begins before it."""
+    return need.table.grain.floor(time_us) if need.by is By.EVENT else time_us
+
+
+def graph_of(tables: Iterable[Derived]) -> dict[str, Derived]:
+    """Tables by name, each after what it is made from."""
+    waiting, done = {each.spec.name: each for each in tables}, dict[str, Derived]()
+    while waiting:
+        ready = [name for name, each in waiting.items() if not set(each.inputs) & (waiting.keys() - {name})]
+        if not ready:
+            raise ValueError(f"tables are made from one another in a circle: {', '.join(waiting)}")
+        done |= {name: waiting.pop(name) for name in ready}
+    return done
+
+
+def followers(graph: Mapping[str, Derived], table: str) -> Iterator[Derived]:
+    """The tables that are made from a table."""
+    return (each for each in graph.values() if table in each.inputs)
+
+
+# Every tier of counts is made from the one before it, for the same time.
+ROLLUPS = tuple(Derived(target, (Need(source),)) for source, target in CHAIN)
+ROOTS = (DELTAS,)

@@ -22,7 +22,8 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetC
 from assets.tables import TABLES
 from expectations.evidence import Recorded, gather
 from expectations.runner import SuiteResult, Verdict, run_suite
-from expectations.suite import Suite, read_suite
+from expectations.suite import Suite
+from expectations.templates import suite_of
 from resources.lake import Lake
 from resources.lineage import Edit
 from resources.record import Record, RecordError
@@ -44,7 +45,7 @@ class Target:
 
 def suite_check(asset: dg.AssetsDefinition) -> dg.AssetChecksDefinition:
     """The check that runs a table's suite after the table's materialization, in a step of its own."""
-    suite = read_suite(asset.key.to_user_string())
+    suite = suite_of(asset.key.to_user_string())
 
     @dg.asset_check(
         asset=asset,
@@ -78,7 +79,7 @@ def check_drained(context: dg.AssetExecutionContext, reported: Mapping[str, Sequ
         if table in reported:
             wanted |= {*reported[table], *unjudged(context.instance, table)}
         keys = [None] if wanted and TABLES[table].is_replaced_whole else sorted(wanted)
-        for evaluation in evaluate(context.instance, lake, read_suite(table), keys):
+        for evaluation in evaluate(context.instance, lake, suite_of(table), keys):
             context.log_event(evaluation)
             if not evaluation.passed:
                 context.log.error("%s %s: %s", table, evaluation.partition, evaluation.description)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from assets.graph import made_of
 from assets.ingest.log import Log
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
-from assets.tables import TABLES
+from assets.tables import GRAPH, TABLES
 from expectations.suite import Extent, Suite
 from resources.coordinator.manifest import Entry, HourCounts
 from resources.lake import Lake, Range, partition_predicate
@@ -75,7 +76,11 @@ def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
     views = {name: frame_of(lake.spark, frame) for name, frame in frames.items()}
     for table, extent in suite.reads.items():
         rows = lake.read(table, _kept(lake, table, record.input_versions.get(table)))
-        views[table] = _within(rows, TABLES[table].partition_by, _extended(ranges, extent))
+        views[table] = (
+            rows.where(made_of(GRAPH[suite.table].needs, table, ranges))
+            if extent is Extent.INPUT
+            else _within(rows, TABLES[table].partition_by, _extended(ranges, extent))
+        )
     return Evidence(batch, views)
 
 

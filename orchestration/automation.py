@@ -1,7 +1,7 @@
 """When a table follows its inputs: the automation condition that every derived table gets by being declared.
 
 Belongs here: the condition, and the sensor that evaluates it. Does not belong here: when new segments are drained
-(`sensors.py`), what runs by the clock (`schedules.py`), what makes a partition stale (`assets/rollups/stale.py`).
+(`sensors.py`), what runs by the clock (`schedules.py`), what makes a partition stale (`assets/stale.py`).
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from dagster._core.storage.tags import PARTITION_NAME_TAG
 from dagster._record import copy
 
-from assets.rollups.stale import stale_partitions
+from assets.stale import stale_partitions
 from assets.tables import TABLES
 from expectations.checks import CHECK_NAME
 from orchestration.materialize import PARTITIONS_PER_RUN

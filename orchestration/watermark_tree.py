@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from assets.graph import Graph, table_graph
 from assets.ingest.log import SourceMark, source_marks
+from assets.time_graph import Graph, table_graph
 from resources.coordinator.status import ShardStatus
 from resources.errors import TidemarkError
 from resources.home import Home

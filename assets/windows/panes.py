@@ -8,15 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from assets.windows.lateness import floor_us, is_admitted_to, is_late_for
-from resources.lake import Range, sql_timestamp
+from resources.lake import Range
 from resources.streams import LatePolicy, Stream, WindowType
-from resources.timegrid import HOUR_US
-
-
-def reach_us(stream: Stream) -> int:
-    """How far after the end of an hour the panes reach that begin in it."""
-    step_us, size_us = stream.window.step_us, stream.window.size_us
-    return size_us - step_us if HOUR_US % step_us == 0 else size_us - 1
 
 
 def pane_start(stream: Stream) -> Column:
@@ -68,28 +61,6 @@ def first_open_pane(stream: Stream, *, extra_us: int = 0) -> Column:
     return F.coalesce(F.least(F.greatest(first, is_open), after_last), first)
 
 
-def needed(stream: Stream, hours: Range) -> Column:
-    """Which rows of `deltas` the panes that begin in these hours may be made of; files of others are not opened."""
-    end_us = hours.end_us + reach_us(stream)
-    if stream.window.type is WindowType.FIXED:
-        return _between("received_ts", hours.start_us, end_us)
-    own = _between("event_hour", hours.start_us, end_us)
-    if stream.late.policy is not LatePolicy.NEXT_WINDOW:
-        return own
-    stamped = _between(
-        "watermark_ts", hours.start_us + stream.late.allowed_us, end_us + stream.window.size_us + stream.late.allowed_us
-    )
-    return own | (stamped & (F.col("event_hour") < _moment(end_us)))
-
-
 def within(hours: Range) -> Column:
     """Whether a pane begins in the hours."""
     return (F.col("pane_us") >= hours.start_us) & (F.col("pane_us") < hours.end_us)
-
-
-def _between(column: str, start_us: int, end_us: int) -> Column:
-    return (F.col(column) >= _moment(start_us)) & (F.col(column) < _moment(end_us))
-
-
-def _moment(time_us: int) -> Column:
-    return F.expr(sql_timestamp(time_us))

@@ -21,7 +21,7 @@ from resources.streams.fields import field_of
 
 
 def count_windows(deltas: DataFrame, stream: Stream, hours: Range) -> DataFrame:
-    """The windows that begin in these hours, from the rows of `deltas` that `panes.needed` names (or more of them)."""
+    """The windows that begin in these hours, from the rows of `deltas` that they are made of (or more of them)."""
     rows = view_of(deltas, stream)
     if stream.window.type is WindowType.SLIDING:
         partial = _spread(_slices(rows, stream), stream).where(within(hours))

@@ -12,7 +12,7 @@ from assets.ingest import asset as ingest
 from assets.ingest.schema import DELTAS
 from assets.rollups import asset as rollups
 from assets.rollups.schema import TIERS
-from assets.rollups.stale import stale_partitions
+from assets.stale import stale_partitions
 from resources.home import Home
 from resources.record import Record, RecordError
 from resources.spark import SparkResource

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from assets.graph import Graph, GraphError, order, table_graph
 from assets.ingest.log import SourceMark
+from assets.time_graph import Graph, GraphError, order, table_graph
 from assets.watermarks import remember_marks
 from orchestration.cli.watermark_view import watermark_tree_table
 from orchestration.watermark_tree import build_tree, read_watermark_tree, tree_as_json
