@@ -2,7 +2,7 @@
 
 Belongs here: the graph, and what is refused of one. A source is a namespace and kind, written `shop/signal`; `deltas`
 and `dead_letters` are made from all of them, a defined stream from its own. Importing this needs neither Spark nor
-Dagster. Does not belong here: which partitions hang together (`graph.py`). There a stream is made from rows of `deltas`;
+Dagster. Does not belong here: which partitions hang together (`graph.py`). There a stream is made from rows of deltas;
 here from its source, because no other can hold it back.
 """
 
