@@ -18,7 +18,7 @@ from resources.timegrid import to_us
 IN_WORDS = {
     WindowState.OPEN: "open",
     WindowState.CLOSED: "closed",
-    WindowState.REOPENED: "closed, emitted again",
+    WindowState.REOPENED: "reopened",
 }
 
 
