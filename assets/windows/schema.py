@@ -40,7 +40,7 @@ class CloseReason(StrEnum):
 def window_table(stream: Stream) -> TableSpec:
     """The table of a stream's windows."""
     keys = [Column(field.column, field.type, f"{field.name} of the deltas.") for field in stream.key_fields]
-    aggregates = [column for aggregate in stream.aggregates for column in _aggregate_columns(stream, aggregate)]
+    aggregates = [column for aggregate in stream.aggregates for column in aggregate_columns(stream, aggregate)]
     about = stream.description or f"Windows of {stream.source}."
     return TableSpec(
         name=stream.name,
@@ -71,7 +71,8 @@ def window_table(stream: Stream) -> TableSpec:
     )
 
 
-def _aggregate_columns(stream: Stream, aggregate: Aggregate) -> list[Column]:
+def aggregate_columns(stream: Stream, aggregate: Aggregate) -> list[Column]:
+    """The columns that an aggregate becomes."""
     of = f" of {aggregate.field}" if aggregate.field else ""
     kind = field_of(stream.kind, aggregate.field).type if aggregate.field else pa.int64()
     if aggregate.function is Function.COUNT:

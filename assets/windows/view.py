@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from resources.coordinator.model import Kind
 from resources.streams import Stream
-from resources.streams.fields import field_of
+from resources.streams.fields import OWN_KEY, field_of
 
 # Where a delta stands in the log, and what it is: what joins and late deltas are told apart by (Q3).
 PLACE = ("shard", "epoch", "ordinal")
@@ -29,8 +29,6 @@ BYTES = {
         "+ coalesce(octet_length(array_join(map_keys(vector.clock), '')) + 8 * size(vector.clock), 0)"
     ),
 }
-# The fields that say what a delta is about: a key with one of them holds one key of deltas.
-OWN_KEY = {Kind.SIGNAL: {"key", "entity_id"}, Kind.SAMPLE: {"key"}, Kind.VECTOR: {"key", "vector_id"}}
 
 
 def value_column(field: str) -> str:

@@ -15,6 +15,8 @@ from resources.coordinator.schema import SAMPLE, SIGNAL, VECTOR
 # Of the envelope, those that may tell windows apart. The namespace and the kind are the stream's own.
 ENVELOPE = ("key", "producer", "origin", "source", "priority")
 PAYLOADS = {Kind.VECTOR: VECTOR, Kind.SAMPLE: SAMPLE, Kind.SIGNAL: SIGNAL}
+# The fields that say what a delta is about: a key with one of them holds one key of deltas.
+OWN_KEY = {Kind.SIGNAL: {"key", "entity_id"}, Kind.SAMPLE: {"key"}, Kind.VECTOR: {"key", "vector_id"}}
 LABELS = "labels"
 LABEL_PATTERN = r"^[a-z][a-z0-9_]{0,40}$"
 
