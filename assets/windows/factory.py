@@ -17,6 +17,7 @@ from assets.ingest.schema import DELTAS
 from assets.metadata import KINDS, OWNERS, table_metadata
 from assets.partitions import HOURLY, starts_in, window_of
 from assets.tables import GRAPH
+from assets.watermarks import remember_marks
 from assets.windows.catalog import PANES, STREAMS, by_event_time, of_type
 from assets.windows.late import late_deltas
 from assets.windows.records import window_records
@@ -99,8 +100,10 @@ def declared(derived: Derived, materialize: Materialize) -> dg.AssetsDefinition:
         metadata=table_metadata(spec),
     )
     def windows(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
-        for record in materialize(context, tidemark, window_of(context)):
+        records = materialize(context, tidemark, window_of(context))
+        for record in records:
             context.add_asset_metadata(record.to_metadata(), partition_key=record.partition)
+        remember_marks(tidemark.lake.home.plans, records)
         reach("record.logged")
         return dg.MaterializeResult()
 

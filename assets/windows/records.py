@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from assets.ingest.log import Log, Watermark
+from assets.ingest.log import Log, Watermark, least
 from assets.ingest.records import levels
 from assets.ingest.schema import DELTAS
 from resources import lake_files
@@ -57,15 +57,9 @@ def plan_at(lake: Lake, version: int) -> Plan | None:
 
 
 def stream_watermark(log: Log, upto: Mapping[int, int], sources: Iterable[str]) -> Watermark:
-    """The minimum over shards of what is promised for these namespaces and kinds, up to some epochs (T2, T3)."""
-    last = {entry.shard: entry for entry in log.below(upto)}
-    held = [
-        (entry.watermarks[source], f"shard {shard}, {source}")
-        for shard, entry in last.items()
-        for source in sources
-        if source in entry.watermarks
-    ]
-    return Watermark(*min(held)) if held else Watermark()
+    """The minimum over these namespaces and kinds, up to some epochs; those that are idle do not count (T2, T3)."""
+    marks = log.sources(upto)
+    return least([marks[source] for source in dict.fromkeys(sources) if source in marks])
 
 
 def window_records(

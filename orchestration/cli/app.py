@@ -54,6 +54,13 @@ COMMANDS = (
         "Ask", "counts", "counts:counts", "How often something happened to an entity, in five windows.", is_light=True
     ),
     Entry("Ask", "top", "top:top", "The entities with the highest counts of a signal.", is_light=True),
+    Entry(
+        "Ask",
+        "windows",
+        "windows:windows",
+        "The latest windows of a stream, and whether each is final.",
+        is_light=True,
+    ),
     Entry("Ask", "report", "report:report", "One HTML page with plots of this home, to look at offline."),
     Entry(
         "Operate",
