@@ -98,14 +98,22 @@ REFUSED = [
     (GOOD + "window: {adaptive: 5s}\n", 3, "adaptive windows have no duration of their own"),
     (GOOD + "window: {tumbling: 1m, fixed: 1m}\n", 3, "window says 2 things, and means one"),
     ("namespace: Shop\nkind: signal\nwindow: adaptive\n", 1, "this is not a plain name"),
-    ("namespace: shop\nkind: signals\nwindow: adaptive\n", 2, "there is no kind 'signals'. Write one of vector, sample"),
+    (
+        "namespace: shop\nkind: signals\nwindow: adaptive\n",
+        2,
+        "there is no kind 'signals'. Write one of vector, sample",
+    ),
     (TUMBLING + "key: [entity]\n", 4, "a delta of kind signal has no field 'entity'. Write one of entity_id, signal"),
     (TUMBLING + "key: [count]\n", 4, "count is no key: keys are text. Write one of entity_id, signal"),
     (TUMBLING + "key: [signal, signal]\n", 4, "signal stands in the key twice"),
     (TUMBLING + "key: entity_id\n", 4, "key is not a list. Write 'key: [entity_id]'"),
     (TUMBLING + "where: {colour: red}\n", 4, "no delta of kind signal can be chosen by 'colour'"),
     (TUMBLING + "where: {count: many}\n", 4, "count is a whole number"),
-    (TUMBLING + "aggregates:\n  n: {sum: signal}\n", 5, "'signal' is no number of a delta of kind signal. Write one of"),
+    (
+        TUMBLING + "aggregates:\n  n: {sum: signal}\n",
+        5,
+        "'signal' is no number of a delta of kind signal. Write one of",
+    ),
     (TUMBLING + "aggregates:\n  n: sum\n", 5, "n does not say of which field. Write 'n: {sum: field}'."),
     (TUMBLING + "aggregates:\n  n: {median: count}\n", 5, "there is no function 'median'"),
     (TUMBLING + "aggregates:\n  late: count\n", 5, "there is a column late already"),
@@ -116,7 +124,11 @@ REFUSED = [
     (TUMBLING + "late: {reemit: {max: 5m}}\n", 4, "there is no 'max' in reemit."),
     (TUMBLING + "late: {reemit: {max_lateness: 0s}}\n", 4, "max_lateness: 0s is no time at all"),
     (TUMBLING + "allowed_lateness: -1s\n", 4, "allowed_lateness: -1s is below zero"),
-    (GOOD + "window: {session: 5m}\nlate: next_window\n", 4, "next_window is for tumbling windows, and these are session"),
+    (
+        GOOD + "window: {session: 5m}\nlate: next_window\n",
+        4,
+        "next_window is for tumbling windows, and these are session",
+    ),
     (GOOD + "window: {fixed: 5m}\nlate: discard\n", 4, "nothing is ever late for fixed windows"),
     (TUMBLING + "idle_timeout: 0s\n", 4, "idle_timeout: 0s is no time at all"),
     (TUMBLING + "windw: 5\n", 4, "there is no 'windw'. Did you mean window?"),
@@ -174,16 +186,17 @@ def test_a_wrong_join_is_refused(tmp_path: Path, files: dict[str, str], problem:
     [
         ({"Views": TUMBLING}, "'Views' is not a plain name, and the file's name is the table's. Rename the file"),
         ({"deltas": TUMBLING}, "there is a table deltas already. Rename the file."),
-        ({"a": SESSION, "a_open": TUMBLING}, "what is open of a is in the table a_open, and something else is called so"),
+        (
+            {"a": SESSION, "a_open": TUMBLING},
+            "what is open of a is in the table a_open, and something else is called so",
+        ),
         (
             {"a": TUMBLING + "disorder: 5s\n", "b": TUMBLING + "disorder: 7s\n", "c": TUMBLING},
             "b.yaml:4: disorder is 7s here and 5s in a.yaml, but both are views of shop/signal, which has one watermark",
         ),
     ],
 )
-def test_names_and_watermarks_are_held_against_the_others(
-    tmp_path: Path, files: dict[str, str], problem: str
-) -> None:
+def test_names_and_watermarks_are_held_against_the_others(tmp_path: Path, files: dict[str, str], problem: str) -> None:
     with pytest.raises(StreamError) as refused:
         load(tmp_path, **files)
     assert problem in str(refused.value)
