@@ -116,7 +116,7 @@ def _behind(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int,
 
 
 def _behind_the_log(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int, str | None]]:
-    """By receipt, by stamp and by batch: a partition is behind when a segment has something for it that it does not cover."""
+    """By receipt, stamp or batch: a partition is behind when a segment has something for it that it does not cover."""
     found.read(need.table)
     for entry in found.committed:
         for hour in hours_of(entry, need.by):

@@ -5,6 +5,7 @@ that they may reach back to. Does not belong here: which two are a pair (`transf
 """
 
 import time
+from collections.abc import Mapping
 
 import dagster as dg
 from pyspark.sql import DataFrame
@@ -18,10 +19,11 @@ from assets.tables import GRAPH
 from assets.windows.catalog import STREAMS
 from assets.windows.factory import declared, hourly_asset
 from assets.windows.records import Carried, window_records
+from assets.windows.schema import WINDOW_HOUR, window_table
 from assets.windows.session_assets import version_of, write
 from resources.lake import Lake, Range, partition_predicate
 from resources.record import Record
-from resources.streams import Join, JoinForm, Stream
+from resources.streams import Join, JoinForm, Stream, Streams
 from resources.tidemark import TidemarkResource
 from resources.timegrid import HOUR_US
 
@@ -31,10 +33,10 @@ def join_assets() -> list[dg.AssetsDefinition]:
     return [join_asset(join) for join in STREAMS.joins.values()]
 
 
-def join_asset(join: Join) -> dg.AssetsDefinition:
+def join_asset(join: Join, streams: Streams = STREAMS, graph: Mapping[str, Derived] = GRAPH) -> dg.AssetsDefinition:
     """The asset of a join."""
-    left, right = STREAMS.streams[join.left], STREAMS.streams[join.right]
-    derived, sources = GRAPH[join.name], [left.source, right.source]
+    left, right = streams.streams[join.left], streams.streams[join.right]
+    derived, sources = graph[join.name], [left.source, right.source]
     if join.form is JoinForm.SESSIONS:
         return _session_join(join, left, right, derived)
     return hourly_asset(derived, lambda deltas, hours: delta_pairs(deltas, join, left, right, hours), sources=sources)
@@ -69,9 +71,7 @@ def meeting(lake: Lake, stream: Stream, partner: Stream, versions: dict[str, int
     Two that meet: the one that closes first does so after the other one has begun. So what closed before the first of
     the partner's sessions began cannot meet any.
     """
-    spec = GRAPH[partner.name].spec
-    back = reach_back(lake.path(partner.name), spec)
+    back = reach_back(lake.path(partner.name), window_table(partner))
     first_us = min([hours.start_us, *(back.get(start, start) for start in starts_in(hours, HOUR_US))])
-    own = GRAPH[stream.name].spec.partition_by
     rows = lake.read(stream.name, versions[stream.name])
-    return rows.where(partition_predicate(own, Range(first_us, hours.end_us)))
+    return rows.where(partition_predicate(WINDOW_HOUR, Range(first_us, hours.end_us)))

@@ -5,6 +5,7 @@ of the manifest. Does not belong here: which deltas are a session (`sessions.py`
 """
 
 import time
+from collections.abc import Mapping
 
 import dagster as dg
 from pyspark.sql import DataFrame
@@ -42,9 +43,9 @@ def adaptive_assets() -> list[dg.AssetsDefinition]:
     return [adaptive_asset(stream) for stream in of_type(STREAMS, [WindowType.ADAPTIVE])]
 
 
-def open_asset(stream: Stream) -> dg.AssetsDefinition:
+def open_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.AssetsDefinition:
     """The asset of what is open at each hour's end."""
-    derived = GRAPH[open_name(stream)]
+    derived = graph[open_name(stream)]
 
     def materialize(context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Range) -> list[Record]:
         records = _write_open(context, tidemark, stream, derived, hours)
@@ -54,9 +55,9 @@ def open_asset(stream: Stream) -> dg.AssetsDefinition:
     return declared(derived, materialize)
 
 
-def closed_asset(stream: Stream) -> dg.AssetsDefinition:
+def closed_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.AssetsDefinition:
     """The asset of closed sessions."""
-    derived, still_open = GRAPH[stream.name], open_name(stream)
+    derived, still_open = graph[stream.name], open_name(stream)
 
     def materialize(context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Range) -> list[Record]:
         started, lake = time.monotonic(), tidemark.lake
@@ -64,7 +65,7 @@ def closed_asset(stream: Stream) -> dg.AssetsDefinition:
         before = Range(hours.start_us - HOUR_US, hours.end_us - HOUR_US)
         into = carried_to(lake, still_open, carried_version, hours)
         carried = lake.read(still_open, carried_version).where(
-            partition_predicate(GRAPH[still_open].spec.partition_by, before)
+            partition_predicate(graph[still_open].spec.partition_by, before)
         )
         rows = closed_by_hour(_deltas(lake, derived, version, hours), carried, stream, hours)
         write(lake, derived, rows, hours, version)
@@ -83,9 +84,9 @@ def closed_asset(stream: Stream) -> dg.AssetsDefinition:
     return declared(derived, materialize)
 
 
-def adaptive_asset(stream: Stream) -> dg.AssetsDefinition:
+def adaptive_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.AssetsDefinition:
     """The asset of a stream whose windows are the coordinator's batches."""
-    derived = GRAPH[stream.name]
+    derived = graph[stream.name]
 
     def materialize(context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Range) -> list[Record]:
         started, lake = time.monotonic(), tidemark.lake
