@@ -1,4 +1,4 @@
-"""Suites that are made from a template: those of windows, which differ by stream only in a few names and numbers.
+"""Suites that are made from a template: those of windows and of late deltas, which follow from the definitions.
 
 Belongs here: filling in a template for a stream. What must be true stands in `suites/templates/`, as for every other
 table. Does not belong here: reading suite files (`suite.py`).
@@ -6,8 +6,8 @@ table. Does not belong here: reading suite files (`suite.py`).
 
 from pathlib import Path
 
-from assets.windows.catalog import STREAMS
-from assets.windows.schema import WINDOW_HOUR
+from assets.windows.catalog import STREAMS, by_event_time
+from assets.windows.schema import LATE_DELTAS, WINDOW_HOUR
 from expectations.suite import SUITES, Suite, read_suite
 from resources.streams import LatePolicy, Stream, WindowType
 from resources.streams.fields import field_of
@@ -17,6 +17,9 @@ TEMPLATES = SUITES / "templates"
 
 def suite_of(table: str, templates: Path = TEMPLATES) -> Suite:
     """The suite of any table: of a stream from its template, else from its own file."""
+    if table == LATE_DELTAS.name:
+        accepted = "\nUNION ALL\n".join(_accepted(stream) for stream in by_event_time(STREAMS))
+        return read_suite(table, template=templates / f"{table}.yaml", words=(("streams", accepted),))
     stream = STREAMS.streams.get(table)
     if stream is None or stream.window.type in (WindowType.SESSION, WindowType.ADAPTIVE):
         return read_suite(table)
@@ -42,6 +45,27 @@ def words_of(stream: Stream) -> dict[str, str]:
         "takes": _takes(stream),
         "pane": _pane(stream),
     }
+
+
+def _accepted(stream: Stream) -> str:
+    """SQL: every accepted delta of a stream, whether it is late (T4), and the moment at which it takes effect."""
+    window, allowed = stream.window, stream.late.allowed_us
+    at, stamp = "unix_micros(event_ts)", "unix_micros(watermark_ts)"
+    if window.type is WindowType.SESSION:
+        home = f"{at} + {window.gap_us}"
+        is_late = f"{home} + {allowed} < {stamp}"
+    else:
+        first = f"{at} - {window.size_us}"
+        home = f"{first} - pmod({first}, {window.step_us}) + {window.step_us}"
+        is_late = f"{home} + {window.size_us + allowed} <= {stamp}"
+    effect = home
+    if stream.late.policy is LatePolicy.NEXT_WINDOW:
+        opened = f"{stamp} - {allowed}"
+        effect = f"if(coalesce({is_late}, false), {opened} - pmod({opened}, {window.size_us}), {home})"
+    return (
+        f"SELECT {_literal(stream.name)} AS stream, event_ts, coalesce({is_late}, false) AS is_late, "
+        f"{effect} AS effect FROM deltas WHERE {_matching(stream)}"
+    )
 
 
 def _matching(stream: Stream) -> str:

@@ -36,8 +36,24 @@ def stamp_need(stream: Stream) -> Need:
 
 def derived_tables(streams: Streams) -> list[Derived]:
     """Every table that the definitions make, and what it is made from."""
-    panes = [each for each in streams.streams.values() if each.window.type in PANES]
-    return [Derived(window_table(stream), pane_needs(stream)) for stream in panes]
+    panes = [Derived(window_table(stream), pane_needs(stream)) for stream in of_type(streams, PANES)]
+    late = by_event_time(streams)
+    return [*panes, *([Derived(LATE_DELTAS, late_needs(late))] if late else [])]
+
+
+def late_needs(streams: Iterable[Stream]) -> tuple[Need, ...]:
+    """What an hour of `late_deltas` is made of: all that any of the streams needs for it."""
+    sessions = [Need(DELTAS, before_us=each.window.gap_us) for each in streams if each.window.gap_us]
+    panes = [need for each in streams if not each.window.gap_us for need in pane_needs(each)]
+    own = [need for need in (*sessions, *panes) if need.by is By.EVENT]
+    whole = Need(DELTAS, before_us=max(n.before_us for n in own), after_us=max(n.after_us for n in own))
+    stamps = {(need.before_us, need.after_us): need for need in panes if need.by is By.STAMP}
+    return (whole, *stamps.values())
+
+
+def by_event_time(streams: Streams) -> list[Stream]:
+    """The streams for which a delta can be late."""
+    return [stream for stream in streams.streams.values() if not stream.window.is_by_arrival]
 
 
 def of_type(streams: Streams, types: Iterable[WindowType]) -> list[Stream]:

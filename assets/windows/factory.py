@@ -6,7 +6,7 @@ replacing the partitions of a range in one job (O2), a record for each. Does not
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import dagster as dg
@@ -18,8 +18,10 @@ from assets.metadata import KINDS, OWNERS, table_metadata
 from assets.partitions import HOURLY, starts_in, window_of
 from assets.tables import GRAPH
 from assets.watermarks import remember_marks
-from assets.windows.catalog import PANES, STREAMS, of_type
+from assets.windows.catalog import PANES, STREAMS, by_event_time, of_type
+from assets.windows.late import late_deltas
 from assets.windows.records import window_records
+from assets.windows.schema import LATE_DELTAS
 from assets.windows.transform import count_windows
 from resources.failpoints import reach
 from resources.lake import Lake, LakeError, Range
@@ -36,12 +38,22 @@ Compute: TypeAlias = Callable[[DataFrame, Range], DataFrame]
 
 def stream_assets() -> list[dg.AssetsDefinition]:
     """The assets of everything that is defined."""
-    return [pane_asset(stream) for stream in of_type(STREAMS, PANES)]
+    late = by_event_time(STREAMS)
+    return [*(pane_asset(stream) for stream in of_type(STREAMS, PANES)), *([late_asset(late)] if late else [])]
 
 
 def pane_asset(stream: Stream) -> dg.AssetsDefinition:
     """The asset of a stream with tumbling, fixed or sliding windows."""
     return hourly_asset(GRAPH[stream.name], pane_windows(stream), sources=[stream.source])
+
+
+def late_asset(streams: Sequence[Stream]) -> dg.AssetsDefinition:
+    """The asset `late_deltas`, which holds what was late for any of the streams."""
+    return hourly_asset(
+        GRAPH[LATE_DELTAS.name],
+        lambda deltas, hours: late_deltas(deltas, streams, hours),
+        sources=[stream.source for stream in streams],
+    )
 
 
 def pane_windows(stream: Stream) -> Compute:

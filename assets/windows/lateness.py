@@ -45,7 +45,7 @@ def passed_by(end: Column, stream: Stream) -> Column:
 def is_late_for(end: Column, stream: Stream) -> Column:
     """Whether a delta is late for a pane: `pane_end + allowed_lateness <= stamp`; for a session, by more than that.
 
-    The end of a session, as far as one event knows, is the event plus the gap, and an event exactly there belongs to it.
+    The end of a session, as far as one event knows, is the event plus the gap; an event exactly there belongs to it.
     """
     by = passed_by(end, stream)
     is_late = by > 0 if stream.window.type is WindowType.SESSION else by >= 0

@@ -89,7 +89,7 @@ def aggregate_columns(stream: Stream, aggregate: Aggregate) -> list[Column]:
 
 LATE_DELTAS = TableSpec(
     name="late_deltas",
-    description="Every delta that was late for a window of a stream, and what became of it: a row per stream and delta.",
+    description="Every delta that was late for a window, and what became of it: one row per stream and delta.",
     columns=(
         Column("stream", pa.string(), "The stream that it was late for.", is_required=True),
         Column("shard", pa.int32(), "Where the delta stands in the log: its shard,", is_required=True),

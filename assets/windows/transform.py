@@ -1,8 +1,8 @@
 """From deltas to windows: one row per key and pane, as one plan of Spark's own functions (N3, N5, N6).
 
-Belongs here: what a pane says of its deltas. Sums of integers are exact, and an overflow is an error. A sum of floats is
-taken in one order, by value, from the values themselves: it depends on the set of deltas and not on their order, nor on
-how slices are cut. Does not belong here: sessions (`sessions.py`), batches
+Belongs here: what a pane says of its deltas. Sums of integers are exact, and an overflow is an error. A sum of floats
+is taken in one order, by value, from the values themselves: it depends on the set of deltas, and neither on their order
+nor on how slices are cut. Does not belong here: sessions (`sessions.py`), batches
 (`adaptive.py`), which files are read and written (`factory.py`).
 """
 

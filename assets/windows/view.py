@@ -15,8 +15,8 @@ from resources.streams.fields import OWN_KEY, field_of
 PLACE = ("shard", "epoch", "ordinal")
 IDENTITY = ("namespace", "key", "event_ts", "delta_id")
 
-# The bytes of a delta: those of its texts, four for each dimension and index, eight for each number and for its time. It
-# is what was sent, whatever its encoding, and the same wherever the row lies.
+# The bytes of a delta: those of its texts, four for each dimension and index, eight for each number and for its time.
+# It is what was sent, whatever its encoding, and the same wherever the row lies.
 _TEXTS = "8 + octet_length(key) + octet_length(delta_id)"
 _MAP = "coalesce(octet_length(array_join(map_keys({0}), '')) + octet_length(array_join(map_values({0}), '')), 0)"
 BYTES = {

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from resources.errors import ConfigurationError
 from resources.home import Home
 from resources.settings import NAME_PATTERN
 from resources.streams.durations import show_duration
@@ -34,6 +35,11 @@ def find_streams(home: Home | None = None) -> Path:
 
 def load_streams(folder: Path, *, reserved: Collection[str] = ()) -> Streams:
     """All definitions of a folder; `reserved` are the names that other tables have."""
+    if not folder.is_dir():
+        raise ConfigurationError(
+            f"There is no folder {folder} to read definitions of streams from. Correct {STREAMS_VARIABLE}, or remove "
+            "it; an empty folder defines none."
+        )
     files = {path.stem: read_file(path) for path in sorted(folder.glob("*.yaml"))}
     for name, file in files.items():
         _refuse_name(name, file, reserved)
