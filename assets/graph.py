@@ -21,7 +21,9 @@ class By(StrEnum):
     EVENT = "event"  # that of the input's own partitions
     RECEIPT = "receipt"  # the hour in which deltas arrived
     STAMP = "stamp"  # the hour of the watermark in force when they did
+    BATCH = "batch"  # the hour in which the coordinator closed the batch that they are in
     CARRY = "carry"  # what the partition before it handed over
+    MEETING = "meeting"  # sessions: those of the same partition, and earlier ones that their partners reach back to
 
 
 # Where that time stands in a row of `deltas`; else in the column that the table is partitioned by.
@@ -39,6 +41,7 @@ class Need:
     by: By = By.EVENT
     before_us: int = 0
     after_us: int = 0
+    partner: TableSpec | None = None  # by meeting: the table on the other side
 
     def partitions_of(self, target: TableSpec, start_us: int, length_us: int) -> range:
         """Starts of the partitions of `target` that are made of what lies in this piece of time."""
@@ -62,8 +65,14 @@ class Derived:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The tables that it is made from, each once."""
-        return tuple(dict.fromkeys(need.table.name for need in self.needs))
+        """The other tables that it is made from, each once; what a table carries from hour to hour is its own."""
+        names = dict.fromkeys(need.table.name for need in self.needs)
+        return tuple(name for name in names if name != self.spec.name)
+
+    @property
+    def is_carried(self) -> bool:
+        """Whether a partition is made of the one before it."""
+        return any(need.table is self.spec for need in self.needs)
 
 
 def made_of(needs: Iterable[Need], table: str, ranges: Iterable[Range]) -> str:
@@ -74,7 +83,7 @@ def made_of(needs: Iterable[Need], table: str, ranges: Iterable[Range]) -> str:
             Range(_floor(need, each.start_us - need.before_us), each.end_us + need.after_us),
         )
         for need in needs
-        if need.table.name == table and need.by is not By.CARRY
+        if need.table.name == table and need.by in (By.EVENT, By.RECEIPT, By.STAMP)
         for each in ranges
     ]
     return " OR ".join(f"({each})" for each in found) or "false"

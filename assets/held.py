@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from assets.graph import By, Derived
 from assets.ingest.log import Log
-from assets.stale import hours_of
+from assets.stale import hours_of, reach_back
 from resources.home import Home
 from resources.timegrid import HOUR_US
 
@@ -18,7 +18,14 @@ def hang_on(home: Home, derived: Derived, inputs: Mapping[str, set[int]]) -> set
     found: set[int] = set()
     for need in derived.needs:
         starts = inputs.get(need.table.name, set())
-        if not starts or need.by is By.CARRY:
+        if not starts:
+            continue
+        if need.by is By.CARRY:
+            found |= {start + HOUR_US for start in starts}
+            continue
+        if need.by is By.MEETING:
+            back = reach_back(home.lake / (need.partner or need.table).name, need.partner or need.table)
+            found |= starts | {start for start, first in back.items() if any(first <= each <= start for each in starts)}
             continue
         if need.by is By.EVENT:
             for start in starts:

@@ -7,6 +7,7 @@ the caller's. No Spark.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assets.graph import By, Derived, Need
@@ -20,7 +21,7 @@ from resources.lake import TableSpec
 from resources.lineage import Lineage, LineageFile, find_break
 from resources.plans import durable_epochs
 from resources.record import Record
-from resources.timegrid import HOUR_US, hour_start
+from resources.timegrid import HOUR_US, floor_to, hour_start
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -38,6 +39,7 @@ class _Found:
     stale: dict[str, dict[str, str]] = field(default_factory=dict)
     lineages: dict[str, int] = field(default_factory=dict)
     _committed: list[Entry] | None = None
+    _reach: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def read(self, spec: TableSpec) -> dict[str, Record]:
         """The records of a table, read once."""
@@ -53,6 +55,12 @@ class _Found:
             upto = {shard: epoch + 1 for shard, epoch in durable_epochs(self.home).items()}
             self._committed = Log(self.home).below(upto)
         return self._committed
+
+    def reach(self, spec: TableSpec) -> dict[int, int]:
+        """Of each partition of sessions, the hour in which the first of them begins."""
+        if spec.name not in self._reach:
+            self._reach[spec.name] = reach_back(self.home.lake / spec.name, spec)
+        return self._reach[spec.name]
 
 
 def stale_partitions(
@@ -84,10 +92,9 @@ def stale_partitions(
 
 def _behind(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int, str | None]]:
     """Every partition that an input calls for, and why it is behind it, if it is."""
-    if need.by in (By.RECEIPT, By.STAMP):
-        yield from _behind_the_log(need, target, found)
-        return
-    if need.by is By.CARRY:
+    ways = {By.CARRY: _behind_the_carry, By.MEETING: _behind_a_meeting}
+    if need.by is not By.EVENT:
+        yield from ways.get(need.by, _behind_the_log)(need, target, found)
         return
     source = need.table
     given = found.read(source)
@@ -105,7 +112,7 @@ def _behind(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int,
 
 
 def _behind_the_log(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int, str | None]]:
-    """By receipt and by stamp: a partition is behind when a segment has something for it that it does not cover."""
+    """By receipt, stamp or batch: a partition is behind when a segment has something for it that it does not cover."""
     found.read(need.table)
     for entry in found.committed:
         for hour in hours_of(entry, need.by):
@@ -120,8 +127,57 @@ def _behind_the_log(need: Need, target: TableSpec, found: _Found) -> Iterator[tu
                 yield own, why
 
 
+def _behind_the_carry(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int, str | None]]:
+    """A partition is behind when something else is carried to it now than what it was made from (N2).
+
+    That the partition before it is stale says nothing: perhaps it will hand over the same again.
+    """
+    source, given = need.table, found.read(need.table)
+    before = {source.grain.start(key) for key in given}
+    after = {start - HOUR_US for key in found.records[target.name] for start in (target.grain.start(key),)}
+    for start in sorted(before | after):
+        handed = given.get(source.grain.key(start))
+        if handed and handed.lineage != found.lineages[source.name]:
+            handed = None
+        made = found.records[target.name].get(target.grain.key(start + HOUR_US))
+        carried = handed.carried_out if handed else None
+        if made is None and carried is None:
+            continue  # nothing is carried to where nothing has come
+        why = None
+        if made is None or made.lineage != found.lineages[target.name]:
+            why = _why(source, None, target, made, {**found.lineages, source.name: 0}) or "it has never been made"
+        elif made.carried_in != carried:
+            why = f"what {source.name} {source.grain.key(start)} carries to it is not what it was made from"
+        yield start + HOUR_US, why
+
+
+def _behind_a_meeting(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int, str | None]]:
+    """An hour of pairs is behind when sessions changed that may meet those of the other side that close in it."""
+    source, given = need.table, found.read(need.table)
+    partner = need.partner or need.table
+    found.read(partner)
+    back = found.reach(partner)
+    for start in sorted(found.present[source.name] | found.present[partner.name]):
+        made = found.records[target.name].get(target.grain.key(start))
+        why = _why(source, None, target, made, found.lineages)
+        for hour in range(min(back.get(start, start), start), start + 1, HOUR_US):
+            key = source.grain.key(hour)
+            if key in found.stale.get(source.name, {}):
+                why = why or f"{source.name} {key} is stale"
+            why = why or _why(source, given.get(key), target, made, found.lineages)
+        yield start, why
+
+
+def reach_back(path: Path, spec: TableSpec) -> dict[int, int]:
+    """Of each partition of a table of sessions, the hour in which the first of its sessions begins."""
+    earliest = lake_files.lowest_times(path, "window_start")
+    return {start: spec.grain.floor(time_us) for start, time_us in earliest.items()}
+
+
 def hours_of(entry: Entry, by: By) -> list[int]:
-    """Hours, in microseconds, that a segment has accepted deltas for."""
+    """Hours, in microseconds, that a segment has accepted deltas for; by batch, in which a batch of it was closed."""
+    if by is By.BATCH:
+        return sorted({floor_to(batch.closed_us, HOUR_US) for batch in entry.batches})
     if by is By.RECEIPT:
         return [hour_start(key) for key, counts in entry.receipt_hours.items() if key and counts.accepted]
     if by is By.STAMP:

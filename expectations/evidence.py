@@ -21,7 +21,7 @@ from resources.lake import Lake, Range, partition_predicate
 from resources.lineage import Edit
 from resources.record import Record
 from resources.session import frame_of
-from resources.timegrid import DAY_US, GRAINS, WEEK_US, hour_key
+from resources.timegrid import DAY_US, GRAINS, HOUR_US, WEEK_US, hour_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -89,7 +89,7 @@ def _extended(ranges: Sequence[Range], extent: Extent) -> list[Range]:
     if extent is Extent.EVERYTHING:
         return []
     # The partition that holds the first moment begins before it, by less than a week.
-    back_us = 30 * DAY_US + WEEK_US if extent is Extent.THIRTY_DAYS else 0
+    back_us = {Extent.THIRTY_DAYS: 30 * DAY_US + WEEK_US, Extent.HOUR_BEFORE: HOUR_US}.get(extent, 0)
     return [Range(each.start_us - back_us, each.end_us) for each in ranges]
 
 

@@ -63,6 +63,7 @@ class Extent(StrEnum):
     """How much of another table a suite reads."""
 
     SAME_PARTITIONS = "same_partitions"  # what lies in the time of the checked partitions
+    HOUR_BEFORE = "hour_before"  # and what lies in the hour before them: what was carried into them
     THIRTY_DAYS = "thirty_days"  # and what lies in the thirty days before them: as far back as the longest window
     INPUT = "input"  # what the graph says that the checked partitions are made of
     EVERYTHING = "everything"
@@ -180,7 +181,9 @@ def _entry_of(raw: Any, message: str) -> str:
 
 def _advice(message: str) -> str:
     if "reads" in message:
-        return "Write 'reads:' and below it '  table: same_partitions' (or thirty_days, input or everything)."
+        return (
+            "Write 'reads:' and below it '  table: same_partitions' (or hour_before, thirty_days, input or everything)."
+        )
     if "severity" in message:
         return "Write 'severity: error' (stops what is downstream) or 'severity: warning' (only shows)."
     if "missing required field" in message:

@@ -7,23 +7,39 @@ table. Does not belong here: reading suite files (`suite.py`).
 from pathlib import Path
 
 from assets.windows.catalog import STREAMS, by_event_time
+from assets.windows.open_schema import open_name, open_table
 from assets.windows.schema import LATE_DELTAS, WINDOW_HOUR
 from expectations.suite import SUITES, Suite, read_suite
-from resources.streams import LatePolicy, Stream, WindowType
+from resources.coordinator.batch_record import Trigger
+from resources.streams import Join, JoinForm, LatePolicy, Stream, WindowType
 from resources.streams.fields import field_of
+from resources.streams.load import OPEN_SUFFIX
 
 TEMPLATES = SUITES / "templates"
 
 
 def suite_of(table: str, templates: Path = TEMPLATES) -> Suite:
     """The suite of any table: of a stream from its template, else from its own file."""
-    if table == LATE_DELTAS.name:
-        accepted = "\nUNION ALL\n".join(_accepted(stream) for stream in by_event_time(STREAMS))
-        return read_suite(table, template=templates / f"{table}.yaml", words=(("streams", accepted),))
-    stream = STREAMS.streams.get(table)
-    if stream is None or stream.window.type in (WindowType.SESSION, WindowType.ADAPTIVE):
+    found = _template_of(table)
+    if found is None:
         return read_suite(table)
-    return read_suite(table, template=templates / "panes.yaml", words=tuple(sorted(words_of(stream).items())))
+    template, words = found
+    return read_suite(table, template=templates / f"{template}.yaml", words=tuple(sorted(words.items())))
+
+
+def _template_of(table: str) -> tuple[str, dict[str, str]] | None:
+    """Which template stands for a table, and what is filled into it."""
+    if table == LATE_DELTAS.name:
+        return table, {"streams": "\nUNION ALL\n".join(_accepted(stream) for stream in by_event_time(STREAMS))}
+    if join := STREAMS.joins.get(table):
+        template = "session_pairs" if join.form is JoinForm.SESSIONS else "pairs"
+        return template, join_words(join, STREAMS.streams[join.left], STREAMS.streams[join.right])
+    if stream := STREAMS.streams.get(table):
+        if stream.window.type is WindowType.SESSION:
+            return "sessions", session_words(stream)
+        return "batches" if stream.window.type is WindowType.ADAPTIVE else "panes", words_of(stream)
+    stream = STREAMS.streams.get(table.removesuffix(OPEN_SUFFIX))
+    return ("open", session_words(stream)) if stream and stream.window.type is WindowType.SESSION else None
 
 
 def words_of(stream: Stream) -> dict[str, str]:
@@ -44,7 +60,53 @@ def words_of(stream: Stream) -> dict[str, str]:
         "allowed": str(late.allowed_us),
         "takes": _takes(stream),
         "pane": _pane(stream),
+        "triggers": ", ".join(_literal(trigger.value) for trigger in Trigger),
     }
+
+
+def session_words(stream: Stream) -> dict[str, str]:
+    """What stands for each name, for a stream with sessions; said anew from the rules (T4, T5)."""
+    late, gap = stream.late, stream.window.gap_us
+    closed = f"coalesce(unix_micros(event_ts) + {gap} + {late.allowed_us} < unix_micros(watermark_ts), false)"
+    beyond = gap + late.allowed_us + (late.max_us or 0)
+    too_late = f"coalesce(unix_micros(event_ts) + {beyond} < unix_micros(watermark_ts), false)"
+    takes = f"NOT {too_late}" if late.max_us is not None else "true"
+    parts = [*(field.column for field in stream.key_fields), "shard"]
+    parts += [column.name for column in open_table(stream).columns if column.name == "delta_key"]
+    return words_of(stream) | {
+        "open": open_name(stream),
+        "gap": str(gap),
+        "is_late": closed,
+        "takes": takes if late.policy is LatePolicy.REEMIT else f"NOT {closed}",
+        "part_list": "".join(f"`{name}`, " for name in parts),
+    }
+
+
+def join_words(join: Join, left: Stream, right: Stream) -> dict[str, str]:
+    """What stands for each name, for a join: what stands for each of its sides, and what is its own."""
+    keys = [field.column for field in left.key_fields]
+    renamed = zip(right.key_fields, keys, strict=True)
+    sides = {f"left_{name}": word for name, word in words_of(left).items()}
+    sides |= {f"right_{name}": word for name, word in words_of(right).items()}
+    is_sliding = join.form is JoinForm.PANE_AND_SLIDES
+    own = {
+        "table": join.name,
+        "about": join.description or f"{left.name} and {right.name}.",
+        "hour": WINDOW_HOUR,
+        "left": left.name,
+        "right": right.name,
+        "keys": ", ".join(f"`{key}`" for key in keys),
+        "key_list": "".join(f"`{key}`, " for key in keys),
+        "right_key_values": "".join(f"{field.sql} AS `{key}`, " for field, key in renamed),
+        "slides": "size(right_windows) >= 1" if is_sliding else "size(right_windows) = 0",
+        "same_key": " AND ".join(
+            f"a.`{one.column}` = b.`{other.column}`"
+            for one, other in zip(left.key_fields, right.key_fields, strict=True)
+        ),
+    }
+    if is_sliding:
+        own["right_pane"] = f"at - pmod(at, {left.window.size_us})"
+    return sides | own
 
 
 def _accepted(stream: Stream) -> str:

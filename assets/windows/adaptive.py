@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from assets.windows.lateness import floor_us
+from assets.windows.schema import WINDOW_HOUR, window_table
+from assets.windows.transform import means, summed, whole, window_id
+from assets.windows.view import view_of
 from resources.coordinator.manifest import Entry
 from resources.lake import Range
-from resources.timegrid import hour_key, hour_start
+from resources.streams import Stream
+from resources.timegrid import HOUR_US, hour_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,11 +91,6 @@ def closed_batches(entries: Iterable[Entry], hours: Range) -> Batches:
     return Batches(sorted(batches), sorted(touched))
 
 
-def batch_hours(entries: Iterable[Entry]) -> set[int]:
-    """Hours, in microseconds, in which the segments' batches were closed."""
-    return {hour_start(hour_key(batch.closed_us)) for entry in entries for batch in entry.batches}
-
-
 def batch_rows(spark: "SparkSession", batches: Sequence[Batch]) -> DataFrame:
     """The batches as a table, small enough to be sent along with the deltas."""
     return spark.createDataFrame(list(batches), BATCHES_DDL)
@@ -106,3 +106,27 @@ def assign_batches(deltas: DataFrame, batches: DataFrame) -> DataFrame:
     in_block = placed.join(F.broadcast(known), on=["shard", "block"], how="inner")
     is_in = (F.col("epoch") >= F.col("from_epoch")) & (F.col("epoch") < F.col("to_epoch"))
     return in_block.where(is_in).select(*deltas.columns, "batch", "trigger", "opened_us", "closed_us")
+
+
+def count_batches(deltas: DataFrame, batches: DataFrame, stream: Stream) -> DataFrame:
+    """What each batch holds of each key of a stream, as rows of the stream's table."""
+    of_batch = ["batch", "trigger", "opened_us", "closed_us"]
+    placed = assign_batches(view_of(deltas, stream), batches)
+    # A batch is one shard's; parts are kept apart by it already, and it is needed to tell batches apart.
+    numbered = placed.withColumn("of_shard", F.col("shard"))
+    rows = whole(
+        summed(numbered, stream, ["of_shard", *of_batch], F.lit(0).cast("bigint")), stream, ["of_shard", *of_batch]
+    )
+    columns = {
+        "window_id": window_id(stream, F.col("of_shard"), F.col("batch")),
+        "window_start": F.timestamp_micros("opened_us"),
+        "window_end": F.timestamp_micros("closed_us"),
+        "revision": F.col("deltas"),
+        "mean_bytes": F.col("bytes").cast("double") / F.col("deltas"),
+        "min_event_ts": F.timestamp_micros("min_event_us"),
+        "max_event_ts": F.timestamp_micros("max_event_us"),
+        "close_reason": F.col("trigger"),
+        WINDOW_HOUR: F.timestamp_micros(floor_us(F.col("closed_us"), HOUR_US)),
+        **means(stream.aggregates),
+    }
+    return rows.withColumns(columns).select(*window_table(stream).names)

@@ -9,10 +9,13 @@ from collections.abc import Iterable
 
 from assets.graph import By, Derived, Need
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
+from assets.joins.schema import join_table
 from assets.rollups.schema import TIERS, WINDOWED_COUNTS
+from assets.windows.open_schema import open_table
 from assets.windows.reach import reach_us
 from assets.windows.schema import LATE_DELTAS, window_table
-from resources.streams import LatePolicy, Stream, Streams, WindowType, find_streams, load_streams
+from resources.streams import Join, JoinForm, LatePolicy, Stream, Streams, WindowType, find_streams, load_streams
+from resources.timegrid import HOUR_US
 
 # What other tables and assets are called.
 RESERVED = {spec.name for spec in (DELTAS, DEAD_LETTERS, *TIERS, WINDOWED_COUNTS, LATE_DELTAS)} | {"drain"}
@@ -37,8 +40,33 @@ def stamp_need(stream: Stream) -> Need:
 def derived_tables(streams: Streams) -> list[Derived]:
     """Every table that the definitions make, and what it is made from."""
     panes = [Derived(window_table(stream), pane_needs(stream)) for stream in of_type(streams, PANES)]
+    sessions = [each for stream in of_type(streams, [WindowType.SESSION]) for each in session_tables(stream)]
+    batches = of_type(streams, [WindowType.ADAPTIVE])
+    adaptive = [Derived(window_table(stream), (Need(DELTAS, By.BATCH),)) for stream in batches]
+    joins = [join_tables(join, streams) for join in streams.joins.values()]
     late = by_event_time(streams)
-    return [*panes, *([Derived(LATE_DELTAS, late_needs(late))] if late else [])]
+    return [*panes, *sessions, *adaptive, *joins, *([Derived(LATE_DELTAS, late_needs(late))] if late else [])]
+
+
+def session_tables(stream: Stream) -> list[Derived]:
+    """Open sessions, from those of the hour before; closed ones, from what was open at the end of the hour before."""
+    still_open, own = open_table(stream), Need(DELTAS)
+    carried = Need(still_open, By.CARRY, before_us=HOUR_US, after_us=-HOUR_US)
+    return [Derived(still_open, (own, carried)), Derived(window_table(stream), (own, carried))]
+
+
+def join_tables(join: Join, streams: Streams) -> Derived:
+    """What an hour of pairs is made of: the deltas that either side may have in its panes, or sessions."""
+    left, right = streams.streams[join.left], streams.streams[join.right]
+    spec = join_table(join, left, right)
+    if join.form is JoinForm.SESSIONS:
+        tables = window_table(left), window_table(right)
+        meetings = [Need(one, By.MEETING, partner=other) for one, other in (tables, tables[::-1])]
+        return Derived(spec, tuple(meetings))
+    # A delta on the right that slides is looked for in the panes of the left.
+    rights = pane_needs(right) if join.form is JoinForm.SAME_PANE else (Need(DELTAS, after_us=reach_us(left)),)
+    own = pane_needs(left)
+    return Derived(spec, (*own, *(need for need in rights if need not in own)))
 
 
 def late_needs(streams: Iterable[Stream]) -> tuple[Need, ...]:

@@ -26,6 +26,7 @@ from assets.windows.transform import count_windows
 from resources.failpoints import reach
 from resources.lake import Lake, LakeError, Range
 from resources.provenance import Input
+from resources.record import Record
 from resources.streams import Stream
 from resources.tidemark import TidemarkResource
 from resources.timegrid import HOUR_US
@@ -34,6 +35,7 @@ GROUP = "windows"
 
 # The rows of a range of hours, from `deltas` at one version.
 Compute: TypeAlias = Callable[[DataFrame, Range], DataFrame]
+Materialize: TypeAlias = Callable[[dg.AssetExecutionContext, TidemarkResource, Range], list[Record]]
 
 
 def stream_assets() -> list[dg.AssetsDefinition]:
@@ -65,6 +67,27 @@ def hourly_asset(derived: Derived, compute: Compute, *, sources: Iterable[str]) 
     """An asset with a partition an hour, made from `deltas`; `sources` are the streams whose watermarks it follows."""
     spec, followed = derived.spec, tuple(dict.fromkeys(sources))
 
+    def materialize(context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Range) -> list[Record]:
+        started, lake = time.monotonic(), tidemark.lake
+        version = write_hours(lake, derived, compute, hours)
+        return window_records(
+            context.instance,
+            lake,
+            spec,
+            version,
+            starts_in(hours, HOUR_US),
+            sources=followed,
+            duration_ms=round((time.monotonic() - started) * 1000),
+            now_us=tidemark.now_us(),
+        )
+
+    return declared(derived, materialize)
+
+
+def declared(derived: Derived, materialize: Materialize) -> dg.AssetsDefinition:
+    """The asset of a derived table with a partition an hour; `materialize` writes a range and gives its records."""
+    spec = derived.spec
+
     @dg.asset(
         name=spec.name,
         deps=[dg.AssetDep(table, partition_mapping=mapping_of(derived, table)) for table in derived.inputs],
@@ -77,19 +100,7 @@ def hourly_asset(derived: Derived, compute: Compute, *, sources: Iterable[str]) 
         metadata=table_metadata(spec),
     )
     def windows(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
-        started, lake, hours = time.monotonic(), tidemark.lake, window_of(context)
-        version = write_hours(lake, derived, compute, hours)
-        records = window_records(
-            context.instance,
-            lake,
-            spec,
-            version,
-            starts_in(hours, HOUR_US),
-            sources=followed,
-            duration_ms=round((time.monotonic() - started) * 1000),
-            now_us=tidemark.now_us(),
-        )
-        for record in records:
+        for record in materialize(context, tidemark, window_of(context)):
             context.add_asset_metadata(record.to_metadata(), partition_key=record.partition)
         remember_marks(lake.home.plans, records)
         reach("record.logged")
@@ -124,8 +135,11 @@ def mapping_of(derived: Derived, table: str) -> dg.PartitionMapping:
     What arrived in an hour, or under a watermark of that hour, may have happened at any time before.
     """
     needs = [need for need in derived.needs if need.table.name == table]
-    if any(need.by in (By.RECEIPT, By.STAMP) for need in needs):
+    if any(need.by in (By.RECEIPT, By.STAMP, By.BATCH) for need in needs):
         return dg.AllPartitionMapping()
+    if any(need.by is By.MEETING for need in needs):
+        # How far sessions reach back is found in the tables; the orchestrator is shown a day.
+        return dg.TimeWindowPartitionMapping(start_offset=-24, allow_nonexistent_upstream_partitions=True)
     return dg.TimeWindowPartitionMapping(
         start_offset=-max(_hours(need, need.before_us) for need in needs),
         end_offset=max(_hours(need, need.after_us) for need in needs),

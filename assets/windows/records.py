@@ -20,6 +20,17 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance
 
 
+# The epochs of pairs of deltas, and of parts of sessions.
+PAIRS = (
+    "SELECT shard, min(epoch), max(epoch) + 1, count(*) FROM (SELECT left_shard AS shard, left_epoch AS epoch FROM "
+    "read_parquet($1) UNION ALL SELECT right_shard, right_epoch FROM read_parquet($1)) GROUP BY shard ORDER BY shard"
+)
+PARTS = (
+    "SELECT shard, min(first_epoch), max(last_epoch) + 1, sum(deltas), sum(late) FROM read_parquet($1) "
+    "GROUP BY shard ORDER BY shard"
+)
+
+
 @dataclass(frozen=True)
 class Contents:
     """What a partition of windows holds."""
@@ -27,6 +38,15 @@ class Contents:
     deltas: int = 0  # of all its windows; one that lies in several panes counts in each
     late: int = 0
     epochs: dict[int, tuple[int, int]] = field(default_factory=dict)  # shard → first, and the one after the last
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What was handed from hour to hour, by checksums, and the versions of other tables that rows were made from."""
+
+    into: Mapping[int, str] = field(default_factory=dict)
+    out_of: Mapping[int, str] = field(default_factory=dict)
+    versions: Mapping[str, int] = field(default_factory=dict)
 
 
 def plan_at(lake: Lake, version: int) -> Plan | None:
@@ -52,15 +72,16 @@ def window_records(
     sources: Iterable[str],
     duration_ms: int,
     now_us: int,
+    carried: Carried | None = None,
 ) -> list[Record]:
-    """One record for each hour, computed from `deltas` at one version."""
+    """One record for each hour, computed from `deltas` at one version, and from what was carried."""
     known, path = lake.lineage(spec.name), lake.path(spec.name)
     plan = plan_at(lake, version)
     reached = levels(lake, plan)
     watermark = stream_watermark(Log(lake.home), plan.upto if plan else {}, sources)
     files = lake_files.partitions(path, known.version)
     own = Record.latest_by_partition(instance, spec.name, [spec.grain.key(start) for start in starts])
-    records = []
+    records, more = [], carried or Carried()
     for start in starts:
         held = files.get(start)
         contents = contents_of(held.files, spec) if held else Contents()
@@ -73,8 +94,8 @@ def window_records(
                 lineage=known.lineage,
                 table_version=known.version,
                 table_id=known.table_id,
-                input_versions={DELTAS.name: version},
-                input_lineages={DELTAS.name: lake.lineage(DELTAS.name).lineage},
+                input_versions={DELTAS.name: version, **more.versions},
+                input_lineages={table: lake.lineage(table).lineage for table in (DELTAS.name, *more.versions)},
                 epochs=contents.epochs,
                 applied=reached.applied,
                 flushed=reached.flushed,
@@ -86,6 +107,8 @@ def window_records(
                 rows_late=contents.late,
                 bytes=held.bytes if held else 0,
                 duration_ms=duration_ms,
+                carried_in=more.into.get(start),
+                carried_out=more.out_of.get(start),
                 recorded_us=now_us,
             )
         )
@@ -96,6 +119,15 @@ def contents_of(files: Sequence[str], spec: TableSpec) -> Contents:
     """What the files of a partition hold, by the columns that the table has."""
     names = set(spec.names)
     with lake_files.quiet_database() as database:
+        if "left_epoch" in names:
+            rows = database.execute(PAIRS, [list(files)]).fetchall()
+            return Contents(sum(row[3] for row in rows) // 2, 0, {row[0]: (row[1], row[2]) for row in rows})
+        if "left_deltas" in names:
+            return Contents()
+        if "first_epoch" in names:
+            rows = database.execute(PARTS, [list(files)]).fetchall()
+            epochs = {row[0]: (row[1], row[2]) for row in rows}
+            return Contents(int(sum(row[3] for row in rows)), int(sum(row[4] for row in rows)), epochs)
         if "epochs" not in names:
             rows = database.execute(
                 "SELECT shard, min(epoch), max(epoch) + 1, count(*) FROM read_parquet($1) GROUP BY shard", [list(files)]

@@ -4,10 +4,12 @@ Belongs here: what a stream's definition means for `sessions.py`: its key, its g
 are admitted; and the columns of both tables. Pure functions of DataFrames.
 """
 
+from dataclasses import replace
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from assets.windows.lateness import is_admitted, is_late_for, session_end, session_outcome
+from assets.windows.lateness import floor_us, is_admitted, is_late_for, session_end, session_outcome
 from assets.windows.open_schema import OPEN_HOUR, open_table
 from assets.windows.schema import WINDOW_HOUR, CloseReason, window_table
 from assets.windows.sessions import Fold, Folded, SessionShape, closed_sessions, open_parts, session_parts
@@ -16,6 +18,7 @@ from assets.windows.view import has_one_key, value_column, view_of
 from resources.lake import Range
 from resources.streams import Aggregate, Function, Stream
 from resources.streams.fields import field_of
+from resources.timegrid import HOUR_US
 
 # Times of a part, in the table and as they are computed with.
 TIMES = {"session_start": "session_us", "first_event_ts": "first_us", "last_event_ts": "last_us", OPEN_HOUR: "hour_us"}
@@ -28,8 +31,7 @@ def shape_of(stream: Stream) -> SessionShape:
 
 
 def parts_of(deltas: DataFrame, carried: DataFrame, stream: Stream, hours: Range) -> DataFrame:
-    """All parts of the sessions of a range: from the rows of `deltas` of its hours, and of the table of what is open
-    in the hour before them."""
+    """All parts of the sessions of a range: from the rows of `deltas` of its hours, and what was open before them."""
     shape = shape_of(stream)
     states = carried.withColumns({own: F.unix_micros(column) for column, own in TIMES.items()})
     return session_parts(admitted(deltas, stream), states, shape=shape, hours=hours)
@@ -42,13 +44,32 @@ def admitted(deltas: DataFrame, stream: Stream) -> DataFrame:
     return rows.withColumns({"is_late": is_late_for(session_end(stream), stream), **values})
 
 
+def closed_by_hour(deltas: DataFrame, carried: DataFrame, stream: Stream, hours: Range) -> DataFrame:
+    """The sessions that close in each hour of the range, from the hour's own deltas and what was open before it.
+
+    Each hour is a pure function of its own: what was carried into it is read, and not computed again.
+    """
+    shape, of_hour = shape_of(stream), "of_hour_us"
+    mine = admitted(deltas, stream).withColumn(of_hour, floor_us(F.col("event_us"), HOUR_US))
+    states = carried.withColumns({own: F.unix_micros(column) for column, own in TIMES.items()})
+    states = states.withColumn(of_hour, F.col("hour_us") + F.lit(HOUR_US))
+    by_hour = replace(shape, keys=(of_hour, *shape.keys))
+    parts = session_parts(mine, states, shape=by_hour, hours=hours)
+    sessions = closed_sessions(parts, shape=by_hour, hours=hours)
+    return _finished(sessions.where(F.col("hour_us") == F.col(of_hour)), stream)
+
+
 def closed_rows(parts: DataFrame, stream: Stream, hours: Range) -> DataFrame:
-    """The sessions that close in the range, as rows of the stream's table.
+    """The sessions that close in the range, as rows of the stream's table."""
+    return _finished(closed_sessions(parts, shape=shape_of(stream), hours=hours), stream)
+
+
+def _finished(sessions: DataFrame, stream: Stream) -> DataFrame:
+    """Closed sessions as rows of the stream's table.
 
     A session is named by its key and its first event: one that goes on keeps its name and gets a higher revision, and
     one that another is joined to from before is gone under the name it had (T6).
     """
-    sessions = closed_sessions(parts, shape=shape_of(stream), hours=hours)
     columns = {
         "window_id": window_id(stream, F.col("first_us")),
         "window_start": F.timestamp_micros("first_us"),

@@ -27,8 +27,8 @@ def count_windows(deltas: DataFrame, stream: Stream, hours: Range) -> DataFrame:
         partial = _spread(_slices(rows, stream), stream).where(within(hours))
     else:
         panes = assign_panes(rows, stream).where(within(hours))
-        partial = _summed(panes, stream, ["pane_us"], F.count_if("is_late"))
-    return finish(_whole(partial, stream), stream)
+        partial = summed(panes, stream, ["pane_us"], F.count_if("is_late"))
+    return finish(whole(partial, stream), stream)
 
 
 def keys_of(stream: Stream) -> list[str]:
@@ -80,7 +80,7 @@ def _slices(rows: DataFrame, stream: Stream) -> DataFrame:
     cut = rows.withColumns(
         {"slice_us": floor_us(F.col("event_us"), window.slice_us), "open_us": is_open, "takes_us": takes}
     )
-    return _summed(cut, stream, ["slice_us", "open_us", "takes_us"], F.lit(0).cast("bigint"))
+    return summed(cut, stream, ["slice_us", "open_us", "takes_us"], F.lit(0).cast("bigint"))
 
 
 def _spread(slices: DataFrame, stream: Stream) -> DataFrame:
@@ -91,7 +91,7 @@ def _spread(slices: DataFrame, stream: Stream) -> DataFrame:
     return spread.withColumn("late", F.when(F.col("pane_us") < F.col("open_us"), F.col("deltas")).otherwise(F.lit(0)))
 
 
-def _summed(rows: DataFrame, stream: Stream, by: Sequence[str], late: Column) -> DataFrame:
+def summed(rows: DataFrame, stream: Stream, by: Sequence[str], late: Column) -> DataFrame:
     """First sums: by key, by shard (for the epochs), and by the deltas' own key where a window may hold several."""
     own_key = [] if has_one_key(stream) else ["delta_key"]
     return rows.groupBy(*keys_of(stream), *own_key, "shard", *by).agg(
@@ -106,10 +106,10 @@ def _summed(rows: DataFrame, stream: Stream, by: Sequence[str], late: Column) ->
     )
 
 
-def _whole(partial: DataFrame, stream: Stream) -> DataFrame:
+def whole(partial: DataFrame, stream: Stream, by: Sequence[str] = ("pane_us",)) -> DataFrame:
     """Sums of sums, a row for each key and pane."""
     keys = F.lit(1).cast("bigint") if has_one_key(stream) else F.count_distinct("delta_key")
-    return partial.groupBy(*keys_of(stream), "pane_us").agg(
+    return partial.groupBy(*keys_of(stream), *by).agg(
         F.sum("deltas").alias("deltas"),
         F.sum("late").alias("late"),
         keys.alias("keys"),

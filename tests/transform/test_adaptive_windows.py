@@ -3,7 +3,9 @@
 import random
 from typing import TYPE_CHECKING
 
-from assets.windows.adaptive import Batch, assign_batches, batch_hours, batch_rows, closed_batches
+from assets.graph import By
+from assets.stale import hours_of
+from assets.windows.adaptive import Batch, assign_batches, batch_rows, closed_batches
 from resources.coordinator.batch_record import BatchRecord, Trigger
 from resources.coordinator.manifest import Entry, HourCounts
 from resources.lake import Range
@@ -66,7 +68,7 @@ ENTRIES = [
 
 
 def test_a_batch_belongs_to_the_hour_in_which_it_was_closed_and_its_deltas_are_found_by_the_manifest() -> None:
-    assert batch_hours(ENTRIES) == {0, HOUR_US, 2 * HOUR_US}
+    assert [hours_of(each, By.BATCH) for each in ENTRIES] == [[0], [HOUR_US, 2 * HOUR_US]]
     found = closed_batches(ENTRIES, Range(HOUR_US, 2 * HOUR_US))
     assert [batch.batch for batch in found.batches] == [2]
     assert found.epochs == {0: (100, 250)}
