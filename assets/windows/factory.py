@@ -100,9 +100,10 @@ def declared(derived: Derived, materialize: Materialize) -> dg.AssetsDefinition:
         metadata=table_metadata(spec),
     )
     def windows(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
-        for record in materialize(context, tidemark, window_of(context)):
+        records = materialize(context, tidemark, window_of(context))
+        for record in records:
             context.add_asset_metadata(record.to_metadata(), partition_key=record.partition)
-        remember_marks(lake.home.plans, records)
+        remember_marks(tidemark.home.plans, records)
         reach("record.logged")
         return dg.MaterializeResult()
 
