@@ -103,7 +103,7 @@ def declared(derived: Derived, materialize: Materialize) -> dg.AssetsDefinition:
         records = materialize(context, tidemark, window_of(context))
         for record in records:
             context.add_asset_metadata(record.to_metadata(), partition_key=record.partition)
-        remember_marks(tidemark.lake.home.plans, records)
+        remember_marks(tidemark.home.plans, records)
         reach("record.logged")
         return dg.MaterializeResult()
 
