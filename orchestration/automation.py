@@ -153,8 +153,11 @@ def follow_inputs(*, is_by_the_log: bool = False) -> dg.AutomationCondition[Any]
     """Exactly the partitions that are behind their inputs, unless one is under way or an input is wrong (O4)."""
     is_idle = (~AC.any_deps_in_progress() & ~AC.in_progress()).with_label("nothing is under way")
     may_be_tried = (~AC.execution_failed() | AC.cron_tick_passed(RETRY_CRON)).with_label("the last run did not fail")
-    hangs = HangsOnWrong() if is_by_the_log else AC.any_deps_match(IsFoundWrong())
-    is_held = hangs.with_label("an input was found wrong, or is not judged yet")
+    is_held: dg.AutomationCondition[Any] = (
+        HangsOnWrong()
+        if is_by_the_log
+        else AC.any_deps_match(IsFoundWrong()).with_label("an input was found wrong, or is not judged yet")
+    )
     must_wait = AC.any_deps_match(IsStale() & ~AC.will_be_requested()).with_label("an input is stale and waits itself")
     # Last, because what was under way at the first question may be done at the second, and is not to be done again.
     return IsStale() & is_idle & may_be_tried & ~is_held & ~must_wait & IsStillStale()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import duckdb_extension_delta
 import polars as pl
+import pyarrow as pa
 
 from assets.graph import By, Derived
 from assets.ingest.drain import DrainResult, drain
@@ -159,7 +160,7 @@ def changes(lake: Lake, table: str, version: int) -> list[dict[str, Any]]:
     """The feed from a version on, as a consumer without Spark reads it."""
     opened = lake_files.open_table(lake.path(table))
     assert opened is not None
-    rows: list[dict[str, Any]] = opened.load_cdf(starting_version=version).read_all().to_pylist()
+    rows: list[dict[str, Any]] = pa.table(opened.load_cdf(starting_version=version).read_all()).to_pylist()
     return rows
 
 
