@@ -22,7 +22,7 @@ class Event(NamedTuple):
     at_us: int
     stamp_us: int | None = None
     entity: str = "a"
-    count: int = 1
+    amount: int = 1
     received_us: int = 0
     shard: int = 0
 
@@ -90,7 +90,7 @@ def windows_of(events: Iterable[Event], of: Stream) -> dict[tuple[Any, ...], tup
         key: (
             len(held),
             sum(was_late for _, _, was_late in held),
-            sum(event.count for _, event, _ in held),
+            sum(event.amount for _, event, _ in held),
             min(event.at_us for _, event, _ in held),
             max(event.at_us for _, event, _ in held),
             tuple(_epochs(held)),
@@ -137,7 +137,7 @@ def deltas_of(spark: "SparkSession", events: Sequence[Event]) -> "DataFrame":
         "received_ts": [event.received_us for event in events],
         "watermark_ts": [event.stamp_us for event in events],
         "signal": [
-            {"entity_id": event.entity, "signal": "view", "count": event.count, "weight_millionths": 0}
+            {"entity_id": event.entity, "signal": "view", "count": event.amount, "weight_millionths": 0}
             for event in events
         ],
         "event_hour": [floor_to(event.at_us, HOUR_US) for event in events],

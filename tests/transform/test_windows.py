@@ -55,7 +55,7 @@ EVENTS = st.builds(
     at_us=TIMES,
     stamp_us=st.one_of(st.none(), TIMES),
     entity=st.sampled_from("abc"),
-    count=st.integers(-3, 9),
+    amount=st.integers(-3, 9),
     received_us=TIMES,
     shard=st.sampled_from([0, 0, 1]),
 )
@@ -201,7 +201,7 @@ def test_aggregates_are_exact_for_integers_and_keep_sum_and_count_of_a_mean(spar
             Aggregate("middle", Function.MEAN, "count"),
         ),
     )
-    events = [Event(0, entity="a", count=2**53), Event(1, entity="b", count=1), Event(2, entity="b", count=-4)]
+    events = [Event(0, entity="a", amount=2**53), Event(1, entity="b", amount=1), Event(2, entity="b", amount=-4)]
     [row] = count_windows(deltas_of(spark, events), of, ALL).collect()
     found = [row[name] for name in ("n", "least", "most", "total", "middle_sum", "middle_count", "keys")]
     assert found == [3, -4, 2**53, 2**53 - 3, 2**53 - 3, 3, 2]
@@ -210,7 +210,7 @@ def test_aggregates_are_exact_for_integers_and_keep_sum_and_count_of_a_mean(spar
 
 def test_a_sum_that_does_not_fit_is_an_error_and_not_a_number(spark: "SparkSession") -> None:
     """N5: exact, or refused."""
-    events = [Event(0, count=2**63 - 1), Event(1, count=1)]
+    events = [Event(0, amount=2**63 - 1), Event(1, amount=1)]
     with pytest.raises(Exception, match="overflow"):
         count_windows(deltas_of(spark, events), tumbling(TEN_MINUTES), ALL).collect()
 
@@ -218,7 +218,7 @@ def test_a_sum_that_does_not_fit_is_an_error_and_not_a_number(spark: "SparkSessi
 def test_windows_are_one_plan_without_a_python_row_boundary(spark: "SparkSession") -> None:
     """N6: adjacent steps are fused by code generation, so no row may leave it for Python on the way."""
     for of in (*STREAMS, stream(STREAMS[-1].window, key=("producer",))):
-        plan = count_windows(deltas_of(spark, [Event(0)]), of, ALL)._jdf.queryExecution().executedPlan().toString()  # type: ignore[operator]
+        plan = count_windows(deltas_of(spark, [Event(0)]), of, ALL)._jdf.queryExecution().executedPlan().toString()
         assert not [word for word in ("Python", "Pandas", "Arrow", "MapInArrow") if word in plan], plan
     every = late_deltas(deltas_of(spark, [Event(0)]), [of for of in STREAMS if not of.window.is_by_arrival], ALL)
-    assert "Python" not in every._jdf.queryExecution().executedPlan().toString()  # type: ignore[operator]
+    assert "Python" not in every._jdf.queryExecution().executedPlan().toString()

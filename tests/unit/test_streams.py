@@ -192,7 +192,7 @@ def test_a_wrong_join_is_refused(tmp_path: Path, files: dict[str, str], problem:
         ),
         (
             {"a": TUMBLING + "disorder: 5s\n", "b": TUMBLING + "disorder: 7s\n", "c": TUMBLING},
-            "b.yaml:4: disorder is 7s here and 5s in a.yaml, but both are views of shop/signal, which has one watermark",
+            "b.yaml:4: disorder is 7s here and 5s in a.yaml, but both are views of shop/signal, which has one",
         ),
     ],
 )
@@ -212,7 +212,7 @@ def test_streams_come_from_the_variable_the_home_or_the_checkout(
     assert find_streams(home) == home.root / "streams"
     monkeypatch.setenv("TIDEMARK_STREAMS", str(tmp_path / "mine"))
     assert find_streams(home) == tmp_path / "mine"
-    with pytest.raises(ConfigurationError, match="There is no folder .*mine to read definitions"):
+    with pytest.raises(ConfigurationError, match=r"There is no folder .*mine to read definitions"):
         load_streams(find_streams(home))
 
 
