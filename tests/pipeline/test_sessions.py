@@ -102,10 +102,9 @@ class Platform:
         found = lake_files.open_table(self.home.lake / table)
         assert found is not None
         rows = found.to_pyarrow_table().to_pylist()
-        return sorted(
-            (row.get("entity_id") or row["vector_id"], _minutes(row["min_event_ts"]), _minutes(row["max_event_ts"]), row["deltas"])
-            for row in rows
-        )  # fmt: skip
+        keys = [row.get("entity_id") or row["vector_id"] for row in rows]
+        times = [(_minutes(row["min_event_ts"]), _minutes(row["max_event_ts"]), row["deltas"]) for row in rows]
+        return sorted((key, *each) for key, each in zip(keys, times, strict=True))
 
     def runs_of(self, table: str) -> dict[str, int]:
         """How often each hour was written."""
@@ -123,7 +122,7 @@ def at(minute: int, entity: str = "item-1") -> dict[str, Any]:
 
 
 def edit(minute: int, vector_id: str = "item-1") -> dict[str, Any]:
-    return vector(f"{vector_id}@{minute}", "delete", at=MIDNIGHT + minute * MINUTE_US, vector_id=vector_id)
+    return vector(f"edit-{vector_id}@{minute}", "delete", at=MIDNIGHT + minute * MINUTE_US, vector_id=vector_id)
 
 
 @pytest.fixture
