@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from assets.rollups.schema import TIERS
+from assets.tables import GRAPH
 from orchestration.cli.app import as_json, command
 from orchestration.cli.output import answer_json, console, progress, table
 from orchestration.materialize import (
@@ -31,7 +31,8 @@ from resources.lake_files import partitions
 from resources.timegrid import HOUR_US, from_us, hour_key, to_us
 
 INGESTED = ("deltas", "dead_letters")
-ROLLUPS = tuple(spec.name for spec in TIERS)
+# What is computed again unless something is named: all that is made from deltas, partition by partition.
+DERIVED = tuple(GRAPH)
 # The running hour is a partition, and so is the next one, in which a producer's clock may be (O3).
 HOURS_AHEAD = 2
 
@@ -98,11 +99,12 @@ def backfill(
 ) -> None:
     """Compute hours of chosen assets again, up to a week of them in one Spark job; then their days and weeks.
 
-    Without names: all counts, from minutes to weeks. One that was interrupted goes on where it stopped.
+    Without names: everything that is made from deltas: counts from minutes to weeks, windows and joins. One that was
+    interrupted goes on where it stopped.
     """
     hours = _hours(home, first, end)
     with watched("backfilling") as watch:
-        outcome = materialize_hours(home, assets or ROLLUPS, hours, progress=watch, is_resumed=not again)
+        outcome = materialize_hours(home, assets or DERIVED, hours, progress=watch, is_resumed=not again)
     _tell(outcome, as_json)
 
 
