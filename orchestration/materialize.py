@@ -87,13 +87,20 @@ def materialize_everything_stale(home: Home, *, progress: Progress | None = None
     with open_instance(home) as instance:
         outcome, held = Outcome(), _Held(home, instance)
         for names in PARTITIONED.values():
-            # Asked anew for each grain: only what was made is an input of what follows.
-            stale = stale_partitions(instance, home)
-            wanted: dict[tuple[str, ...], list[str]] = defaultdict(list)
-            for key in sorted({key for name in names for key in stale.get(name, {})}):
-                wanted[tuple(name for name in names if key in stale.get(name, {}))].append(key)
-            good = [part for together, keys in wanted.items() for part in held.good_parts(together, keys)]
-            outcome += Outcome(tuple(run(home, instance, together, part, progress) for together, part in good))
+            tried: set[Part] = set()
+            # Asked anew for each grain, and again until nothing new is found: only what was made is an input of what
+            # follows, and what an hour carries to the next is known when it was made.
+            while True:
+                stale = stale_partitions(instance, home)
+                wanted: dict[tuple[str, ...], list[str]] = defaultdict(list)
+                for key in sorted({key for name in names for key in stale.get(name, {})}):
+                    wanted[tuple(name for name in names if key in stale.get(name, {}))].append(key)
+                good = [part for together, keys in wanted.items() for part in held.good_parts(together, keys)]
+                fresh = [part for part in good if part not in tried]
+                if not fresh:
+                    break
+                tried |= set(fresh)
+                outcome += Outcome(tuple(run(home, instance, together, part, progress) for together, part in fresh))
         return outcome + held.outcome
 
 

@@ -45,9 +45,9 @@ def pair_with_panes(left: DataFrame, right: DataFrame, *, keys: Sequence[str], s
 def pair_sessions(left: DataFrame, right: DataFrame, *, keys: Sequence[str], hours: Range) -> DataFrame:
     """Session with session: every two of a key of which neither begins after the other has closed.
 
-    A session is [first, last + gap], both ends in it: its `window_start` and `window_end`. A pair belongs to the hour in which
-    the later of the two closes; those of the range are given. Two intervals that meet both hold the later one's first
-    moment, so the hour of that moment is where the pair is found, and it is found there alone.
+    A session is [first, last + gap], both ends in it: its `window_start` and `window_end`. A pair belongs to the hour
+    in which the later of the two closes; those of the range are given. Two intervals that meet both hold the later
+    one's first moment, so the hour of that moment is where the pair is found, and it is found there alone.
     """
     lefts, rights = _by_hours(left, LEFT, keys), _by_hours(right, RIGHT, keys)
     meet_us = F.greatest("left_first_us", "right_first_us")

@@ -36,7 +36,7 @@ class Signal(NamedTuple):
     entity: str = "a"
     signal: str = "view"
     stamp_us: int | None = None
-    count: int = 1
+    clicks: int = 1
     weight: int = 5
 
 
@@ -63,7 +63,7 @@ def deltas_of(spark: "SparkSession", signals: list[Signal]) -> "DataFrame":
             from_us(each.at_us),
             None if each.stamp_us is None else from_us(each.stamp_us),
             from_us(each.at_us - each.at_us % HOUR_US),
-            (each.entity, each.signal, each.count, each.weight),
+            (each.entity, each.signal, each.clicks, each.weight),
         )
         for number, each in enumerate(signals, start=1)
     ]
@@ -82,7 +82,7 @@ def sessions(spark: "SparkSession", signals: list[Signal], visits: Stream) -> "D
 
 def test_a_session_says_of_its_deltas_what_every_window_says(spark: "SparkSession") -> None:
     visits = stream("visits", SESSION, aggregates=AGGREGATES)
-    signals = [Signal(HOUR_US - MINUTE_US, count=2, weight=3), Signal(HOUR_US + MINUTE_US, signal="buy", weight=9)]
+    signals = [Signal(HOUR_US - MINUTE_US, clicks=2, weight=3), Signal(HOUR_US + MINUTE_US, signal="buy", weight=9)]
     rows = sessions(spark, signals, visits)
     assert rows.columns == window_table(visits).names
     found = rows.selectExpr("*", "unix_micros(window_end) AS end_us", "unix_micros(window_hour) AS hour_us").collect()
