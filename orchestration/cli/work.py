@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from assets.rollups.schema import MINUTE_COUNTS
 from assets.tables import GRAPH
 from orchestration.cli.app import as_json, command
 from orchestration.cli.output import answer_json, console, progress, table
@@ -105,7 +106,7 @@ def backfill(
     interrupted goes on where it stopped.
     """
     # Of what is settled nothing is left to compute it from; whoever names such hours is told (R5).
-    settled_us = settled_before(home, ROLLUPS[0])
+    settled_us = settled_before(home, MINUTE_COUNTS.name)
     hours = [key for key in _hours(home, first, end) if first is not None or hour_start(key) >= (settled_us or 0)]
     with watched("backfilling") as watch:
         outcome = materialize_hours(home, assets or DERIVED, hours, progress=watch, is_resumed=not again)
