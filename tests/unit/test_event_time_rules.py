@@ -41,18 +41,23 @@ def stamps(home: Home, namespace: str) -> list[int | None]:
     return [None if each is None else round(each.timestamp() - TEN_O_CLOCK / SECOND_US) for each in found]
 
 
-def test_a_definition_says_how_far_out_of_order_its_source_is_sent_t2(tmp_path: Path) -> None:
-    home = new_home(tmp_path / "home", ONE_SHARD)
-    (home.root / "streams").mkdir()
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """A home with definitions of its own."""
+    monkeypatch.delenv("TIDEMARK_STREAMS", raising=False)  # it comes before the home's own
+    made = new_home(tmp_path / "home", ONE_SHARD)
+    (made.root / "streams").mkdir()
+    return made
+
+
+def test_a_definition_says_how_far_out_of_order_its_source_is_sent_t2(home: Home) -> None:
     (home.root / "streams" / "views.yaml").write_text(f"{VIEWS}disorder: 1m\n")
     clock = HandClock()
     write(home, clock, signal("a"), signal("b"), sample("c", 1.0), sample("d", 2.0))
     assert (stamps(home, "shop"), stamps(home, "fleet")) == ([None, -60], [None, -5])
 
 
-def test_a_wrong_definition_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    home = new_home(tmp_path / "home", ONE_SHARD)
-    (home.root / "streams").mkdir()
+def test_a_wrong_definition_is_refused_before_anything_is_written(home: Home) -> None:
     (home.root / "streams" / "views.yaml").write_text(f"{VIEWS}disorder: soon\n")
     with pytest.raises(StreamError, match=r"views.yaml:4"):
         open_platform(home)

@@ -29,7 +29,8 @@ aggregates: {views: {sum: count}}
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.delenv("TIDEMARK_STREAMS", raising=False)  # it comes before the home's own
     made = new_home(tmp_path / "home")
     (made.root / "streams").mkdir()
     (made.root / "streams" / "item_views.yaml").write_text(DEFINITION)

@@ -111,7 +111,10 @@ def test_the_platform_is_as_far_as_its_least_sink_and_a_stopped_source_is_shown_
     assert "held back by both" in page.getvalue()
 
 
-def test_a_home_in_which_nothing_was_made_yet_shows_its_sources(tmp_path: Path) -> None:
+def test_a_home_in_which_nothing_was_made_yet_shows_its_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TIDEMARK_STREAMS", raising=False)  # it comes before the home's own
     home, clock = new_home(tmp_path / "home", "shards = 1\n"), HandClock()
     (home.root / "streams").mkdir()
     with open_platform(home, clock) as platform:
