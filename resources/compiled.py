@@ -1,20 +1,219 @@
-"""How a loop over rows is compiled.
+"""How a loop over rows is compiled, kept and called.
 
 Belongs here: the one way in which this project compiles a function, and nothing that computes. A loop is compiled where
 NumPy and Arrow have no single call for it and every row is looked at: texts, hashes, tables of slots. Such a function
-takes and gives arrays and numbers, knows no object, raises nothing, and lets other threads run meanwhile. It is plain
-Python too, and tests may call it as that. The result is kept on the disk (`__pycache__`): only the first call in a
-fresh checkout waits for the compiler.
+takes arrays of one dimension and numbers, says by its annotations of what kind they are, gives a number or nothing,
+allocates nothing and raises nothing. It is plain Python too: tests may call it as that (`function.plain`).
+
+numba translates it once; the machine code is kept beside the module (`__pycache__`) under a name that says what it was
+made from and for which processor. Whoever finds it there needs neither numba nor a second: loading takes milliseconds,
+where importing numba takes most of one. While such a function runs, other threads do, too.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+import ctypes
+import hashlib
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from types import FunctionType, UnionType
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
-import numba
+import numpy as np
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# Modules with compiled functions: what set-up compiles, so that nobody waits for it later.
+MODULES = ("resources.coordinator.hashing", "resources.coordinator.identities", "resources.coordinator.columns")
+
+_lock = threading.RLock()
+_engines: list[Any] = []  # hold the machine code; never let go
+_SCALARS: dict[Any, tuple[str, Any]] = {
+    int: ("int64", ctypes.c_int64),
+    float: ("float64", ctypes.c_double),
+    bool: ("boolean", ctypes.c_bool),
+    np.uint64: ("uint64", ctypes.c_uint64),
+}
+
 
 def compiled(function: F) -> F:
-    """The function as machine code, which holds no lock of Python's while it runs."""
-    return cast("F", numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    """The function as machine code, from its first call on; it holds no lock of Python's while it runs."""
+    return cast("F", Compiled(cast("FunctionType", function)))
+
+
+class Compiled:
+    """A function that is compiled, or loaded, when it is first called."""
+
+    def __init__(self, function: FunctionType) -> None:
+        self.plain = function
+        self.__doc__, self.__name__, self.__module__ = function.__doc__, function.__name__, function.__module__
+        self._dispatcher: Any = None
+        self._entry: Any = None
+        self._dtypes: list[np.dtype[Any] | None] = []
+        self._result: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        entry = self._entry or self.load()
+        values: list[Any] = []
+        for expected, argument in zip(self._dtypes, arguments, strict=True):
+            if expected is None:
+                values.append(argument)
+                continue
+            # Whatever else lay there would be read, or written over.
+            if argument.dtype != expected or argument.ndim != 1 or not argument.flags.c_contiguous:
+                raise TypeError(f"{self.__name__} takes an array of {expected} without gaps, not {argument.dtype}.")
+            values += (argument.__array_interface__["data"][0], len(argument))
+        result = self._result() if self._result else ctypes.c_int64()
+        trouble = ctypes.c_void_p()
+        if entry(ctypes.byref(result), ctypes.byref(trouble), *values):
+            raise SystemError(f"{self.__name__} raised, which compiled functions must not.")
+        return result.value if self._result else None
+
+    def load(self) -> Any:
+        """Make it ready; compiles it if nobody has done so before."""
+        with _lock:
+            if self._entry is None:
+                parameters, result = self._signature()
+                name, code = self._kept() or self._compile(parameters, result)
+                self._dtypes = [np.dtype(kind[:-3]) if kind.endswith("[:]") else None for kind, _ in parameters]
+                self._result = result[1] if result else None
+                types = [part for kind, scalar in parameters for part in _passed(kind, scalar)]
+                pointer = ctypes.c_void_p
+                self._entry = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, *types)(_address(name, code))
+        return self._entry
+
+    def _signature(self) -> tuple[list[tuple[str, Any]], tuple[str, Any] | None]:
+        hints = get_type_hints(self.plain)
+        result = hints.pop("return")
+        return [_kind(hint, self.__name__) for hint in hints.values()], (
+            None if result is type(None) else _kind(result, self.__name__)
+        )
+
+    def _file(self) -> Path:
+        source = Path(self.plain.__code__.co_filename)
+        said = [version("numba"), sys.version, *_processor(), *self._parts()]
+        key = hashlib.sha256("\n".join(said).encode()).hexdigest()[:20]
+        return source.parent / "__pycache__" / f"{source.stem}.{self.__name__}.{key}.o"
+
+    def _parts(self) -> Iterator[str]:
+        """Everything that its machine code follows from: its own steps, and those of the functions it calls."""
+        code = self.plain.__code__
+        yield f"{code.co_name} {code.co_code.hex()} {code.co_consts!r} {code.co_names!r} {self._signature()!r}"
+        for name in code.co_names:
+            found = self.plain.__globals__.get(name)
+            if isinstance(found, Compiled):
+                yield from found._parts()  # noqa: SLF001 - of another of its kind
+            elif isinstance(found, int | float | np.generic):
+                yield f"{name}={found!r}"
+
+    def _kept(self) -> tuple[str, bytes] | None:
+        try:
+            name, _, code = self._file().read_bytes().partition(b"\n")
+        except OSError:
+            return None
+        return name.decode(), code
+
+    def _compile(self, parameters: list[tuple[str, Any]], result: tuple[str, Any] | None) -> tuple[str, bytes]:
+        """Have numba translate it behind an entry that takes addresses and lengths."""
+        import numba
+        from numba.core import compiler, registry
+
+        names, types, calls = [], [], []
+        for place, (kind, _) in enumerate(parameters):
+            names.append(f"a{place}")
+            if kind.endswith("[:]"):
+                names.append(f"n{place}")
+                types += [numba.types.CPointer(numba.from_dtype(np.dtype(kind[:-3]))), numba.types.int64]
+                calls.append(f"carray(a{place}, (n{place},))")
+            else:
+                types.append(getattr(numba.types, kind))
+                calls.append(f"a{place}")
+        space: dict[str, Any] = {"carray": numba.carray, "function": self.dispatcher()}
+        exec(f"def entry({', '.join(names)}):\n    return function({', '.join(calls)})", space)  # noqa: S102
+        target = registry.cpu_target
+        target.typing_context.refresh()
+        target.target_context.refresh()
+        flags = compiler.Flags()
+        flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.nrt = True
+        flags.error_model = "numpy"
+        gives = getattr(numba.types, result[0]) if result else numba.types.void
+        made = compiler.compile_extra(
+            target.typing_context, target.target_context, space["entry"], types, gives, flags, {}
+        )
+        name, code = made.fndesc.llvm_func_name, made.library._get_compiled_object()  # noqa: SLF001 - as its own cache
+        self._keep(name, code)
+        return name, code
+
+    def _keep(self, name: str, code: bytes) -> None:
+        file = self._file()
+        fresh = file.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            file.parent.mkdir(exist_ok=True)
+            for old in file.parent.glob(f"{file.name.rsplit('.', 2)[0]}.*.o"):
+                old.unlink(missing_ok=True)
+            fresh.write_bytes(name.encode() + b"\n" + code)
+            fresh.replace(file)
+        except OSError:
+            fresh.unlink(missing_ok=True)  # a place that cannot be written: the next process compiles it again
+
+    def dispatcher(self) -> Any:
+        """What numba knows it as, for functions that call it."""
+        import numba
+
+        if self._dispatcher is None:
+            space = dict(self.plain.__globals__)
+            for name in self.plain.__code__.co_names:
+                if isinstance(called := space.get(name), Compiled):
+                    space[name] = called.dispatcher()
+            inner = FunctionType(self.plain.__code__, space, self.__name__)
+            self._dispatcher = numba.njit(error_model="numpy")(inner)
+        return self._dispatcher
+
+
+def _kind(hint: Any, function: str) -> tuple[str, Any]:
+    """What numba calls a type, and what C does; None for an array."""
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    if not isinstance(hint, UnionType) and len(get_args(hint)) == 2:  # an array: its shape, and its dtype
+        (scalar,) = get_args(get_args(hint)[1])
+        return f"{np.dtype(scalar).name}[:]", None
+    raise TypeError(f"{function} is annotated with {hint}, and only numbers and arrays can be compiled.")
+
+
+def _passed(kind: str, scalar: Any) -> list[Any]:
+    return [ctypes.c_void_p, ctypes.c_int64] if kind.endswith("[:]") else [scalar]
+
+
+def _processor() -> tuple[str, str]:
+    import llvmlite.binding as llvm
+
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
+def _address(name: str, code: bytes) -> int:
+    """Where a function lies in memory, once its machine code does."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _engines.append(engine)
+    return int(engine.get_function_address(name))
+
+
+def main() -> None:
+    """Compile what is not compiled yet."""
+    for name in MODULES:
+        for found in vars(importlib.import_module(name)).values():
+            if isinstance(found, Compiled) and found.__module__ == name:
+                found.load()
+
+
+if __name__ == "__main__":
+    main()

@@ -8,7 +8,7 @@ Needs neither dagster nor pyspark. The way of a write through the modules:
     bounds       what may be in memory and on the disk      producers    retries, refusals and fencing
     flusher      from numbered writes to a synced frame     arrival      decides on a group, with what follows here:
     decode, decode_columns    objects and columns           checks       what is wrong by itself
-    identities, kept          what was seen before          watermarks   how far event time has come
+    identities                what was seen before          watermarks   how far event time has come
     log, frames, groups       bytes on the disk             seal, segments, manifest    log to segment
     batching, delivery        what subscribers get          recovery     from disk to shard
     keyed                     another kind of write, on the same engine

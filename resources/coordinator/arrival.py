@@ -17,10 +17,10 @@ from resources.coordinator.columns import Mask, Numbers, Words, constant, nulls,
 from resources.coordinator.decode import DecodedBatch, bounded_original, decode_group
 from resources.coordinator.decoded import Deltas, Refusal
 from resources.coordinator.fingerprint import SeriesNames
+from resources.coordinator.hashing import hash_rows
 from resources.coordinator.identities import IDENTITY_COLUMNS, REMEMBERED_COLUMNS, Identities, Seen, Sighting
 from resources.coordinator.log_rows import FEW_TEXTS, LogRows, Writes
 from resources.coordinator.model import Kind, Reason, Verdict
-from resources.coordinator.row_hashes import hash_rows
 from resources.coordinator.schema import TIMESTAMP
 from resources.coordinator.streams import NO_TIME, Parts
 from resources.coordinator.watermarks import Stream, Watermarks
@@ -88,7 +88,7 @@ class Arrivals:
         refusals |= check(columns, received_us, self._settings, refused, words)
         passed = ~_mask(refusals, rows)
         columns |= _hashes(decoded, passed)
-        copies = self._find_copies(columns, passed, refusals, is_own=len(writes) > 1)
+        copies = self._find_copies(columns, passed, refusals)
         accepted = passed & ~_mask(copies, rows) if copies else passed
         columns |= _verdicts(rows, copies, refusals)
         columns |= _originals(refusals, decoded)
@@ -112,10 +112,8 @@ class Arrivals:
             columns = {name: column.filter(is_known) for name, column in columns.items()}
         if len(columns["identity_hash"]):
             # What was a copy takes a place and is nobody's first, also if the first is further back than anything
-            # that is remembered now. Under the empty id, which nothing that passed has, it is never found again.
-            is_first = pc.equal(columns["verdict"], str(Verdict.ACCEPTED))
-            firsts = pc.if_else(is_first, columns["delta_id"], "") if is_first.false_count else columns["delta_id"]
-            self.identities.add({**columns, "delta_id": firsts})
+            # that is remembered now.
+            self.identities.add(columns, np.asarray(pc.equal(columns["verdict"], str(Verdict.ACCEPTED))))
 
     def replay(self, rows: LogRows) -> None:
         """Recovery: bring watermarks to where they were after these writes."""
@@ -139,7 +137,7 @@ class Arrivals:
             self._observe(stream, writes.producers[place], deltas, latest_us, writes.received_us[place])
 
     def _find_copies(
-        self, columns: dict[str, pa.Array], passed: Mask, refusals: dict[int, Refusal], *, is_own: bool
+        self, columns: dict[str, pa.Array], passed: Mask, refusals: dict[int, Refusal]
     ) -> dict[int, Sighting]:
         """Rows that were seen before. Another delta under a known identity is refused; a copy is no error."""
         if not self.identities.capacity:
@@ -149,10 +147,10 @@ class Arrivals:
             rows = passed.nonzero()[0]
             chosen = pa.array(rows)
             taken = {name: column.take(chosen) for name, column in remembered.items()}
-            sightings = self.identities.add(taken, is_own=True)
+            sightings = self.identities.add(taken)
             copies = {int(rows[at]): sighting for at, sighting in sightings.items()}
         else:
-            copies = self.identities.add(remembered, is_own=is_own)
+            copies = self.identities.add(remembered)
         for row, sighting in copies.items():
             if sighting.seen is Seen.REUSED:
                 where = f"epoch {sighting.epoch}, place {sighting.ordinal}"
@@ -232,11 +230,11 @@ def _hashes(decoded: DecodedBatch, passed: Mask) -> dict[str, pa.Array]:
     identity = [decoded.columns[name] for name in IDENTITY_COLUMNS]
     if len(namespaces) == 1:
         identity[IDENTITY_COLUMNS.index("namespace")] = next(iter(namespaces))
-    hashes = hash_rows(identity, [decoded.columns[kind] for kind in Kind], rows=decoded.rows)
+    content = [decoded.columns[kind] for kind in Kind]
     missing = None if passed.all() else ~passed
     return {
-        name: pa.array(column.view(np.int64), mask=missing)
-        for name, column in zip(("identity_hash", "content_hash"), hashes, strict=True)
+        name: pa.array(hash_rows(columns, decoded.rows).view(np.int64), mask=missing)
+        for name, columns in (("identity_hash", identity), ("content_hash", content))
     }
 
 

@@ -10,142 +10,251 @@ elements' hashes; the hashes of a map's entries are summed, because their order 
 fields in order.
 """
 
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TypeAlias
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Hashes = npt.NDArray[np.uint64]
-Offsets = npt.NDArray[np.int64]
+from resources.compiled import compiled
+from resources.coordinator.columns import bytes_of, numbers_of
 
-_WORD = 8
-_NOTHING_YET = np.zeros(1, dtype=np.uint64)
-_PADDING = np.zeros(_WORD, dtype=np.uint8)
-_27, _28, _30, _31 = (np.uint64(number) for number in (27, 28, 30, 31))
+Hashes = npt.NDArray[np.uint64]
+Offsets = npt.NDArray[np.int32]
+Bytes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+# A column, or the text that stands on every row of it.
+Column: TypeAlias = pa.Array | str
+
+_NO_GAPS: Mask = np.empty(0, dtype=np.bool_)
+_8, _27, _28, _30, _31 = (np.uint64(number) for number in (8, 27, 28, 30, 31))
 _GAMMA, _FIRST, _SECOND = (np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 _MULTIPLIER = np.uint64(0x9FB21C651E98DF25)
-# Keeps the first `n` bytes of a word, for n = 0 … 8.
-_KEEP = np.array([0, *(2 ** (8 * size) - 1 for size in range(1, 9))], dtype=np.uint64)
-
-
-def mix(values: Hashes) -> Hashes:
-    """The finalizer of splitmix64: every bit of the input reaches every bit of the output."""
-    return mix_in_place(values + np.uint64(0))
-
-
-def mix_in_place(z: Hashes) -> Hashes:
-    """The same, written over the input."""
-    z += _GAMMA
-    high = z >> _30
-    z ^= high
-    z *= _FIRST
-    np.right_shift(z, _27, out=high)
-    z ^= high
-    z *= _SECOND
-    np.right_shift(z, _31, out=high)
-    z ^= high
-    return z
-
-
-def combine(*parts: Hashes, start: Hashes = _NOTHING_YET) -> Hashes:
-    """One hash of several, in order, behind those in `start`; one number stands for as many of the same."""
-    result = start
-    for part in parts:
-        result = mix_in_place(result * _31 + part)
-    return result
+_REMEMBERED_TEXTS = 1_024
 
 
 def hash_array(array: pa.Array) -> Hashes:
     """Hash every value of an Arrow array; equal values of one type have equal hashes, nulls are equal to nulls."""
-    kind = array.type
-    if array.null_count == len(array):
-        return np.full(len(array), _NULL)
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        hashes = hash_bytes(np.frombuffer(array.buffers()[2] or b"", dtype=np.uint8), _offsets(array))
-    elif pa.types.is_struct(kind):
-        hashes = combine(*(hash_array(child) for child in array.flatten()))
-    elif pa.types.is_map(kind):
-        entries = combine(hash_array(_children(array, array.keys)), hash_array(_children(array, array.items)))
-        hashes = mix(_sum_by_row(entries, _offsets(array)))
-    elif pa.types.is_list(kind):
-        offsets = _offsets(array)
-        elements = hash_array(_children(array, array.values))
-        hashes = hash_bytes(elements.view(np.uint8), (offsets - offsets[0]) * _WORD)
-    else:
-        hashes = mix(_as_words(array))
-    if array.null_count:
-        hashes = np.where(np.asarray(array.is_null()), _NULL, hashes)
+    hashes = np.empty(len(array), dtype=np.uint64)
+    _write(hashes, array)
     return hashes
 
 
-def hash_bytes(data: npt.NDArray[np.uint8], offsets: Offsets | npt.NDArray[np.int32]) -> Hashes:
-    """Hash byte strings that lie behind one another; each ends where the next begins."""
-    lengths = offsets[1:] - offsets[:-1]
-    shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
-    padded = np.concatenate((data[offsets[0] : offsets[-1]], _PADDING))
-    if 0 < shortest == longest:
-        return _hash_of_one_length(padded, len(lengths), shortest)
-    state = mix_in_place(lengths.astype(np.uint64))
-    # Every byte position as the start of a word: an unaligned view, nothing is copied.
-    words = np.ndarray((len(padded) - _WORD + 1,), np.dtype("<u8"), padded, strides=(1,))
-    starts = offsets[:-1] - offsets[0]
-    at = 0
-    while at + _WORD <= shortest:  # a whole word in every row: nothing has to be picked out
-        _stir(state, words[starts + at])
-        at += _WORD
-    if at < shortest:  # a part of a word in every row
-        _stir(state, words[starts + at] & _KEEP[np.minimum(lengths - at, _WORD)])
-        at += _WORD
-    rows = (lengths > at).nonzero()[0]
-    while len(rows):
-        rest = lengths[rows] - at
-        word = words[starts[rows] + at] & _KEEP[np.minimum(rest, _WORD)]
-        state[rows] = _stir(state[rows], word)
-        rows = rows[rest > _WORD]
-        at += _WORD
-    return mix_in_place(state)
+def hash_bytes(data: Bytes, offsets: Offsets) -> Hashes:
+    """Hash byte strings that lie behind one another from `offsets[0]` on; each ends where the next begins."""
+    hashes = np.empty(len(offsets) - 1, dtype=np.uint64)
+    _hash_texts(hashes, offsets, data, _NO_GAPS)
+    return hashes
 
 
-def _hash_of_one_length(padded: npt.NDArray[np.uint8], rows: int, length: int) -> Hashes:
-    """The same where all strings are equally long, as ids mostly are: their words lie at equal distances."""
-    state = np.repeat(mix_in_place(np.array([length], dtype=np.uint64)), rows)
-    for at in range(0, length, _WORD):
-        word = np.ndarray((rows,), np.dtype("<u8"), padded, offset=at, strides=(length,))
-        _stir(state, word if at + _WORD <= length else word & _KEEP[length - at])
-    return mix_in_place(state)
+def hash_rows(columns: Sequence[Column], rows: int) -> Hashes:
+    """One hash of every row: the hashes of its values, combined in order."""
+    state = np.uint64(0)
+    for place, column in enumerate(columns):
+        same = _hash_of_all(column)
+        if same is None:
+            states = np.full(rows, state)
+            for differing in columns[place:]:
+                _combine(states, differing)
+            return states
+        state = _combined(state, same)
+    return np.full(rows, state)
 
 
-def _stir(state: Hashes, word: Hashes) -> Hashes:
-    """Mix one word into each state, in place."""
-    state ^= word
-    state *= _MULTIPLIER
-    state ^= state >> _28
-    return state
+def combine(*parts: Hashes) -> Hashes:
+    """One hash of several, in order."""
+    states = np.zeros(len(parts[0]), dtype=np.uint64)
+    for part in parts:
+        _combine_hashes(states, part)
+    return states
 
 
-def _as_words(array: pa.Array) -> Hashes:
+def _combine(states: Hashes, column: Column) -> None:
+    """Combine a column's hashes with what was hashed before it, in place."""
+    same = _hash_of_all(column)
+    if same is not None:
+        _combine_one(states, same)
+    elif pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        _combine_texts(states, *bytes_of(column), _gaps(column))
+    elif pa.types.is_int64(column.type) or pa.types.is_timestamp(column.type):
+        _combine_words(states, numbers_of(column), _gaps(column))
+    else:
+        _combine_hashes(states, hash_array(column))
+
+
+def _write(hashes: Hashes, array: pa.Array) -> None:
+    kind, gaps = array.type, _gaps(array)
+    if array.null_count == len(array):
+        hashes[:] = _NULL
+        return
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        _hash_texts(hashes, *bytes_of(array), gaps)
+        return
+    if pa.types.is_struct(kind):
+        hashes[:] = 0
+        for child in array.flatten():
+            _combine(hashes, child)
+    elif pa.types.is_map(kind):
+        keys, items = (hash_array(_children(array, values)) for values in (array.keys, array.items))
+        _sum_by_row(hashes, combine(keys, items), _offsets(array))
+    elif pa.types.is_list(kind):
+        elements = hash_array(_children(array, array.values))
+        _hash_words_by_row(hashes, elements, _offsets(array))
+    else:
+        _hash_words(hashes, _as_words(array))
+    if len(gaps):
+        hashes[gaps] = _NULL
+
+
+def _hash_of_all(column: Column) -> np.uint64 | None:
+    """The hash that every row has, where that is known without a look at each."""
+    if isinstance(column, str):
+        return _hash_of_text(column)
+    return _NULL if column.null_count == len(column) else None
+
+
+@lru_cache(_REMEMBERED_TEXTS)
+def _hash_of_text(text: str) -> np.uint64:
+    return np.uint64(hash_array(pa.array([text], pa.string()))[0])
+
+
+@lru_cache(_REMEMBERED_TEXTS)
+def _combined(state: np.uint64, hashed: np.uint64) -> np.uint64:
+    states = np.array([state])
+    _combine_one(states, hashed)
+    return np.uint64(states[0])
+
+
+def _gaps(array: pa.Array) -> Mask:
+    return np.asarray(array.is_null()) if array.null_count else _NO_GAPS
+
+
+def _as_words(array: pa.Array) -> npt.NDArray[np.int64]:
     """Fixed-width values as 64-bit words; nulls are zero here and are replaced by the caller."""
     kind = array.type
     if pa.types.is_floating(kind):
         values = np.asarray(array.cast(pa.float64()).fill_null(0.0)) + 0.0  # -0.0 becomes 0.0: they are equal values
-        return np.asarray(values, dtype=np.float64).view(np.uint64)
+        return np.asarray(values, dtype=np.float64).view(np.int64)
     integers = array.cast(pa.int8()).cast(pa.int64()) if pa.types.is_boolean(kind) else array.cast(pa.int64())
-    return np.asarray(integers.fill_null(0), dtype=np.int64).view(np.uint64)
+    return numbers_of(integers)
 
 
 def _offsets(array: pa.Array) -> Offsets:
-    raw = np.frombuffer(array.buffers()[1], dtype=np.int32)
-    return raw[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    """Of lists and maps, counted from the first row's beginning."""
+    raw = np.frombuffer(array.buffers()[1], dtype=np.int32, count=len(array) + 1, offset=4 * array.offset)
+    return raw - raw[0]
 
 
 def _children(array: pa.Array, values: pa.Array) -> pa.Array:
     """The part of a list's or map's children that its rows use (`values` ignores the parent's slice)."""
-    offsets = _offsets(array)
-    return values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+    raw = np.frombuffer(array.buffers()[1], dtype=np.int32, count=len(array) + 1, offset=4 * array.offset)
+    return values.slice(int(raw[0]), int(raw[-1] - raw[0]))
 
 
-def _sum_by_row(terms: Hashes, offsets: Offsets) -> Hashes:
-    sums = np.zeros(len(terms) + 1, dtype=np.uint64)
-    np.cumsum(terms, out=sums[1:])
-    starts = offsets - offsets[0]
-    return np.asarray(sums[starts[1:]] - sums[starts[:-1]])
+# What is done with every row. A byte string's bytes begin where the offsets of its column do: at `offsets[0]`.
+
+
+@compiled
+def mix(word: np.uint64) -> np.uint64:
+    """The finalizer of splitmix64: every bit of the input reaches every bit of the output."""
+    word = word + _GAMMA
+    word = (word ^ (word >> _30)) * _FIRST
+    word = (word ^ (word >> _27)) * _SECOND
+    return word ^ (word >> _31)
+
+
+@compiled
+def stir(state: np.uint64, word: np.uint64) -> np.uint64:
+    """Mix one word of a byte string into the state."""
+    state = (state ^ word) * _MULTIPLIER
+    return state ^ (state >> _28)
+
+
+@compiled
+def word_at(data: Bytes, at: int, size: int) -> np.uint64:
+    """Up to eight bytes as a word."""
+    word = np.uint64(0)
+    for place in range(size):
+        word |= np.uint64(data[at + place]) << (_8 * np.uint64(place))
+    return word
+
+
+@compiled
+def hash_text(data: Bytes, begin: int, end: int) -> np.uint64:
+    """The hash of the bytes from `begin` to `end`."""
+    state = mix(np.uint64(end - begin))
+    at = begin
+    while at + 8 <= end:
+        state = stir(state, word_at(data, at, 8))
+        at += 8
+    if at < end:
+        # Of a text of eight bytes or more, the last eight are read as one, and those that were read before shifted out.
+        if end - begin >= 8:
+            state = stir(state, word_at(data, end - 8, 8) >> (_8 * np.uint64(8 - (end - at))))
+        else:
+            state = stir(state, word_at(data, at, end - at))
+    return mix(state)
+
+
+@compiled
+def _hash_texts(hashes: Hashes, offsets: Offsets, data: Bytes, gaps: Mask) -> None:
+    for row in range(len(hashes)):
+        if len(gaps) and gaps[row]:
+            hashes[row] = _NULL
+        else:
+            hashes[row] = hash_text(data, offsets[row] - offsets[0], offsets[row + 1] - offsets[0])
+
+
+@compiled
+def _hash_words(hashes: Hashes, words: npt.NDArray[np.int64]) -> None:
+    for row in range(len(hashes)):
+        hashes[row] = mix(np.uint64(words[row]))
+
+
+@compiled
+def _hash_words_by_row(hashes: Hashes, words: Hashes, offsets: Offsets) -> None:
+    for row in range(len(hashes)):
+        state = mix(np.uint64(8 * (offsets[row + 1] - offsets[row])))
+        for place in range(offsets[row], offsets[row + 1]):
+            state = stir(state, words[place])
+        hashes[row] = mix(state)
+
+
+@compiled
+def _sum_by_row(hashes: Hashes, terms: Hashes, offsets: Offsets) -> None:
+    for row in range(len(hashes)):
+        total = np.uint64(0)
+        for place in range(offsets[row], offsets[row + 1]):
+            total += terms[place]
+        hashes[row] = mix(total)
+
+
+@compiled
+def _combine_hashes(states: Hashes, hashes: Hashes) -> None:
+    for row in range(len(states)):
+        states[row] = mix(states[row] * _31 + hashes[row])
+
+
+@compiled
+def _combine_one(states: Hashes, hashed: np.uint64) -> None:
+    for row in range(len(states)):
+        states[row] = mix(states[row] * _31 + hashed)
+
+
+@compiled
+def _combine_texts(states: Hashes, offsets: Offsets, data: Bytes, gaps: Mask) -> None:
+    for row in range(len(states)):
+        hashed = _NULL
+        if not (len(gaps) and gaps[row]):
+            hashed = hash_text(data, offsets[row] - offsets[0], offsets[row + 1] - offsets[0])
+        states[row] = mix(states[row] * _31 + hashed)
+
+
+@compiled
+def _combine_words(states: Hashes, words: npt.NDArray[np.int64], gaps: Mask) -> None:
+    for row in range(len(states)):
+        hashed = _NULL if len(gaps) and gaps[row] else mix(np.uint64(words[row]))
+        states[row] = mix(states[row] * _31 + hashed)

@@ -115,8 +115,6 @@ def recover(disk: Disk, files: ShardFiles, settings: Settings, now_us: int, dura
         disk.remove(path)
         reach("seal.log_removed")
 
-    arrivals.identities.keep_nothing_else()
-
     # A watermark is never above its time less the disorder: it was logged then, with or without a write (T2).
     watermarks_us = arrivals.watermarks.current().values()
     last_received_us = max([last_received_us, *(at_us + settings.disorder_ms * 1_000 for at_us in watermarks_us)])

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from resources.coordinator import checks
 from resources.coordinator.columns import constant, constant_of, nulls, odd_ids, odd_names, repeated
-from resources.coordinator.hashing import combine, hash_array
-from resources.coordinator.row_hashes import hash_rows
+from resources.coordinator.hashing import combine, hash_array, hash_rows
 from resources.coordinator.schema import SAMPLE, SIGNAL, TIMESTAMP, VECTOR
 from resources.settings import NAME_PATTERN
 
@@ -106,6 +105,6 @@ def test_rows_hashed_together_have_the_hashes_of_their_columns(found: list[dict[
     size = len(table["id"])
     whole = [table["signal"], table["at"], table["id"], table["sample"]]
     again = [table["id"], table["text"]]
-    made = hash_rows(whole, ["shop", *again], rows=size)
+    made = [hash_rows(whole, size), hash_rows(["shop", *again], size)]
     for hashes, listed in zip(made, (whole, [pa.array(["shop"] * size, pa.string()), *again]), strict=True):
         assert hashes.tolist() == (combine(*(hash_array(column) for column in listed)).tolist() if size else [])

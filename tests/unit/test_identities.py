@@ -2,15 +2,13 @@
 
 from itertools import pairwise
 from typing import NamedTuple
-from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator import identities
-from resources.coordinator.identities import FEW_ROWS, Identities, Seen
+from resources.coordinator.identities import Identities, Seen
 from resources.coordinator.schema import TIMESTAMP
 
 
@@ -75,25 +73,19 @@ rows_strategy = st.lists(
 )
 
 
-# Few rows are looked at one by one, many at once: the same rows must get the same answers either way.
-many_from = st.sampled_from([0, 3, FEW_ROWS])
 cuts_strategy = st.lists(st.integers(1, 24), max_size=5)
 
 
-@given(rows_strategy, st.integers(1, 12), cuts_strategy, many_from)
+@given(rows_strategy, st.integers(1, 12), cuts_strategy)
 def test_the_memory_answers_as_a_comparison_with_the_last_deltas_would(
-    rows: list[Row], capacity: int, cuts: list[int], few: int
+    rows: list[Row], capacity: int, cuts: list[int]
 ) -> None:
-    with patch.object(identities, "FEW_ROWS", few):
-        assert add_all(Identities(capacity), rows, cuts) == by_definition(rows, capacity)
+    assert add_all(Identities(capacity), rows, cuts) == by_definition(rows, capacity)
 
 
-@given(rows_strategy, st.integers(1, 12), cuts_strategy, many_from)
-def test_how_the_log_was_cut_into_batches_does_not_matter(
-    rows: list[Row], capacity: int, cuts: list[int], few: int
-) -> None:
-    with patch.object(identities, "FEW_ROWS", few):
-        assert add_all(Identities(capacity), rows, cuts) == add_all(Identities(capacity), rows, [])
+@given(rows_strategy, st.integers(1, 12), cuts_strategy)
+def test_how_the_log_was_cut_into_batches_does_not_matter(rows: list[Row], capacity: int, cuts: list[int]) -> None:
+    assert add_all(Identities(capacity), rows, cuts) == add_all(Identities(capacity), rows, [])
 
 
 # Hashes of which only the upper half, only the lower half, or nothing tells them apart; long rows of slots are taken.
@@ -109,24 +101,22 @@ crowded_rows = st.lists(
 )
 
 
-@given(crowded_rows, st.integers(1, 60), st.lists(st.integers(1, 119), max_size=8), many_from)
-def test_crowded_tables_answer_the_same(rows: list[Row], capacity: int, cuts: list[int], few: int) -> None:
+@given(crowded_rows, st.integers(1, 60), st.lists(st.integers(1, 119), max_size=8))
+def test_crowded_tables_answer_the_same(rows: list[Row], capacity: int, cuts: list[int]) -> None:
     by_identity: dict[int, int] = {}
     rows = [row._replace(hashed=by_identity.setdefault(row.event_us, row.hashed)) for row in rows]
-    with patch.object(identities, "FEW_ROWS", few):
-        assert add_all(Identities(capacity), rows, cuts) == by_definition(rows, capacity)
+    assert add_all(Identities(capacity), rows, cuts) == by_definition(rows, capacity)
 
 
 def test_a_capacity_that_no_memory_has_is_refused() -> None:
-    with pytest.raises(ValueError, match="fewer than 2\\^31"):
-        Identities(2**31)
+    with pytest.raises(ValueError, match="fewer than 536,870,912 can"):
+        Identities(2**29)
 
 
 def test_memory_is_given_back_when_deltas_are_forgotten() -> None:
     memory = Identities(100)
     for start in range(0, 10_000, 50):
         memory.add(columns([Row("k", place, "d", 0, place) for place in range(start, start + 50)], start))
-        assert len(memory._kept._batches) <= 3
         assert memory.nbytes <= 100 * 300
     assert len(memory) == 100
 
