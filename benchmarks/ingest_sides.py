@@ -35,7 +35,7 @@ def drain_side(root: Path) -> None:
 def duckdb_side(root: Path, target: Path) -> None:
     """Deduplicate and write hourly Parquet: no log, no check of what is there already, no fsync."""
     target.mkdir(parents=True)
-    log = f"read_parquet('{Home(root).segments(0)}/*.parquet')"
+    log = f"read_parquet('{Home(root).segments(0)}/*.parquet', union_by_name = true)"
     accepted = f"(SELECT * FROM {log} WHERE verdict = 'accepted')"
     with quiet_database() as database:
         database.execute("SET threads = 2")

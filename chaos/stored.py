@@ -93,6 +93,8 @@ def rows_of(table: pa.Table) -> list[Row]:
 
 
 def _numbers(table: pa.Table, kind: str, field: str) -> list[float | None]:
+    if kind not in table.column_names:  # a payload that no row of a segment has
+        return [None] * len(table)
     values: list[float | None] = [
         number for chunk in table[kind].chunks for number in pc.struct_field(chunk, field).to_pylist()
     ]

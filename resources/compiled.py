@@ -27,7 +27,7 @@ import numpy as np
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Modules with compiled functions: what set-up compiles, so that nobody waits for it later.
-MODULES = ("resources.coordinator.hashing", "resources.coordinator.identities", "resources.coordinator.columns")
+MODULES = tuple(f"resources.coordinator.{name}" for name in ("distinct", "hashing", "identities"))
 
 _lock = threading.RLock()
 _engines: list[Any] = []  # hold the machine code; never let go

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from resources.coordinator.manifest import Entry
 from resources.coordinator.model import Verdict
 from resources.coordinator.schema import LOG_SCHEMA, PAYLOADS
+from resources.coordinator.segments import whole
 
 # So many hashes are held at once: 160 MB, and as much again while they are sorted.
 HASHES_AT_ONCE = 20_000_000
@@ -137,8 +138,4 @@ def _rows_aside(segment: Segment, hashes: Hashes) -> Iterator[pa.Table]:
 def _take(file: pq.ParquetFile, group: int, places: npt.NDArray[np.intp], *, has_payloads: bool) -> pa.Table:
     """Some rows of a row group, whole; a refused row's payload is in `raw`, so that its columns need no decoding."""
     columns = LOG_SCHEMA.names if has_payloads else ENVELOPE
-    rows = file.read_row_group(group, columns=columns).take(pa.array(places))
-    for name in LOG_SCHEMA.names:
-        if name not in rows.column_names:
-            rows = rows.append_column(LOG_SCHEMA.field(name), pa.nulls(len(rows), LOG_SCHEMA.field(name).type))
-    return rows.select(LOG_SCHEMA.names).cast(LOG_SCHEMA)
+    return whole(file.read_row_group(group, columns=columns).take(pa.array(places)))

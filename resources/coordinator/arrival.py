@@ -27,10 +27,6 @@ from resources.coordinator.watermarks import Stream, Watermarks
 from resources.settings import Settings
 from resources.timegrid import from_us
 
-# The C library gives large blocks back to the kernel, and every page of them has to be asked for again. When it sees
-# a block of this size (it takes no larger one into account) come back, it keeps what is smaller: columns of a group.
-_KEPT_BLOCK = 30 * 1024 * 1024
-
 
 class NumberedWrite(NamedTuple):
     """A write that has its epoch."""
@@ -60,7 +56,6 @@ class Arrivals:
         self.watermarks = watermarks
         self.identities = identities
         self.raised_us: int | None = None  # the earliest time of an event, where the log has raised it
-        np.empty(_KEPT_BLOCK, dtype=np.uint8)
 
     def raise_earliest(self, earliest_us: int | None) -> None:
         """Refuse what is older from now on (D9, R5). It never falls, and the settings hold where they are higher."""

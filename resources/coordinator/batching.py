@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from resources.coordinator.adaptive import AdaptiveLimit, Limits
 from resources.coordinator.batch_record import BatchRecord, Trigger
 from resources.coordinator.columns import Mask
+from resources.coordinator.distinct import count_distinct
 from resources.coordinator.log_rows import LogRows
 from resources.coordinator.model import Verdict
 from resources.coordinator.schema import TIMESTAMP
@@ -115,7 +116,7 @@ class Batch:
             deltas=counted[Verdict.ACCEPTED],
             duplicates=counted[Verdict.DUPLICATE],
             refused=counted[Verdict.REFUSED],
-            keys=sum(len(pa.concat_arrays(found).unique()) for found in keys.values()),
+            keys=sum(map(count_distinct, keys.values())),
             bytes=self._data_bytes,
             mean_bytes=self._data_bytes / rows,
             min_event_us=span["min"].as_py(),

@@ -7,6 +7,7 @@ not fsynced. So the order of write, sync and rename that is tested is the one th
 
 import contextlib
 import errno
+import mmap
 import os
 from io import BufferedIOBase
 from pathlib import Path
@@ -36,6 +37,9 @@ class Disk(Protocol):
 
     def read(self, path: Path) -> bytes:
         """The whole file."""
+
+    def map(self, path: Path) -> memoryview:
+        """The whole file where it lies, without a copy: only for one that nobody writes or cuts meanwhile."""
 
     def open(self, path: Path) -> BufferedIOBase:
         """The file, to be read piece by piece: for files that need not fit into memory."""
@@ -123,6 +127,15 @@ class RealDisk:
     def read(self, path: Path) -> bytes:
         with self.open(path) as file:
             return file.read()
+
+    def map(self, path: Path) -> memoryview:
+        with self.open(path) as file:
+            if self.system is not os:
+                return memoryview(file.read())
+            try:
+                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            except ValueError:  # nothing is in it
+                return memoryview(b"")
 
     def open(self, path: Path) -> BufferedIOBase:
         return self.system.fdopen(self.system.open(path, os.O_RDONLY), "rb")

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from resources.coordinator.alignment import ShardView
 from resources.coordinator.arrival import NumberedWrite, Outcome
@@ -29,6 +28,7 @@ from resources.coordinator.producers import Producers
 from resources.coordinator.recovery import Recovered, ShardFiles
 from resources.coordinator.schema import LOG_SCHEMA
 from resources.coordinator.seal import Sealer
+from resources.coordinator.segments import read_segment
 from resources.coordinator.state import STATE_FILE, ShardState, save
 from resources.coordinator.watermarks import Stream
 from resources.failpoints import reach
@@ -131,7 +131,7 @@ class LogSnapshot(NamedTuple):
         for entry in manifest.entries:
             if entry.from_epoch <= self.epoch:
                 with manifest.open_segment(entry) as file:
-                    yield self._visible(pq.read_table(file, partitioning=None).cast(LOG_SCHEMA), 1)
+                    yield self._visible(read_segment(file), 1)
         for name in self.disk.list(self.files.log):
             if name.endswith(".log") and (content := read_log(self.disk, self.files.log / name)):
                 batches = [group.rows.batch() for group in content.groups() if group.rows is not None]
@@ -287,7 +287,7 @@ class LogFlusher:
         self._sealing.submit(lambda: self._seal(closed, state, watermarks, batches))
 
     def _seal(self, closed: LogFile, state: ShardState, watermarks: dict[str, int], batches: list[BatchRecord]) -> None:
-        content = read_log(self._disk, closed.path)
+        content = read_log(self._disk, closed.path, is_at_rest=True)
         if content is None or content.is_torn or content.end != closed.end:
             raise LogDamageError(
                 f"{closed.path} is not what was written into it: what was acknowledged is damaged. Restore it from a "

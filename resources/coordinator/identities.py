@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from resources.compiled import compiled
 from resources.coordinator.columns import Bytes, Mask, Numbers, bytes_of, numbers_of
+from resources.coordinator.memory import zeros
 
 IDENTITY_COLUMNS = ("namespace", "key", "event_ts", "delta_id")
 # What `add` needs of a delta.
@@ -72,8 +73,8 @@ class Identities:
         self.capacity = capacity
         self._total = 0  # deltas ever added
         # The system hands memory out when it is first touched, so that a quiet shard has little of it.
-        self._ring: Numbers = np.zeros(_FIELDS * (capacity + 1), dtype=np.int64)
-        self._slots: Numbers = np.zeros(1 << (2 * capacity).bit_length(), dtype=np.int64)
+        self._ring = zeros(_FIELDS * (capacity + 1))
+        self._slots = zeros(1 << (2 * capacity).bit_length())
         self._texts: Bytes = np.zeros(_LEAST_TEXT_BYTES, dtype=np.uint8)
         self._texts_end = 0  # bytes ever written; a byte lies at its number modulo the length of the ring
 
@@ -139,7 +140,7 @@ class Identities:
         wanted = end - begin + 2 * needed
         if wanted <= size:
             return
-        longer = np.zeros(1 << wanted.bit_length(), dtype=np.uint8)
+        longer = zeros((1 << wanted.bit_length()) // 8).view(np.uint8)
         while begin < end:
             piece = min(end, (begin // size + 1) * size) - begin
             to, at = begin % len(longer), begin % size

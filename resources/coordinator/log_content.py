@@ -46,9 +46,12 @@ class LogContent(NamedTuple):
             yield decode_group(frame.payload)
 
 
-def read_log(disk: Disk, path: Path) -> LogContent | None:
-    """All valid frames of a log file; None if it was created and never begun. Damage before the end is refused."""
-    data = memoryview(disk.read(path))
+def read_log(disk: Disk, path: Path, *, is_at_rest: bool = False) -> LogContent | None:
+    """All valid frames of a log file; None if it was created and never begun. Damage before the end is refused.
+
+    A file that is at rest, because nobody but the caller may write it, is not copied.
+    """
+    data = disk.map(path) if is_at_rest else memoryview(disk.read(path))
     header = decode_header(data, str(path))
     if header is None:
         return None

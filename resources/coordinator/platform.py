@@ -31,6 +31,7 @@ from resources.coordinator.errors import (
 )
 from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.handles import Receipt, WriteHandle
+from resources.coordinator.memory import keep_memory
 from resources.coordinator.model import Level, Priority
 from resources.coordinator.recovery import ShardFiles
 from resources.coordinator.shard import Shard
@@ -196,6 +197,7 @@ class Platform:
         `durable_epochs` tells how far each shard has come in the lake; by default it is read from the tables.
         `close_batch_when` is a trigger of your own for batches (C5): it is shown what is pending, and should be quick.
         """
+        keep_memory()
         home.create()
         return cls(home, clock, disk or RealDisk(), durable_epochs or _epochs_in_lake(home), close_batch_when)
 

@@ -15,7 +15,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -40,6 +39,7 @@ from resources.coordinator.manifest import Manifest
 from resources.coordinator.producers import Producers
 from resources.coordinator.schema import LOG_SCHEMA
 from resources.coordinator.seal import Sealer
+from resources.coordinator.segments import read_segment, whole
 from resources.coordinator.state import RESERVATION_FILE, STATE_FILE, Reservation, ShardState, load, save
 from resources.coordinator.watermarks import Watermarks
 from resources.failpoints import reach
@@ -148,7 +148,7 @@ def _remove_leftovers(disk: Disk, files: ShardFiles) -> None:
 
 def _read_logs(disk: Disk, files: ShardFiles) -> list[tuple[Path, LogContent | None]]:
     paths = [files.log / name for name in disk.list(files.log) if name.endswith(".log")]
-    contents = [(path, read_log(disk, path)) for path in paths]
+    contents = [(path, read_log(disk, path, is_at_rest=True)) for path in paths]
     for path, content in contents[:-1]:
         if content is None or content.is_torn:
             raise LogDamageError(
@@ -183,7 +183,8 @@ def _make_certain(
         if content is not None:
             # Written again, and not only synced: if the sync had failed, the system would think that all is done. The
             # bytes are the same, so that it does not matter which sectors of them a power cut lets through.
-            disk.rewrite(path, *content.last_written())
+            last, begin = content.last_written()
+            disk.rewrite(path, bytes(last), begin)
 
 
 def _tail(contents: list[tuple[Path, LogContent | None]], sealed_to: int, capacity: int) -> tuple[int, int]:
@@ -256,7 +257,7 @@ def _unbatched(manifest: Manifest, batches: list[BatchRecord]) -> Iterator[LogRo
             parts = pq.ParquetFile(file)
             for number in range(parts.num_row_groups):
                 if _last_epoch(parts, number) >= batched_to:
-                    table = parts.read_row_group(number).cast(LOG_SCHEMA)
+                    table = whole(parts.read_row_group(number))
                     table = table.filter(pc.greater_equal(table["epoch"], batched_to)).combine_chunks()
                     yield from (LogRows.of(batch) for batch in table.to_batches() if len(batch))
 
@@ -277,7 +278,6 @@ def _remember_segments(arrivals: Arrivals, manifest: Manifest, wanted: int) -> N
     columns = [*REMEMBERED_COLUMNS, "verdict"]
     for entry in reversed(chosen):
         with manifest.open_segment(entry) as file:
-            table = pq.read_table(file, columns=columns, partitioning=None)
-        table = table.cast(pa.schema([LOG_SCHEMA.field(name) for name in columns])).combine_chunks()
+            table = read_segment(file, columns).combine_chunks()
         for batch in table.to_batches():
             arrivals.remember(dict(zip(columns, batch.columns, strict=True)))

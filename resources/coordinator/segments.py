@@ -6,8 +6,10 @@ and in which order that reaches the disk, is in `seal.py`.
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from io import BufferedIOBase
 from itertools import chain
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +19,7 @@ from resources.coordinator.columns import Mask, Numbers, nulls, numbers_of
 from resources.coordinator.log_rows import FEW_TEXTS, NUMBERING, LogRows, Writes
 from resources.coordinator.manifest import HourCounts
 from resources.coordinator.model import Verdict
-from resources.coordinator.schema import LOG_SCHEMA
+from resources.coordinator.schema import LOG_SCHEMA, PAYLOADS
 from resources.timegrid import HOUR_US, hour_key
 
 # Columns of few values. In the others a dictionary is built in vain: ids and hashes hardly repeat.
@@ -39,11 +41,15 @@ _LARGE_GROUP = 2_048
 
 
 def encode_segment(groups: Sequence[LogRows]) -> memoryview:
-    """Log rows as a Parquet file. Part by part: what is made for one is still in the cache when it is encoded."""
+    """Log rows as a Parquet file. Part by part: what is made for one is still in the cache when it is encoded.
+
+    A payload that no row has is left out: nothing takes as long to encode as a vector that is not there.
+    """
     coded = frozenset(
         name for name in (*FEW_TEXTS, "producer") if all(rows.texts_by_run(name) is not None for rows in groups)
     )
-    tables = (_table(part, coded) for part in _parts(groups))
+    names = [name for name in LOG_SCHEMA.names if name not in PAYLOADS or any(name in rows.columns for rows in groups)]
+    tables = (_table(part, names, coded) for part in _parts(groups))
     first = next(tables)
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
@@ -51,8 +57,8 @@ def encode_segment(groups: Sequence[LogRows]) -> memoryview:
         first.schema,
         compression="zstd",
         compression_level=1,
-        use_dictionary=DICTIONARIES,
-        column_encoding=dict.fromkeys(DIFFERENCES, "DELTA_BINARY_PACKED"),
+        use_dictionary=_among(DICTIONARIES, names),
+        column_encoding=dict.fromkeys(_among(DIFFERENCES, names), "DELTA_BINARY_PACKED"),
         write_statistics=STATISTICS,
         write_batch_size=_VALUES_AT_ONCE,
         # A reader would make dictionaries of what comes as such here; all of these are plain columns to them.
@@ -61,6 +67,26 @@ def encode_segment(groups: Sequence[LogRows]) -> memoryview:
         for table in chain([first], tables):
             writer.write_table(table, row_group_size=len(table))
     return memoryview(sink.getvalue())
+
+
+def read_segment(file: BinaryIO | BufferedIOBase | Path, columns: Sequence[str] = LOG_SCHEMA.names) -> pa.Table:
+    """Columns of a segment in the log's types; a payload that no row has is read as such."""
+    with pq.ParquetFile(file) as segment:
+        return whole(segment.read(columns=list(columns), use_threads=False), columns)
+
+
+def whole(table: pa.Table, columns: Sequence[str] = LOG_SCHEMA.names) -> pa.Table:
+    """What was read of a segment, with the payloads that were left out of it."""
+    found = [
+        table[name] if name in table.column_names else nulls(len(table), LOG_SCHEMA.field(name).type)
+        for name in columns
+    ]
+    return pa.table(found, names=list(columns)).cast(pa.schema([LOG_SCHEMA.field(name) for name in columns]))
+
+
+def _among(paths: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Those of them that lie in one of these columns."""
+    return [path for path in paths if path.partition(".")[0] in names]
 
 
 def _parts(groups: Sequence[LogRows]) -> Iterator[list[LogRows]]:
@@ -77,13 +103,10 @@ def _parts(groups: Sequence[LogRows]) -> Iterator[list[LogRows]]:
         yield part
 
 
-def _table(groups: Sequence[LogRows], coded: Collection[str]) -> pa.Table:
+def _table(groups: Sequence[LogRows], names: Sequence[str], coded: Collection[str]) -> pa.Table:
     numbering = LogRows(groups[0].shard, _joined([rows.writes for rows in groups]), {}, (), {})
     return pa.table(
-        {
-            name: _dictionary(groups, name) if name in coded else _column(groups, numbering, name)
-            for name in LOG_SCHEMA.names
-        }
+        {name: _dictionary(groups, name) if name in coded else _column(groups, numbering, name) for name in names}
     )
 
 

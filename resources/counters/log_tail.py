@@ -6,11 +6,10 @@ Belongs here: reading it in order, also while a coordinator writes and seals it.
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import pyarrow.parquet as pq
-
 from resources.coordinator.disk import Disk, RealDisk
 from resources.coordinator.log_content import read_log
 from resources.coordinator.manifest import Manifest
+from resources.coordinator.segments import read_segment
 from resources.counters.arrivals import LOG_COLUMNS, Arrivals, accepted_signals, of_table
 from resources.home import Home
 
@@ -57,7 +56,7 @@ def _pieces(home: Home, shard: int, after: int, upto: int, disk: Disk) -> Iterat
     for entry in manifest.entries:
         if entry.to_epoch - 1 > after and entry.from_epoch <= upto:
             with manifest.open_segment(entry) as file:
-                table = pq.read_table(file, columns=LOG_COLUMNS, partitioning=None)
+                table = read_segment(file, LOG_COLUMNS)
             last = min(entry.to_epoch - 1, upto)
             yield Piece(shard, last, accepted_signals(of_table(table), after, last))
             after = last

@@ -5,11 +5,10 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-import pyarrow.parquet as pq
-
 from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.disk import RealDisk
 from resources.coordinator.manifest import Entry, Manifest, verify_segment
+from resources.coordinator.segments import read_segment
 from resources.coordinator.state import STATE_FILE, ShardState, load
 from resources.home import Home
 from tests.support.mortal import DELTAS_PER_WRITE, PRODUCERS, Said, Stream, deltas_of, entities_of, is_with_copy
@@ -116,7 +115,7 @@ class History:
 
     def _check_segment(self, manifest: Manifest, entry: Entry) -> None:
         path = verify_segment(manifest.directory, entry)
-        rows = pq.read_table(path, columns=COLUMNS, partitioning=None).to_pylist()
+        rows = read_segment(path, COLUMNS).to_pylist()
         seen: list[int] = []
         for epoch, write in groupby(rows, itemgetter("epoch")):
             seen.append(epoch)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from resources.coordinator import Platform
 from resources.coordinator.disk import RealDisk
 from resources.coordinator.manifest import Manifest, verify_segment
+from resources.coordinator.segments import read_segment
 from resources.home import Home
 from resources.timegrid import HOUR_US, SECOND_US
 
@@ -93,7 +93,7 @@ def sample(delta_id: str, value: float, *, at: int = TEN_O_CLOCK, **labels: str)
 def sealed_rows(home: Home, shard: int = 0) -> list[dict[str, Any]]:
     """Every row of every sealed segment, in order, after proving the manifest and each checksum."""
     manifest = Manifest(home.segments(shard))
-    tables = [pq.read_table(verify_segment(manifest.directory, entry), partitioning=None) for entry in manifest.entries]
+    tables = [read_segment(verify_segment(manifest.directory, entry)) for entry in manifest.entries]
     rows: list[dict[str, Any]] = pa.concat_tables(tables).to_pylist() if tables else []
     return rows
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-import pyarrow.parquet as pq
-
 from chaos.disks import Moment, SimulatedDisk, Survival
 from resources.coordinator.arrival import NumberedWrite
 from resources.coordinator.control import Control, ProducerOpened
@@ -23,6 +21,7 @@ from resources.coordinator.log_rows import LogRows
 from resources.coordinator.manifest import Manifest
 from resources.coordinator.recovery import Recovered, ShardFiles, recover
 from resources.coordinator.seal import Sealer
+from resources.coordinator.segments import read_segment
 from resources.coordinator.state import RESERVATION_FILE, STATE_FILE, Reservation, ShardState, save
 from resources.settings import Settings
 from tests.support.live import TEN_O_CLOCK, signal
@@ -159,7 +158,7 @@ def sealed_rows(disk: Disk) -> list[Row]:
     rows: list[Row] = []
     for entry in manifest.entries:
         with manifest.open_segment(entry) as file:
-            table = pq.read_table(file, columns=list(Row._fields), partitioning=None)
+            table = read_segment(file, Row._fields)
         rows += [Row(**row) for row in table.to_pylist()]
     return rows
 

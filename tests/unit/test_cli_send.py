@@ -54,7 +54,7 @@ def sealed_rows(home: Home) -> pa.Table:
     files = [
         home.segments(shard) / entry.file for shard in range(2) for entry in Manifest(home.segments(shard)).entries
     ]
-    return pa.concat_tables([pq.read_table(file) for file in files])
+    return pa.concat_tables([pq.read_table(file) for file in files], promote_options="default")
 
 
 def test_a_file_is_sent_in_writes_of_a_thousand_and_sealed(home: Home, send: Send, tmp_path: Path) -> None:

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from orchestration.demo.feed import SETTINGS_TEXT, feed
 from orchestration.demo.generator import Write, generate
 from resources.coordinator.manifest import Manifest
+from resources.coordinator.segments import read_segment
 from resources.coordinator.status import read_status
 from resources.home import Home
 
@@ -31,7 +31,7 @@ def epochs(home: Home) -> list[int]:
 def rows(home: Home) -> list[str]:
     """Everything sealed, by place in the log, not by segment; as text, because a planted NaN does not equal itself."""
     tables = [
-        pq.read_table(home.segments(shard) / entry.file, partitioning=None)
+        read_segment(home.segments(shard) / entry.file)
         for shard in range(home.settings.shards)
         for entry in Manifest(home.segments(shard)).entries
     ]
