@@ -74,9 +74,10 @@ def combine(*parts: Hashes) -> Hashes:
 
 def _combine(states: Hashes, column: Column) -> None:
     """Combine a column's hashes with what was hashed before it, in place."""
-    same = _hash_of_all(column)
-    if same is not None:
-        _combine_one(states, same)
+    if isinstance(column, str):
+        _combine_one(states, _hash_of_text(column))
+    elif column.null_count == len(column):
+        _combine_one(states, _NULL)
     elif pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         _combine_texts(states, *bytes_of(column), _gaps(column))
     elif pa.types.is_int64(column.type) or pa.types.is_timestamp(column.type):
@@ -144,8 +145,8 @@ def _as_words(array: pa.Array) -> npt.NDArray[np.int64]:
 
 def _offsets(array: pa.Array) -> Offsets:
     """Of lists and maps, counted from the first row's beginning."""
-    raw = np.frombuffer(array.buffers()[1], dtype=np.int32, count=len(array) + 1, offset=4 * array.offset)
-    return raw - raw[0]
+    raw: Offsets = np.frombuffer(array.buffers()[1], dtype=np.int32, count=len(array) + 1, offset=4 * array.offset)
+    return np.asarray(raw - raw[0])
 
 
 def _children(array: pa.Array, values: pa.Array) -> pa.Array:

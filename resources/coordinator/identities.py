@@ -105,8 +105,8 @@ class Identities:
         return sightings
 
     def _add(self, columns: Mapping[str, pa.Array], firsts: Mask, rows: int) -> list[tuple[int, Sighting]]:
-        texts = [bytes_of(columns[name]) for name in ("namespace", "key", "delta_id")]
-        self._make_room(sum(int(offsets[rows] - offsets[0]) for offsets, _ in texts))
+        spaces, keys, ids = (bytes_of(columns[name]) for name in ("namespace", "key", "delta_id"))
+        self._make_room(sum(int(offsets[rows] - offsets[0]) for offsets, _ in (spaces, keys, ids)))
         seen, where = np.empty(rows, dtype=np.uint8), np.empty(2 * rows, dtype=np.int64)
         ordinals = columns["ordinal"]
         self._texts_end = _remember(
@@ -121,7 +121,9 @@ class Identities:
             numbers_of(columns["epoch"]),
             np.frombuffer(ordinals.buffers()[1], dtype=np.int32, offset=4 * ordinals.offset),
             numbers_of(columns["event_ts"]),
-            *(part for text in texts for part in text),
+            *spaces,
+            *keys,
+            *ids,
             seen,
             where,
         )
@@ -227,7 +229,7 @@ def _find(slots: Numbers, ring: Numbers, texts: Bytes, own: int, size: int) -> i
     """The slot of the first with the identity that stands at `own` in the ring, or the free one that it could take."""
     last_slot, last_byte = len(slots) - 1, len(texts) - 1
     hashed = ring[own + _HASH]
-    slot = hashed & last_slot
+    slot = int(hashed & last_slot)
     while slots[slot]:
         other = (slots[slot] & _LOWER) - 1
         if (
@@ -245,7 +247,7 @@ def _find(slots: Numbers, ring: Numbers, texts: Bytes, own: int, size: int) -> i
 @compiled
 def _sizes(first: int, second: int, third: int) -> int:
     """Three lengths as one number."""
-    return (((np.int64(first) << _SIZE_BITS) | np.int64(second)) << _SIZE_BITS) | np.int64(third)
+    return int((((np.int64(first) << _SIZE_BITS) | np.int64(second)) << _SIZE_BITS) | np.int64(third))
 
 
 @compiled
