@@ -44,9 +44,9 @@ def hash_array(array: pa.Array) -> Hashes:
 
 
 def hash_bytes(data: Bytes, offsets: Offsets) -> Hashes:
-    """Hash byte strings that lie behind one another from `offsets[0]` on; each ends where the next begins."""
+    """Hash byte strings that lie behind one another; each ends where the next begins."""
     hashes = np.empty(len(offsets) - 1, dtype=np.uint64)
-    _hash_texts(hashes, offsets, data, _NO_GAPS)
+    _hash_texts(hashes, offsets, data[int(offsets[0]) :], _NO_GAPS)
     return hashes
 
 
