@@ -2,8 +2,8 @@
 
 Belongs here: the one way in which this project compiles a function, and nothing that computes. A loop is compiled where
 NumPy and Arrow have no single call for it and every row is looked at: texts, hashes, tables of slots. Such a function
-takes arrays of one dimension and numbers, says by its annotations of what kind they are, gives a number or nothing,
-allocates nothing and raises nothing. It is plain Python too: tests may call it as that (`function.plain`).
+takes arrays and numbers, says by its annotations of what kind they are, gives a number or nothing, allocates nothing
+and raises nothing. It is plain Python too: tests may call it as that (`function.plain`).
 
 numba translates it once; the machine code is kept beside the module (`__pycache__`) under a name that says what it was
 made from and for which processor. Whoever finds it there needs neither numba nor a second: loading takes milliseconds,
@@ -19,8 +19,8 @@ import threading
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
-from types import FunctionType, UnionType
-from typing import Any, TypeVar, cast, get_args, get_type_hints
+from types import FunctionType
+from typing import Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -31,11 +31,28 @@ MODULES = tuple(f"resources.coordinator.{name}" for name in ("distinct", "hashin
 
 _lock = threading.RLock()
 _engines: list[Any] = []  # hold the machine code; never let go
-_SCALARS: dict[Any, tuple[str, Any]] = {
-    int: ("int64", ctypes.c_int64),
-    float: ("float64", ctypes.c_double),
-    bool: ("boolean", ctypes.c_bool),
-    np.uint64: ("uint64", ctypes.c_uint64),
+_DIMENSIONS = {1: "without gaps", 2: "of two dimensions without gaps"}
+
+
+class Number(NamedTuple):
+    """A number that is passed or given: what numba calls it, and what C does."""
+
+    name: str
+    in_c: Any
+
+
+class Array(NamedTuple):
+    """An array that is passed: of what, and of how many dimensions."""
+
+    dtype: np.dtype[Any]
+    dimensions: int
+
+
+_SCALARS: dict[Any, Number] = {
+    int: Number("int64", ctypes.c_int64),
+    float: Number("float64", ctypes.c_double),
+    bool: Number("boolean", ctypes.c_bool),
+    np.uint64: Number("uint64", ctypes.c_uint64),
 }
 
 
@@ -52,21 +69,23 @@ class Compiled:
         self.__doc__, self.__name__, self.__module__ = function.__doc__, function.__name__, function.__module__
         self._dispatcher: Any = None
         self._entry: Any = None
-        self._dtypes: list[np.dtype[Any] | None] = []
-        self._result: Any = None
+        self._parameters: list[Number | Array] = []
+        self._result: Number | None = None
 
     def __call__(self, *arguments: Any) -> Any:
         entry = self._entry or self.load()
         values: list[Any] = []
-        for expected, argument in zip(self._dtypes, arguments, strict=True):
-            if expected is None:
+        for expected, argument in zip(self._parameters, arguments, strict=True):
+            if isinstance(expected, Number):
                 values.append(argument)
                 continue
             # Whatever else lay there would be read, or written over.
-            if argument.dtype != expected or argument.ndim != 1 or not argument.flags.c_contiguous:
-                raise TypeError(f"{self.__name__} takes an array of {expected} without gaps, not {argument.dtype}.")
-            values += (argument.__array_interface__["data"][0], len(argument))
-        result = self._result() if self._result else ctypes.c_int64()
+            dtype, dimensions = expected
+            if argument.dtype != dtype or argument.ndim != dimensions or not argument.flags.c_contiguous:
+                how = _DIMENSIONS[dimensions]
+                raise TypeError(f"{self.__name__} takes an array of {dtype} {how}, not {argument.dtype}.")
+            values += (argument.__array_interface__["data"][0], *argument.shape)
+        result = self._result.in_c() if self._result else ctypes.c_int64()
         trouble = ctypes.c_void_p()
         if entry(ctypes.byref(result), ctypes.byref(trouble), *values):
             raise SystemError(f"{self.__name__} raised, which compiled functions must not.")
@@ -76,21 +95,20 @@ class Compiled:
         """Make it ready; compiles it if nobody has done so before."""
         with _lock:
             if self._entry is None:
-                parameters, result = self._signature()
-                name, code = self._kept() or self._compile(parameters, result)
-                self._dtypes = [np.dtype(kind[:-3]) if kind.endswith("[:]") else None for kind, _ in parameters]
-                self._result = result[1] if result else None
-                types = [part for kind, scalar in parameters for part in _passed(kind, scalar)]
+                self._parameters, self._result = self._signature()
+                name, code = self._kept() or self._compile()
+                types = [part for parameter in self._parameters for part in _passed(parameter)]
                 pointer = ctypes.c_void_p
                 self._entry = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, *types)(_address(name, code))
         return self._entry
 
-    def _signature(self) -> tuple[list[tuple[str, Any]], tuple[str, Any] | None]:
+    def _signature(self) -> tuple[list[Number | Array], Number | None]:
         hints = get_type_hints(self.plain)
         result = hints.pop("return")
-        return [_kind(hint, self.__name__) for hint in hints.values()], (
-            None if result is type(None) else _kind(result, self.__name__)
-        )
+        given = _SCALARS.get(result)
+        if given is None and result is not type(None):
+            raise TypeError(f"{self.__name__} gives {result}, and only a number can be given.")
+        return [_parameter(hint, self.__name__) for hint in hints.values()], given
 
     def _file(self) -> Path:
         source = Path(self.plain.__code__.co_filename)
@@ -116,21 +134,22 @@ class Compiled:
             return None
         return name.decode(), code
 
-    def _compile(self, parameters: list[tuple[str, Any]], result: tuple[str, Any] | None) -> tuple[str, bytes]:
+    def _compile(self) -> tuple[str, bytes]:
         """Have numba translate it behind an entry that takes addresses and lengths."""
         import numba
         from numba.core import compiler, registry
 
         names, types, calls = [], [], []
-        for place, (kind, _) in enumerate(parameters):
+        for place, parameter in enumerate(self._parameters):
             names.append(f"a{place}")
-            if kind.endswith("[:]"):
-                names.append(f"n{place}")
-                types += [numba.types.CPointer(numba.from_dtype(np.dtype(kind[:-3]))), numba.types.int64]
-                calls.append(f"carray(a{place}, (n{place},))")
-            else:
-                types.append(getattr(numba.types, kind))
+            if isinstance(parameter, Number):
+                types.append(getattr(numba.types, parameter.name))
                 calls.append(f"a{place}")
+                continue
+            lengths = [f"n{place}_{dimension}" for dimension in range(parameter.dimensions)]
+            names += lengths
+            types += [numba.types.CPointer(numba.from_dtype(parameter.dtype)), *[numba.types.int64] * len(lengths)]
+            calls.append(f"carray(a{place}, ({', '.join(lengths)},))")
         space: dict[str, Any] = {"carray": numba.carray, "function": self.dispatcher()}
         exec(f"def entry({', '.join(names)}):\n    return function({', '.join(calls)})", space)  # noqa: S102
         target = registry.cpu_target
@@ -139,7 +158,7 @@ class Compiled:
         flags = compiler.Flags()
         flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.nrt = True
         flags.error_model = "numpy"
-        gives = getattr(numba.types, result[0]) if result else numba.types.void
+        gives = getattr(numba.types, self._result.name) if self._result else numba.types.void
         made = compiler.compile_extra(
             target.typing_context, target.target_context, space["entry"], types, gives, flags, {}
         )
@@ -173,18 +192,20 @@ class Compiled:
         return self._dispatcher
 
 
-def _kind(hint: Any, function: str) -> tuple[str, Any]:
-    """What numba calls a type, and what C does; None for an array."""
+def _parameter(hint: Any, function: str) -> Number | Array:
+    """What an annotation says. An array has one dimension, unless the annotation tells how many."""
     if hint in _SCALARS:
         return _SCALARS[hint]
-    if not isinstance(hint, UnionType) and len(get_args(hint)) == 2:  # an array: its shape, and its dtype
-        (scalar,) = get_args(get_args(hint)[1])
-        return f"{np.dtype(scalar).name}[:]", None
+    if get_origin(hint) is np.ndarray:
+        shape, dtype = get_args(hint)
+        return Array(np.dtype(get_args(dtype)[0]), 2 if len(get_args(shape)) == 2 and ... not in get_args(shape) else 1)
     raise TypeError(f"{function} is annotated with {hint}, and only numbers and arrays can be compiled.")
 
 
-def _passed(kind: str, scalar: Any) -> list[Any]:
-    return [ctypes.c_void_p, ctypes.c_int64] if kind.endswith("[:]") else [scalar]
+def _passed(parameter: Number | Array) -> list[Any]:
+    if isinstance(parameter, Number):
+        return [parameter.in_c]
+    return [ctypes.c_void_p, *[ctypes.c_int64] * parameter.dimensions]
 
 
 def _processor() -> tuple[str, str]:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from resources.compiled import compiled
 
 STEP = {step}
+Table = np.ndarray[tuple[int, int], np.dtype[np.int32]]
 
 @compiled
 def grown(number: int) -> int:
@@ -30,6 +31,12 @@ def total(numbers: npt.NDArray[np.int64], marks: npt.NDArray[np.bool_], scale: f
         if marks[row]:
             found += grown(numbers[row])
     return found * scale
+
+@compiled
+def transpose(table: Table, into: Table) -> None:
+    for row in range(table.shape[0]):
+        for column in range(table.shape[1]):
+            into[column, row] = table[row, column]
 """
 
 
@@ -52,6 +59,16 @@ MARKS = np.array([True, False, True])
 def test_a_compiled_function_gives_what_it_gives_as_plain_python(tmp_path: Path) -> None:
     found = module(tmp_path, 10)
     assert found.total(NUMBERS, MARKS, 0.5) == found.total.plain(NUMBERS, MARKS, 0.5) == 12.0
+
+
+def test_an_annotation_may_say_that_there_are_two_dimensions(tmp_path: Path) -> None:
+    found = module(tmp_path, 10)
+    table = np.arange(6, dtype=np.int32).reshape(2, 3)
+    into = np.zeros((3, 2), dtype=np.int32)
+    found.transpose(table, into)
+    assert into.tolist() == table.T.tolist()
+    with pytest.raises(TypeError, match="transpose takes an array of int32 of two dimensions without gaps, not int32"):
+        found.transpose(table.T, into)
 
 
 def test_who_finds_the_machine_code_needs_no_compiler(tmp_path: Path) -> None:
@@ -92,6 +109,12 @@ def test_what_is_no_number_and_no_array_cannot_be_compiled() -> None:
 
     with pytest.raises(TypeError, match="greet is annotated with <class 'str'>"):
         compiled(greet)("you")
+
+    def both(number: int) -> tuple[int, int]:
+        return number, number
+
+    with pytest.raises(TypeError, match="both gives tuple"):
+        compiled(both)(1)
 
 
 def test_set_up_compiles_every_module_that_has_such_functions() -> None:
