@@ -15,7 +15,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
+from resources.compiled import compiled
 from resources.counters.buckets import EMPTY, Bucket, Numbers, Rows, by_minute, hours_of, look_up, together
 from resources.counters.errors import BehindError, FullError
 from resources.counters.held import HOT, HeldMinutes
@@ -33,7 +35,7 @@ SHORTEST, LONGEST = LENGTHS[0] or 0, LENGTHS[PLACES[Window.MONTH]] or 0
 # Questions may be so many minutes old: whoever asks may have looked at the clock a while ago.
 FEW = 5
 # Minutes that are gathered densely: the running one, some before it, and those that a producer's clock may be ahead.
-BEHIND, AHEAD = 2, HOT - 2
+BEHIND, AHEAD = HOT - 6, 6
 # A first minute is kept as its distance from here, so that 0 means that there was none.
 _NEVER = 1 << 40
 # No sum can leave 64 bits while all that was ever counted, without its signs, is below this.
@@ -87,10 +89,10 @@ class State:
 
     def weigh(self, counts: Numbers) -> int:
         """What the weight would be with these counts as well; refused if a sum might leave 64 bits."""
-        weight = self.weight + int(np.abs(counts).sum())
+        weight = self.weight + _weight(counts)
         if weight >= _HEAVIEST:
             raise FullError(
-                f"Counts of {weight:,} in all could leave 64 bits. Send smaller counts; the lake stops at the same."
+                f"Counts of {weight:,} or more in all could leave 64 bits. Send less; the lake stops at the same."
             )
         return weight
 
@@ -114,14 +116,12 @@ class State:
         self.note_firsts(rows, minutes)
         self._add(rows, minutes, counts)
         is_held = minutes >= self.first_held
-        if epochs is not None and not is_held.all():
-            self._count_old(~is_held, rows, minutes, counts, shard, epochs)
+        stamp = None if epochs is None else (shard, int(epochs.max()))
         if not is_held.all():
-            rows, minutes, counts = rows[is_held], minutes[is_held], counts[is_held]
-        if len(rows):
-            self.held.add(rows, minutes, counts, self._hot())
             if epochs is not None:
-                self.held.stamp(minutes, shard, int(epochs.max()))
+                self._count_old(~is_held, rows, minutes, counts, shard, epochs)
+            rows, minutes, counts = rows[is_held], minutes[is_held], counts[is_held]
+        self.held.add(rows, minutes, counts, self._hot(), stamp)
 
     def tidy(self) -> None:
         """Do what is left over from counting and is not seen by whoever asks as of the head."""
@@ -189,29 +189,20 @@ class State:
         """Hold minutes that are counted already, as the tables have them."""
         self.held.add(rows, minutes, counts, self._hot())
 
+    def _starts(self) -> Numbers:
+        """Where each window begins, shortest first; in the place of `all`, where all of them end."""
+        return np.array([self.head - (length or 0) for length in LENGTHS], np.int64)
+
     def _hot(self) -> range:
         return range(self.head - BEHIND, self.head + AHEAD)
 
     def note_firsts(self, rows: Rows, minutes: Numbers) -> None:
         """Rows have had events in these minutes."""
-        distances = _NEVER - minutes
-        is_earlier = distances > self.firsts[rows]
-        if is_earlier.any():
-            np.maximum.at(self.firsts, rows[is_earlier], distances[is_earlier])
+        _note_firsts(self.firsts, rows, minutes)
 
     def _add(self, rows: Rows, minutes: Numbers, counts: Numbers) -> None:
         """To the sums of all windows that hold these minutes."""
-        if int(minutes.min()) >= self.head:
-            return
-        if int(minutes.max()) >= self.head:
-            is_past = minutes < self.head
-            rows, minutes, counts = rows[is_past], minutes[is_past], counts[is_past]
-        np.add.at(self.sums[ALL], rows, counts)
-        first = int(minutes.min())
-        for place, length in enumerate(LENGTHS):
-            if length is not None and first < self.head - length:
-                is_out = minutes < self.head - length
-                np.subtract.at(self.sums[place], rows[is_out], counts[is_out])
+        _add_up(self.sums, rows, minutes, counts, self._starts())
 
     def _count_old(
         self, is_old: np.ndarray, rows: Rows, minutes: Numbers, counts: Numbers, shard: int, epochs: Numbers
@@ -222,8 +213,7 @@ class State:
         is_held = np.array([self.held.holds(minute) for minute in minutes[old].tolist()], dtype=np.bool_)
         kept, late = old[is_held], old[~is_held]
         if len(kept):
-            self.held.add(rows[kept], minutes[kept], counts[kept], self._hot())
-            self.held.stamp(minutes[kept], shard, int(epochs[kept].max()))
+            self.held.add(rows[kept], minutes[kept], counts[kept], self._hot(), (shard, int(epochs[kept].max())))
         if len(late):
             self.late.add(rows[late], minutes[late], counts[late], np.full(len(late), shard), epochs[late])
 
@@ -289,3 +279,34 @@ class State:
         """Whether a window begins in an hour, or will soon, or did a few minutes ago."""
         begins = (self.head - length for length in LENGTHS if length is not None)
         return any(hour - 60 <= begin < hour + 60 + FEW for begin in begins)
+
+
+@compiled
+def _add_up(sums: npt.NDArray[np.int64], rows: Rows, minutes: Numbers, counts: Numbers, starts: Numbers) -> None:
+    """What happened before the end is counted in `all`; and is lacking in windows that begin after it."""
+    end = starts[ALL]
+    for place in range(len(rows)):
+        minute, row, count = minutes[place], rows[place], counts[place]
+        if minute < end:
+            sums[ALL, row] += count
+            window = 0
+            while window < ALL and minute < starts[window]:
+                sums[window, row] -= count
+                window += 1
+
+
+@compiled
+def _note_firsts(firsts: Numbers, rows: Rows, minutes: Numbers) -> None:
+    for place in range(len(rows)):
+        firsts[rows[place]] = max(firsts[rows[place]], _NEVER - minutes[place])
+
+
+@compiled
+def _weight(counts: Numbers) -> int:
+    """All counts without their signs; or, where that is heavier than anything that is taken, some such number."""
+    weight = 0
+    for count in counts:
+        if weight >= _HEAVIEST or not -_HEAVIEST < count < _HEAVIEST:
+            return _HEAVIEST
+        weight += abs(count)
+    return weight

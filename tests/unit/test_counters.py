@@ -168,6 +168,14 @@ def test_counts_that_could_leave_64_bits_are_refused_before_they_do() -> None:
     assert counters.count("shop", "e", "view", Window.HOUR) == 2**61
 
 
+@pytest.mark.parametrize("counts", [[2**62] * 4, [-(2**63)], [-(2**62), 1], [2**61, 2**61]])
+def test_counts_whose_own_sum_leaves_64_bits_are_refused_too(counts: list[int]) -> None:
+    counters, _ = counters_at()
+    with pytest.raises(FullError, match="64 bits"):
+        counters.increment_many("shop", "view", ["e"] * len(counts), TEN_O_CLOCK - 1, counts)
+    assert counters.count("shop", "e", "view", Window.HOUR) == 0
+
+
 def test_a_count_too_few_is_refused() -> None:
     counters, _ = counters_at()
     with pytest.raises(CountersError, match="2 entities came with 2 times and 1 counts"):
