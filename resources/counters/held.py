@@ -6,12 +6,11 @@ cooled down it is kept as a bucket, which takes a few bytes for each row that co
 minute later waits, loose, until there is enough of it or somebody asks.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from resources.compiled import compiled
 from resources.counters.buckets import (
     EMPTY,
     Bucket,
@@ -29,36 +28,38 @@ LOOSE_LIMIT = 1 << 20
 HOT = 16
 
 
+class Stamp(NamedTuple):
+    """Of which shard counts are, and that they are of no epoch above that one."""
+
+    shard: int
+    epoch: int
+
+
 class HeldMinutes:
     """Minutes by number. One thread at a time."""
 
     def __init__(self, capacity: int) -> None:
         # The system gives out zeros page by page, when they are touched: the capacity costs nothing.
-        self._ring = np.zeros((HOT, capacity + 1), np.int64)
+        self.ring = np.zeros((HOT, capacity + 1), np.int64)
         self._hot: set[int] = set()
         self._buckets: dict[int, Bucket] = {}
         self._loose: list[tuple[Rows, Numbers, Numbers]] = []
         self._loose_counts = 0
         self.last: dict[int, dict[int, int]] = {}  # minute → shard → no epoch above this one is in it
 
-    def add(
-        self, rows: Rows, minutes: Numbers, counts: Numbers, hot: range, stamp: tuple[int, int] | None = None
-    ) -> None:
-        """Count in minutes; those in `hot` at once, the others when they are looked at.
+    def add(self, rows: Rows, minutes: Numbers, counts: Numbers, stamp: Stamp | None = None) -> None:
+        """Count in any minutes, when they are looked at."""
+        if len(rows):
+            self._loose.append((rows, minutes, counts))
+            self._loose_counts += len(rows)
+            if stamp is not None:
+                self._stamp(np.unique(minutes).tolist(), stamp)
 
-        A stamp says of which shard the counts are, and that they are of no epoch above that one.
-        """
-        loose = np.empty(len(rows), np.int64)
-        number, touched = _add_hot(self._ring, rows, minutes, counts, hot.start, hot.stop, loose)
-        warm = [minute for minute in hot if touched >> (minute - hot.start) & 1]
-        self._hot.update(warm)
-        if number:
-            chosen = loose[:number]
-            self._loose.append((rows[chosen], minutes[chosen], counts[chosen]))
-            self._loose_counts += number
+    def were_added(self, minutes: Collection[int], stamp: Stamp | None = None) -> None:
+        """Something was counted in the ring, in these minutes."""
+        self._hot.update(minutes)
         if stamp is not None:
-            self._stamp(warm, *stamp)
-            self._stamp(np.unique(self._loose[-1][1]).tolist() if number else (), *stamp)
+            self._stamp(minutes, stamp)
 
     @property
     def is_untidy(self) -> bool:
@@ -125,38 +126,12 @@ class HeldMinutes:
         """A minute whose counts have cancelled out is known, too: a table may have only some of them."""
         return {*self._hot, *self._buckets, *self.last}
 
-    def _stamp(self, minutes: Iterable[int], shard: int, epoch: int) -> None:
+    def _stamp(self, minutes: Iterable[int], stamp: Stamp) -> None:
         for minute in minutes:
             last = self.last.setdefault(minute, {})
-            last[shard] = max(last.get(shard, 0), epoch)
+            last[stamp.shard] = max(last.get(stamp.shard, 0), stamp.epoch)
 
     def _dense(self, minute: int) -> Numbers:
         """The places of a hot minute, with one for nobody at the end."""
-        found: Numbers = self._ring[minute & (HOT - 1)]
+        found: Numbers = self.ring[minute & (HOT - 1)]
         return found
-
-
-@compiled
-def _add_hot(
-    ring: npt.NDArray[np.int64],
-    rows: Rows,
-    minutes: Numbers,
-    counts: Numbers,
-    start: int,
-    stop: int,
-    loose: Numbers,
-) -> tuple[int, int]:
-    """Gives how many counts are of other minutes, whose places are in `loose`; and which hot ones there were, as bits.
-
-    Those are counted from `start` on.
-    """
-    number, touched = 0, 0
-    for place in range(len(rows)):
-        minute = minutes[place]
-        if start <= minute < stop:
-            ring[minute & (HOT - 1), rows[place]] += counts[place]
-            touched |= 1 << (minute - start)
-        else:
-            loose[number] = place
-            number += 1
-    return number, touched

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from resources.compiled import compiled
 from resources.counters.buckets import EMPTY, Bucket, Numbers, Rows, by_minute, hours_of, look_up, together
 from resources.counters.errors import BehindError, FullError
-from resources.counters.held import HOT, HeldMinutes
+from resources.counters.held import HOT, HeldMinutes, Stamp
 from resources.counters.late import LateCounts
 from resources.counters.names import Names
 from resources.counters.windows import Window
@@ -113,15 +113,13 @@ class State:
         if not len(rows):
             return
         self.weight = self.weigh(counts) if weight is None else weight
-        self.note_firsts(rows, minutes)
-        self._add(rows, minutes, counts)
-        is_held = minutes >= self.first_held
-        stamp = None if epochs is None else (shard, int(epochs.max()))
-        if not is_held.all():
-            if epochs is not None:
-                self._count_old(~is_held, rows, minutes, counts, shard, epochs)
-            rows, minutes, counts = rows[is_held], minutes[is_held], counts[is_held]
-        self.held.add(rows, minutes, counts, self._hot(), stamp)
+        hot, rest = self._hot(), np.empty(len(rows), np.int64)
+        sums, firsts, ring = self.sums, self.firsts, self.held.ring
+        left, touched = _count(sums, firsts, ring, rows, minutes, counts, self._starts(), hot.start, hot.stop, rest)
+        stamp = None if epochs is None else Stamp(shard, int(epochs.max()))
+        self.held.were_added([minute for minute in hot if touched >> (minute - hot.start) & 1], stamp)
+        if left:
+            self._count_cold(rest[:left], rows, minutes, counts, shard, epochs)
 
     def tidy(self) -> None:
         """Do what is left over from counting and is not seen by whoever asks as of the head."""
@@ -187,7 +185,7 @@ class State:
 
     def hold(self, rows: Rows, minutes: Numbers, counts: Numbers) -> None:
         """Hold minutes that are counted already, as the tables have them."""
-        self.held.add(rows, minutes, counts, self._hot())
+        self.held.add(rows, minutes, counts)
 
     def _starts(self) -> Numbers:
         """Where each window begins, shortest first; in the place of `all`, where all of them end."""
@@ -198,32 +196,35 @@ class State:
 
     def note_firsts(self, rows: Rows, minutes: Numbers) -> None:
         """Rows have had events in these minutes."""
-        _note_firsts(self.firsts, rows, minutes)
+        np.maximum.at(self.firsts, rows, _NEVER - minutes)
 
-    def _add(self, rows: Rows, minutes: Numbers, counts: Numbers) -> None:
-        """To the sums of all windows that hold these minutes."""
-        _add_up(self.sums, rows, minutes, counts, self._starts())
-
-    def _count_old(
-        self, is_old: np.ndarray, rows: Rows, minutes: Numbers, counts: Numbers, shard: int, epochs: Numbers
+    def _count_cold(
+        self, cold: Numbers, rows: Rows, minutes: Numbers, counts: Numbers, shard: int, epochs: Numbers | None
     ) -> None:
-        """For minutes that only the rollups have, or that are held because these do not cover them."""
-        self.held.fold()
-        old = np.flatnonzero(is_old & (minutes >= self.head - LONGEST - FEW))
-        is_held = np.array([self.held.holds(minute) for minute in minutes[old].tolist()], dtype=np.bool_)
-        kept, late = old[is_held], old[~is_held]
+        """For minutes that are not hot, at those places: held ones; and ones that only the rollups have, if they do."""
+        is_held = minutes[cold] >= self.first_held
+        kept, late = cold[is_held], cold[~is_held]
+        if epochs is None:
+            self.held.add(rows[kept], minutes[kept], counts[kept])
+            return
+        if len(late):
+            late = late[minutes[late] >= self.head - LONGEST - FEW]
+            self.held.fold()
+            # Not covered yet, and therefore still held.
+            is_held = np.array([self.held.holds(minute) for minute in minutes[late].tolist()], dtype=np.bool_)
+            kept, late = np.concatenate((kept, late[is_held])), late[~is_held]
         if len(kept):
-            self.held.add(rows[kept], minutes[kept], counts[kept], self._hot(), (shard, int(epochs[kept].max())))
+            self.held.add(rows[kept], minutes[kept], counts[kept], Stamp(shard, int(epochs[kept].max())))
         if len(late):
             self.late.add(rows[late], minutes[late], counts[late], np.full(len(late), shard), epochs[late])
 
     def _take_back(self, taken: Taken) -> None:
-        self._add(taken.rows, taken.minutes, -taken.counts)
+        _add_up(self.sums, taken.rows, taken.minutes, -taken.counts, self._starts())
         is_held = np.array(
             [minute >= self.first_held or self.held.holds(minute) for minute in taken.minutes.tolist()], dtype=np.bool_
         )
         if is_held.any():
-            self.held.add(taken.rows[is_held], taken.minutes[is_held], -taken.counts[is_held], self._hot())
+            self.held.add(taken.rows[is_held], taken.minutes[is_held], -taken.counts[is_held])
             self.held.fold()
         if not is_held.all():
             rest = ~is_held
@@ -282,23 +283,52 @@ class State:
 
 
 @compiled
-def _add_up(sums: npt.NDArray[np.int64], rows: Rows, minutes: Numbers, counts: Numbers, starts: Numbers) -> None:
+def _add_one(sums: npt.NDArray[np.int64], row: int, minute: int, count: int, starts: Numbers) -> None:
     """What happened before the end is counted in `all`; and is lacking in windows that begin after it."""
-    end = starts[ALL]
-    for place in range(len(rows)):
-        minute, row, count = minutes[place], rows[place], counts[place]
-        if minute < end:
-            sums[ALL, row] += count
-            window = 0
-            while window < ALL and minute < starts[window]:
-                sums[window, row] -= count
-                window += 1
+    if minute < starts[ALL]:
+        sums[ALL, row] += count
+        window = 0
+        while window < ALL and minute < starts[window]:
+            sums[window, row] -= count
+            window += 1
 
 
 @compiled
-def _note_firsts(firsts: Numbers, rows: Rows, minutes: Numbers) -> None:
+def _count(
+    sums: npt.NDArray[np.int64],
+    firsts: Numbers,
+    ring: npt.NDArray[np.int64],
+    rows: Rows,
+    minutes: Numbers,
+    counts: Numbers,
+    starts: Numbers,
+    hot: int,
+    cold: int,
+    rest: Numbers,
+) -> tuple[int, int]:
+    """Everything that most counts change, in one loop: so memory is waited for once and not three times.
+
+    Minutes from `hot` to `cold` are counted in the ring. Gives how many are of others, whose places are in `rest`, and
+    which hot minutes there were, as bits, from the first one on.
+    """
+    left = touched = 0
     for place in range(len(rows)):
-        firsts[rows[place]] = max(firsts[rows[place]], _NEVER - minutes[place])
+        minute, row, count = minutes[place], rows[place], counts[place]
+        firsts[row] = max(firsts[row], _NEVER - minute)
+        _add_one(sums, row, minute, count, starts)
+        if hot <= minute < cold:
+            ring[minute & (HOT - 1), row] += count
+            touched |= 1 << (minute - hot)
+        else:
+            rest[left] = place
+            left += 1
+    return left, touched
+
+
+@compiled
+def _add_up(sums: npt.NDArray[np.int64], rows: Rows, minutes: Numbers, counts: Numbers, starts: Numbers) -> None:
+    for place in range(len(rows)):
+        _add_one(sums, rows[place], minutes[place], counts[place], starts)
 
 
 @compiled

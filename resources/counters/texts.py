@@ -34,6 +34,8 @@ NOBODY = -1
 FILLED = 2
 _SMALLEST = 64
 _WORD = 8
+# So many texts are looked for at a time: few enough that what is known of them stays in the nearest cache.
+_BLOCK = 256
 _PADDING = bytes(_WORD + 1)
 # Of a slot: a mark while a text is being added, 31 bits of the hash, and 32 of the record's place. 0 is an empty one,
 # and no record lies at 0. Of a record's first word: the length in bytes, and the row.
@@ -117,9 +119,7 @@ class TextTable:
 
         Gives how many were new. If that is more than `limit`, none is added, though `rows` has changed.
         """
-        lacking = rows == NOBODY
-        words = len(fresh_rows) + int(((given.ends - given.starts)[lacking] + _WORD - 1).sum()) // _WORD
-        self._make_room(len(fresh_rows), words)
+        self._make_room(len(fresh_rows), _words_of(given.starts, given.ends, rows))
         places = np.empty(len(fresh_rows), np.int64)
         added, end = _add(
             *self._table, self._kept, given.views, given.starts, given.ends, self._end, rows, fresh_rows, places
@@ -234,26 +234,25 @@ def _slot_of(
 def _find(
     slots: Words, records: Words, kept: np.uint64, views: Words, starts: Numbers, ends: Numbers, rows: Numbers
 ) -> int:
-    """Three short loops before the one that compares: in each, no text waits for the memory of the one before it."""
+    """Block by block, three short loops before the one that compares: no text waits for the memory of another."""
     mask = np.uint64(len(slots) - 1)
-    hashes, seen, heads = np.empty((3, len(starts)), np.uint64)
-    for text in range(len(starts)):
-        hashes[text] = _hash(views, starts[text], ends[text]) & kept
-    for text in range(len(starts)):
-        seen[text] = slots[hashes[text] & mask]
-    for text in range(len(starts)):
-        heads[text] = records[seen[text] & _LOW]
+    hashes, seen, heads = np.empty((3, _BLOCK), np.uint64)
     missing = 0
-    for text in range(len(starts)):
-        start, end, slot = starts[text], ends[text], seen[text]
-        if not _is_it(records, slot, heads[text], hashes[text], views, start, end):
-            _, slot = _slot_of(slots, records, hashes[text], views, start, end, _ADDING)
-            heads[text] = records[slot & _LOW]
-        if slot == 0:
-            rows[text] = NOBODY
-            missing += 1
-        else:
-            rows[text] = np.int64(heads[text] & _LOW)
+    for begin in range(0, len(starts), _BLOCK):
+        size = min(_BLOCK, len(starts) - begin)
+        for at in range(size):
+            hashes[at] = _hash(views, starts[begin + at], ends[begin + at]) & kept
+        for at in range(size):
+            seen[at] = slots[hashes[at] & mask]
+        for at in range(size):
+            heads[at] = records[seen[at] & _LOW]
+        for at in range(size):
+            start, end, slot, head = starts[begin + at], ends[begin + at], seen[at], heads[at]
+            if not _is_it(records, slot, head, hashes[at], views, start, end):
+                _, slot = _slot_of(slots, records, hashes[at], views, start, end, _ADDING)
+                head = records[slot & _LOW]
+            missing += slot == 0
+            rows[begin + at] = NOBODY if slot == 0 else np.int64(head & _LOW)
     return missing
 
 
@@ -291,6 +290,16 @@ def _add(
         places[added] = place
         added += 1
     return added, free
+
+
+@compiled
+def _words_of(starts: Numbers, ends: Numbers, rows: Numbers) -> int:
+    """How many words the records of texts without a row take, at most: some may be the same."""
+    words = 0
+    for text in range(len(rows)):
+        if rows[text] == NOBODY:
+            words += 1 + (ends[text] - starts[text] + _WORD - 1) // _WORD
+    return words
 
 
 @compiled
