@@ -38,6 +38,11 @@ class Bucket(NamedTuple):
 EMPTY = Bucket(np.empty(0, np.uint32), np.empty(0, np.int8))
 
 
+def plain(numbers: npt.ArrayLike) -> Numbers:
+    """The same numbers as compiled loops take them; any other kind of array would have them compiled again."""
+    return np.require(numbers, np.int64, ["C", "A", "W"])
+
+
 def minutes_of(times_us: Numbers) -> Numbers:
     """The minutes of moments; floor division, so that times before 1970 fall where they should."""
     return times_us // MINUTE_US
@@ -64,7 +69,7 @@ def by_minute(rows: npt.NDArray[Any], minutes: Numbers, counts: npt.NDArray[Any]
         return _by_far_minutes(rows, minutes, counts)
     keys = (minutes - first) << _ROW_BITS | rows
     found = np.empty((2, len(keys)), np.int64)
-    number = _sum_up(keys, counts.astype(np.int64, copy=False), np.argsort(keys), *found)
+    number = _sum_up(keys, plain(counts), np.argsort(keys), *found)
     keys, sums = found[:, :number]
     offsets = keys >> _ROW_BITS
     edges = np.concatenate(([0], np.flatnonzero(offsets[1:] != offsets[:-1]) + 1, [number]))

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from resources.compiled import compiled
-from resources.counters.buckets import EMPTY, Bucket, Numbers, Rows, by_minute, hours_of, look_up, together
+from resources.counters.buckets import EMPTY, Bucket, Numbers, Rows, by_minute, hours_of, look_up, plain, together
 from resources.counters.errors import BehindError, FullError
 from resources.counters.held import HOT, HeldMinutes, Stamp
 from resources.counters.late import LateCounts
@@ -89,7 +89,7 @@ class State:
 
     def weigh(self, counts: Numbers) -> int:
         """What the weight would be with these counts as well; refused if a sum might leave 64 bits."""
-        weight = self.weight + _weight(counts)
+        weight = self.weight + _weight(plain(counts))
         if weight >= _HEAVIEST:
             raise FullError(
                 f"Counts of {weight:,} or more in all could leave 64 bits. Send less; the lake stops at the same."
@@ -112,6 +112,7 @@ class State:
         """
         if not len(rows):
             return
+        rows, minutes, counts = plain(rows), plain(minutes), plain(counts)
         self.weight = self.weigh(counts) if weight is None else weight
         hot, rest = self._hot(), np.empty(len(rows), np.int64)
         sums, firsts, ring = self.sums, self.firsts, self.held.ring

@@ -3,11 +3,13 @@
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from resources.counters import state
 from resources.counters.counters import Counters
 from resources.counters.errors import (
     CountersError,
@@ -174,6 +176,20 @@ def test_counts_whose_own_sum_leaves_64_bits_are_refused_too(counts: list[int]) 
     with pytest.raises(FullError, match="64 bits"):
         counters.increment_many("shop", "view", ["e"] * len(counts), TEN_O_CLOCK - 1, counts)
     assert counters.count("shop", "e", "view", Window.HOUR) == 0
+
+
+def test_no_kind_of_array_has_a_loop_compiled_again() -> None:
+    counters, _ = counters_at()
+    loops: list[Any] = [state._count, state._weight]
+    compiled = [len(loop.signatures) for loop in loops]
+    fixed = np.ones(4, np.int64)
+    fixed.flags.writeable = False
+    kinds: list[Any] = [[1] * 4, np.ones(8, np.int64)[::2], fixed, np.ones(4, np.int32)]
+    for counts in kinds:
+        counters.increment_many("shop", "view", ["a", "b", "a", "b"], TEN_O_CLOCK - fixed, counts)
+        counters.increment_many("shop", "view", pa.array(["a", "b", "a", "b"]), TEN_O_CLOCK - 1, counts)
+    assert counters.count("shop", "a", "view", Window.HOUR) == 16
+    assert [len(loop.signatures) for loop in loops] == compiled
 
 
 def test_a_count_too_few_is_refused() -> None:
