@@ -167,9 +167,7 @@ class State:
 
     def look(self, place: int, rows: Rows, as_of: int) -> Numbers:
         """Counts of rows in a window, as of the head or one of the last few minutes before it."""
-        found: Numbers = self.sums[ALL].take(rows)
-        if place != ALL:
-            found += self.sums[place].take(rows)
+        found = _look(self.sums, place, rows)
         if as_of == self.head:
             return found
         self.held.fold()
@@ -324,6 +322,17 @@ def _count(
             rest[left] = place
             left += 1
     return left, touched
+
+
+@compiled
+def _look(sums: npt.NDArray[np.int64], place: int, rows: Rows) -> Numbers:
+    """The sums of rows in a window: `all`, and what it lacks of that."""
+    found = np.empty(len(rows), np.int64)
+    for at in range(len(rows)):
+        found[at] = sums[ALL, rows[at]]
+        if place != ALL:
+            found[at] += sums[place, rows[at]]
+    return found
 
 
 @compiled
