@@ -1,7 +1,8 @@
 """`bench rollups`: deltas into minutes, hours, days and weeks, beside DuckDB on the same files.
 
 Belongs here: how the two sides are run and compared. Equality comes first: per partition, rows and a sum of the rows'
-hashes. Then CPU-seconds of each tier, warm, and memory at its peak, the start included.
+hashes. Then CPU-seconds of each tier, warm, and memory at its peak, the start included. At last what one late delta
+costs in a month and in a year of data, which must be the same.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from pathlib import Path
 from assets.rollups.schema import TIERS
 from benchmarks.harness import Result, Usage, measure, show
 from benchmarks.rollups_data import write_deltas
+from benchmarks.rollups_late import MONTH_HOURS, YEAR_HOURS, Cost
 from benchmarks.rollups_sides import COLUMNS
 from resources.home import Home
 from resources.lake_files import partitions, quiet_database
@@ -36,6 +38,7 @@ def main(json_output: bool, rows: int) -> int:
     for shape, (entities, minutes, target) in SHAPES.items():
         with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as scratch:
             results += _compare(Path(scratch), shape, rows, entities, minutes, target)
+    results += _late()
     return show(results, is_json=json_output)
 
 
@@ -85,6 +88,35 @@ def _compare(scratch: Path, shape: str, rows: int, entities: int, minutes: int, 
             is_equal,
         ),
     ]
+
+
+def _late() -> list[Result]:
+    """The same files and bytes, whatever else the table holds (R5)."""
+    month, year = _late_cost(MONTH_HOURS), _late_cost(YEAR_HOURS)
+    is_right = month.is_right and year.is_right
+    figures = (
+        ("files read", year.files_read, month.files_read),
+        ("bytes read", year.bytes_read, month.bytes_read),
+        ("files written", year.files_written, month.files_written),
+        ("bytes written", year.bytes_written, month.bytes_written),
+    )
+    return [
+        Result(
+            f"a late delta into a year, {unit}", *(ours, its), "a month", unit, ours / its, 1.0, ours == its, is_right
+        )
+        for unit, ours, its in figures
+    ]
+
+
+def _late_cost(hours: int) -> Cost:
+    with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as scratch:
+        home, answer = Home(Path(scratch) / "home").create(SETTINGS), Path(scratch) / "answer.json"
+        _say(f"a late delta into {hours // 24} days of data")
+        measure(
+            [sys.executable, "-W", "ignore", "-m", "benchmarks.rollups_late", str(home.root), str(answer), str(hours)],
+            cwd=ROOT,
+        )
+        return Cost(**json.loads(answer.read_text()))
 
 
 def _run(side: str, home: Home, scratch: Path, *more: str) -> tuple[dict[str, float], Usage]:

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import psutil
 
+from assets.ingest.schema import DELTAS
 from assets.rollups.schema import CHAIN, TIERS
-from benchmarks.rollups_data import START_US
+from benchmarks.rollups_data import SIGNALS_SQL, START_US, sums_sql
 from resources.home import Home
 from resources.lake_files import quiet_database
 from resources.timegrid import HOUR_US
@@ -68,25 +69,16 @@ def duckdb_side(root: Path, target: Path, hours: int) -> dict[str, float]:
         for place, length in ((target / "warm", WARM_HOURS), (target / "all", hours)):
             place.mkdir(parents=True)
             end = START_US + length * HOUR_US
-            deltas = (
-                "SELECT namespace, signal.entity_id AS entity_id, signal.signal AS signal, event_ts AS bucket_start, "
-                "signal.count AS count, signal.weight_millionths AS weight_sum, 1 AS deltas "
-                f"FROM read_parquet('{Home(root).lake / 'deltas'}/*/*.parquet', hive_partitioning = false) "
-                f"WHERE kind = 'signal' AND event_ts < make_timestamptz({end})"
+            deltas = SIGNALS_SQL.format(files=Home(root).lake / DELTAS.name) + (
+                f" AND event_ts < make_timestamptz({end})"
             )
             sources = (
                 deltas,
                 *(f"SELECT {COLUMNS} FROM read_parquet('{place / spec.name}/*/*.parquet')" for spec in TIERS),
             )
             for (source, _), spec in zip(pairwise(sources), TIERS, strict=True):
-                bucket = (
-                    spec.name.split("_")[0].replace("hourly", "hour").replace("daily", "day").replace("weekly", "week")
-                )
                 query = (
-                    f"COPY (SELECT namespace, entity_id, signal, date_trunc('{bucket}', bucket_start) AS bucket_start, "
-                    "sum(count)::BIGINT AS count, sum(weight_sum)::BIGINT AS weight_sum, sum(deltas)::BIGINT AS deltas,"
-                    f" date_trunc('{spec.grain.name}', bucket_start::TIMESTAMP) AS {spec.partition_by} "
-                    f"FROM ({source}) GROUP BY ALL) TO '{place / spec.name}' "
+                    f"COPY (SELECT {sums_sql(spec)} FROM ({source}) GROUP BY ALL) TO '{place / spec.name}' "
                     f"(FORMAT parquet, PARTITION_BY ({spec.partition_by}))"
                 )
                 measured(spec.name, partial(database.execute, query), found)

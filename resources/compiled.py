@@ -16,7 +16,7 @@ import importlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from types import FunctionType
@@ -27,7 +27,10 @@ import numpy as np
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Modules with compiled functions: what set-up compiles, so that nobody waits for it later.
-MODULES = tuple(f"resources.coordinator.{name}" for name in ("distinct", "hashing", "identities"))
+MODULES = (
+    *(f"resources.coordinator.{name}" for name in ("distinct", "hashing", "identities")),
+    *(f"resources.counters.{name}" for name in ("buckets", "state", "texts")),
+)
 
 _lock = threading.RLock()
 _engines: list[Any] = []  # hold the machine code; never let go
@@ -61,11 +64,16 @@ def compiled(function: F) -> F:
     return cast("F", Compiled(cast("FunctionType", function)))
 
 
+def inlined(function: F) -> F:
+    """A part of compiled functions, and of nothing else: it may take and give what these can handle."""
+    return cast("F", Compiled(cast("FunctionType", function), is_part=True))
+
+
 class Compiled:
     """A function that is compiled, or loaded, when it is first called."""
 
-    def __init__(self, function: FunctionType) -> None:
-        self.plain = function
+    def __init__(self, function: FunctionType, *, is_part: bool = False) -> None:
+        self.plain, self.is_part = function, is_part
         self.__doc__, self.__name__, self.__module__ = function.__doc__, function.__name__, function.__module__
         self._dispatcher: Any = None
         self._entry: Any = None
@@ -119,7 +127,8 @@ class Compiled:
     def _parts(self) -> Iterator[str]:
         """Everything that its machine code follows from: its own steps, and those of the functions it calls."""
         code = self.plain.__code__
-        yield f"{code.co_name} {code.co_code.hex()} {code.co_consts!r} {code.co_names!r} {self._signature()!r}"
+        yield f"{code.co_name} {code.co_code.hex()} {code.co_consts!r} {code.co_names!r}"
+        yield repr(None if self.is_part else self._signature())
         for name in code.co_names:
             found = self.plain.__globals__.get(name)
             if isinstance(found, Compiled):
@@ -228,13 +237,14 @@ def _address(name: str, code: bytes) -> int:
     return int(engine.get_function_address(name))
 
 
-def main() -> None:
-    """Compile what is not compiled yet."""
-    for name in MODULES:
+def load_loops(modules: Iterable[str] = MODULES) -> None:
+    """Make every compiled function of these modules ready, so that none has to be in the middle of something."""
+    for name in modules:
         for found in vars(importlib.import_module(name)).values():
-            if isinstance(found, Compiled) and found.__module__ == name:
+            if isinstance(found, Compiled) and found.__module__ == name and not found.is_part:
                 found.load()
 
 
 if __name__ == "__main__":
-    main()
+    # Under its own name: as `__main__` it would be another module, whose functions are not those of the others.
+    importlib.import_module("resources.compiled").load_loops()

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from resources.compiled import compiled
+from resources.compiled import compiled, inlined
 from resources.coordinator.columns import bytes_of, numbers_of
 
 Hashes = npt.NDArray[np.uint64]
@@ -158,7 +158,7 @@ def _children(array: pa.Array, values: pa.Array) -> pa.Array:
 # What is done with every row. A byte string's bytes begin where the offsets of its column do: at `offsets[0]`.
 
 
-@compiled
+@inlined
 def mix(word: np.uint64) -> np.uint64:
     """The finalizer of splitmix64: every bit of the input reaches every bit of the output."""
     word = word + _GAMMA
@@ -167,14 +167,14 @@ def mix(word: np.uint64) -> np.uint64:
     return word ^ (word >> _31)
 
 
-@compiled
+@inlined
 def stir(state: np.uint64, word: np.uint64) -> np.uint64:
     """Mix one word of a byte string into the state."""
     state = (state ^ word) * _MULTIPLIER
     return state ^ (state >> _28)
 
 
-@compiled
+@inlined
 def word_at(data: Bytes, at: int, size: int) -> np.uint64:
     """Up to eight bytes as a word."""
     word = np.uint64(0)
@@ -183,7 +183,7 @@ def word_at(data: Bytes, at: int, size: int) -> np.uint64:
     return word
 
 
-@compiled
+@inlined
 def hash_text(data: Bytes, begin: int, end: int) -> np.uint64:
     """The hash of the bytes from `begin` to `end`."""
     state = mix(np.uint64(end - begin))

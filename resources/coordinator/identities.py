@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from resources.compiled import compiled
+from resources.compiled import compiled, inlined
 from resources.coordinator.columns import Bytes, Mask, Numbers, bytes_of, numbers_of
 from resources.coordinator.memory import zeros
 
@@ -212,7 +212,7 @@ def _remember(
     return texts_end
 
 
-@compiled
+@inlined
 def _look_ahead(slots: Numbers, ring: Numbers, hashes: Numbers, row: int, own: int) -> int:
     """Touch the slots of the next rows: memory is waited for once, and not row by row. The sum means nothing."""
     last_slot = len(slots) - 1
@@ -224,7 +224,7 @@ def _look_ahead(slots: Numbers, ring: Numbers, hashes: Numbers, row: int, own: i
     return touched
 
 
-@compiled
+@inlined
 def _find(slots: Numbers, ring: Numbers, texts: Bytes, own: int, size: int) -> int:
     """The slot of the first with the identity that stands at `own` in the ring, or the free one that it could take."""
     last_slot, last_byte = len(slots) - 1, len(texts) - 1
@@ -244,13 +244,13 @@ def _find(slots: Numbers, ring: Numbers, texts: Bytes, own: int, size: int) -> i
     return slot
 
 
-@compiled
+@inlined
 def _sizes(first: int, second: int, third: int) -> int:
     """Three lengths as one number."""
     return int((((np.int64(first) << _SIZE_BITS) | np.int64(second)) << _SIZE_BITS) | np.int64(third))
 
 
-@compiled
+@inlined
 def _forget(slots: Numbers, own: int, hashed: int) -> None:
     """Free the slot of a place, and move up what stood behind it only because it was taken."""
     last_slot = len(slots) - 1
@@ -267,7 +267,7 @@ def _forget(slots: Numbers, own: int, hashed: int) -> None:
     slots[free] = 0
 
 
-@compiled
+@inlined
 def _are_equal(texts: Bytes, left: int, right: int, size: int) -> bool:
     place = 0
     while place < size and texts[left + place] == texts[right + place]:
@@ -275,7 +275,7 @@ def _are_equal(texts: Bytes, left: int, right: int, size: int) -> bool:
     return place == size
 
 
-@compiled
+@inlined
 def _copy(texts: Bytes, to: int, data: Bytes, begin: int, end: int) -> None:
     for place in range(end - begin):
         texts[to + place] = data[begin + place]

@@ -5,17 +5,20 @@ minute the number of a minute since 1970. All sums are of 64-bit integers: exact
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from resources.compiled import compiled
 from resources.timegrid import MINUTE_US
 
 Rows = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int64]
 # A minute and a row in one number; rows are fewer than 2^32, and minutes are taken from the first one that occurs.
 _ROW_BITS = 32
+_ROW = (1 << _ROW_BITS) - 1
 _FARTHEST = 1 << 31  # four thousand years of minutes: beyond it, the number would need more than 64 bits
 _WIDTHS = (np.int8, np.int16, np.int32, np.int64)
 
@@ -33,6 +36,11 @@ class Bucket(NamedTuple):
 
 
 EMPTY = Bucket(np.empty(0, np.uint32), np.empty(0, np.int8))
+
+
+def plain(numbers: npt.ArrayLike) -> Numbers:
+    """The same numbers as compiled loops take them: of 64 bits, without gaps."""
+    return np.ascontiguousarray(numbers, np.int64)
 
 
 def minutes_of(times_us: Numbers) -> Numbers:
@@ -60,19 +68,31 @@ def by_minute(rows: npt.NDArray[Any], minutes: Numbers, counts: npt.NDArray[Any]
     if int(minutes.max()) - first >= _FARTHEST:
         return _by_far_minutes(rows, minutes, counts)
     keys = (minutes - first) << _ROW_BITS | rows
-    order = np.argsort(keys)
-    keys = keys[order]
-    starts = np.concatenate(([0], np.flatnonzero(keys[1:] != keys[:-1]) + 1))
-    sums = np.add.reduceat(counts[order].astype(np.int64, copy=False), starts)
-    is_left = sums != 0
-    keys, sums = keys[starts][is_left], sums[is_left]
-    found = keys >> _ROW_BITS
-    edges = np.concatenate(([0], np.flatnonzero(found[1:] != found[:-1]) + 1, [len(found)]))
+    found = np.empty((2, len(keys)), np.int64)
+    number = _sum_up(keys, plain(counts), np.argsort(keys), *found)
+    keys, sums = found[:, :number]
+    offsets = keys >> _ROW_BITS
+    edges = np.concatenate(([0], np.flatnonzero(offsets[1:] != offsets[:-1]) + 1, [number]))
     return {
-        int(found[begin]) + first: Bucket((keys[begin:end] & 0xFFFFFFFF).astype(np.uint32), narrowed(sums[begin:end]))
-        for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+        int(offsets[begin]) + first: Bucket((keys[begin:end] & _ROW).astype(np.uint32), narrowed(sums[begin:end]))
+        for begin, end in pairwise(edges.tolist())
         if begin < end
     }
+
+
+@compiled
+def _sum_up(keys: Numbers, counts: Numbers, order: Numbers, kept: Numbers, sums: Numbers) -> int:
+    """Each key once, in order, with the sum of its counts; gives how many there are whose sum is not 0."""
+    number = at = 0
+    while at < len(order):
+        key, total = keys[order[at]], 0
+        while at < len(order) and keys[order[at]] == key:
+            total += counts[order[at]]
+            at += 1
+        if total != 0:
+            kept[number], sums[number] = key, total
+            number += 1
+    return number
 
 
 def _by_far_minutes(rows: npt.NDArray[Any], minutes: Numbers, counts: npt.NDArray[Any]) -> dict[int, Bucket]:

@@ -15,11 +15,11 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from resources.compiled import load_loops
 from resources.counters.buckets import Numbers, Rows, minutes_of
 from resources.counters.errors import CountersError, FollowsLogError, ForeignHandlesError, NotYetError, TooFarBackError
 from resources.counters.names import NOBODY, Entities, Names
 from resources.counters.state import FEW, PLACES, State
-from resources.counters.texts import TextTable, cut
 from resources.counters.windows import Window, on_a_minute, velocity
 from resources.timegrid import MINUTE_US
 
@@ -60,7 +60,7 @@ class Counters:
         self._lock = threading.RLock()
         self._turn = 0  # odd while the state is being changed
         self._failure: BaseException | None = None
-        cut([""])  # Arrow loads much with its first array of texts: now, and not in the middle of a batch
+        load_loops()
 
     @property
     def applied(self) -> dict[int, int]:
@@ -239,6 +239,8 @@ class Counters:
                 return found
         with self._lock:
             self._refuse_if_failed()
+            if as_of_us is None:
+                as_of = self._minute(None)  # it may have moved on while this waited
             if as_of > self._state.head:
                 self.advance()
             if as_of < self._state.head - FEW:
@@ -264,17 +266,12 @@ class Counters:
 def ranking(state: State, namespace: str, signal: str, place: int, n: int, as_of: int) -> list[Ranked]:
     """The entities with the highest counts in the window at that place of the list."""
     group = state.names.group(namespace, signal)
-    return [] if group is None else _ranked(group.texts, state.look(place, group.all_rows(), as_of), n)
-
-
-def _ranked(texts: TextTable, counts: Numbers, n: int) -> list[Ranked]:
-    """The highest n, of which ties at the border are decided by name."""
-    places = np.flatnonzero(counts > 0)
-    if n < 1 or not len(places):
+    if group is None or n < 1:
         return []
-    found = counts[places]
-    if len(found) > n:
-        border = np.partition(found, len(found) - n)[len(found) - n]
-        places = places[found >= border]
-    ranked = [Ranked(texts.text(place), int(counts[place])) for place in places.tolist()]
+    places = group.texts.places()
+    counts = state.look(place, group.texts.rows_at(places), as_of)
+    least = 1
+    if len(counts) > n:  # whoever has as much as the last is ranked by name
+        least = max(least, int(np.partition(counts, len(counts) - n)[len(counts) - n]))
+    ranked = [Ranked(group.texts.text_at(places[at]), int(counts[at])) for at in np.flatnonzero(counts >= least)]
     return sorted(ranked, key=lambda each: (-each.count, each.entity))[:n]

@@ -36,6 +36,15 @@ class FullError(CountersError):
     """There is no room for another (entity, signal), or a sum could leave 64 bits."""
 
 
+class NoTextError(CountersError):
+    """Something else than texts was given as the names of entities."""
+
+    def __init__(self, what: object) -> None:
+        super().__init__(
+            f"The names of entities are no texts ({what}). Give a list of str, or an Arrow array of strings, no nulls."
+        )
+
+
 class FollowsLogError(CountersError):
     """Counters that follow the log are written by the log alone."""
 

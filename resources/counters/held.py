@@ -6,7 +6,8 @@ cooled down it is kept as a bucket, which takes a few bytes for each row that co
 minute later waits, loose, until there is enough of it or somebody asks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,46 +25,46 @@ from resources.counters.buckets import (
 # So many loose counts are sorted into their minutes at once: 20 MB, and some hundredths of a second.
 LOOSE_LIMIT = 1 << 20
 # So many minutes are hot at most: each has its place in the ring by its last bits.
-HOT = 8
+HOT = 16
+
+
+class Stamp(NamedTuple):
+    """Of which shard counts are, and that they are of no epoch above that one."""
+
+    shard: int
+    epoch: int
 
 
 class HeldMinutes:
     """Minutes by number. One thread at a time."""
 
     def __init__(self, capacity: int) -> None:
-        self._stride = capacity + 1
         # The system gives out zeros page by page, when they are touched: the capacity costs nothing.
-        self._ring = np.zeros(HOT * self._stride, np.int64)
+        self.ring = np.zeros((HOT, capacity + 1), np.int64)
         self._hot: set[int] = set()
         self._buckets: dict[int, Bucket] = {}
         self._loose: list[tuple[Rows, Numbers, Numbers]] = []
         self._loose_counts = 0
         self.last: dict[int, dict[int, int]] = {}  # minute → shard → no epoch above this one is in it
 
-    def add(self, rows: Rows, minutes: Numbers, counts: Numbers, hot: range) -> None:
-        """Count in minutes; those in `hot` at once, the others when they are looked at."""
-        low, high = int(minutes.min()), int(minutes.max())
-        if low < hot.start or high >= hot.stop:
-            is_hot = (minutes >= hot.start) & (minutes < hot.stop)
-            loose = ~is_hot
-            self._loose.append((rows[loose], minutes[loose], counts[loose]))
-            self._loose_counts += len(self._loose[-1][0])
-            rows, minutes, counts = rows[is_hot], minutes[is_hot], counts[is_hot]
+    def add(self, rows: Rows, minutes: Numbers, counts: Numbers, stamp: Stamp | None = None) -> None:
+        """Count in any minutes, when they are looked at."""
         if len(rows):
-            np.add.at(self._ring, (minutes & (HOT - 1)) * self._stride + rows, counts)
-            self._hot.update(range(max(low, hot.start), min(high + 1, hot.stop)))
+            self._loose.append((rows, minutes, counts))
+            self._loose_counts += len(rows)
+            if stamp is not None:
+                self._stamp(np.unique(minutes).tolist(), stamp)
+
+    def were_added(self, minutes: Collection[int], stamp: Stamp | None = None) -> None:
+        """Something was counted in the ring, in these minutes."""
+        self._hot.update(minutes)
+        if stamp is not None:
+            self._stamp(minutes, stamp)
 
     @property
     def is_untidy(self) -> bool:
         """Whether so much is loose that it should be folded."""
         return self._loose_counts > LOOSE_LIMIT
-
-    def stamp(self, minutes: Numbers, shard: int, epoch: int) -> None:
-        """These minutes have counts of a shard up to that epoch."""
-        low, high = int(minutes.min()), int(minutes.max())
-        for minute in [low] if low == high else np.unique(minutes).tolist():
-            last = self.last.setdefault(minute, {})
-            last[shard] = max(last.get(shard, 0), epoch)
 
     def is_covered(self, minute: int, covered: dict[int, int]) -> bool:
         """Whether everything in a minute is of epochs that are covered."""
@@ -125,7 +126,12 @@ class HeldMinutes:
         """A minute whose counts have cancelled out is known, too: a table may have only some of them."""
         return {*self._hot, *self._buckets, *self.last}
 
+    def _stamp(self, minutes: Iterable[int], stamp: Stamp) -> None:
+        for minute in minutes:
+            last = self.last.setdefault(minute, {})
+            last[stamp.shard] = max(last.get(stamp.shard, 0), stamp.epoch)
+
     def _dense(self, minute: int) -> Numbers:
         """The places of a hot minute, with one for nobody at the end."""
-        begin = (minute & (HOT - 1)) * self._stride
-        return self._ring[begin : begin + self._stride]
+        found: Numbers = self.ring[minute & (HOT - 1)]
+        return found

@@ -22,7 +22,6 @@ from resources.counters.buckets import Bucket
 from resources.counters.errors import FullError, SnapshotDamageError
 from resources.counters.late import LateColumns
 from resources.counters.state import WINDOWS, State
-from resources.counters.texts import cut
 
 MAGIC = b"TIDECNTS"
 VERSION = 1
@@ -97,8 +96,7 @@ def load_state(path: Path, capacity: int, disk: Disk | None = None) -> State:
     for group in outline.groups:
         opened = state.names.open(group.namespace, group.signal)
         entities = reader.texts(group.entities, group.bytes)
-        rows = reader.array(np.int64, group.entities)
-        opened.add(cut(entities), rows)
+        opened.put(entities, reader.array(np.int64, group.entities).copy())
     state.names.rows = outline.rows
     for place in range(len(WINDOWS)):
         state.sums[place, : outline.rows] = reader.array(np.int64, outline.rows)
@@ -117,14 +115,10 @@ def _laid_out(state: State) -> tuple[list[Any], _Outline, list[Any]]:
     names: list[Any] = []
     groups = []
     for group in state.names:
-        texts = pa.array(group.texts.texts(), pa.large_string())
-        _, offsets, data = texts.buffers()
-        names += [
-            np.frombuffer(offsets, np.int64)[: len(texts) + 1],
-            np.frombuffer(data or b"", np.uint8),
-            group.all_rows(),
-        ]
-        groups.append(_Group(group.namespace, group.signal, len(texts), len(names[-2])))
+        places = group.texts.places()
+        offsets, data = group.texts.packed(places)
+        names += [offsets, data, group.texts.rows_at(places)]
+        groups.append(_Group(group.namespace, group.signal, len(places), len(data)))
     minutes = list(state.held.items(state.rows))
     late = state.late.columns()
     outline = _Outline(
@@ -182,10 +176,7 @@ class _Reader:
         self._at += found.nbytes
         return found
 
-    def texts(self, length: int, size: int) -> list[str]:
+    def texts(self, length: int, size: int) -> pa.Array:
         offsets, data = self.array(np.int64, length + 1), self.array(np.uint8, size)
         # Copied, because numbers must not begin in the middle of a word there.
-        found: list[str] = pa.LargeStringArray.from_buffers(
-            length, pa.py_buffer(offsets.copy()), pa.py_buffer(data)
-        ).to_pylist()
-        return found
+        return pa.LargeStringArray.from_buffers(length, pa.py_buffer(offsets.copy()), pa.py_buffer(data))

@@ -16,13 +16,16 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from resources.counters.buckets import EMPTY, Bucket, Numbers, Rows, by_minute, hours_of, look_up, together
+from resources.compiled import compiled, inlined
+from resources.counters.buckets import EMPTY, Bucket, Numbers, Rows, by_minute, hours_of, look_up, plain, together
 from resources.counters.errors import BehindError, FullError
-from resources.counters.held import HOT, HeldMinutes
+from resources.counters.held import HOT, HeldMinutes, Stamp
 from resources.counters.late import LateCounts
 from resources.counters.names import Names
 from resources.counters.windows import Window
 from resources.timegrid import MINUTE_US
+
+Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
 WINDOWS = tuple(Window)
 PLACES = {window: place for place, window in enumerate(WINDOWS)}
@@ -33,7 +36,7 @@ SHORTEST, LONGEST = LENGTHS[0] or 0, LENGTHS[PLACES[Window.MONTH]] or 0
 # Questions may be so many minutes old: whoever asks may have looked at the clock a while ago.
 FEW = 5
 # Minutes that are gathered densely: the running one, some before it, and those that a producer's clock may be ahead.
-BEHIND, AHEAD = 2, HOT - 2
+BEHIND, AHEAD = HOT - 6, 6
 # A first minute is kept as its distance from here, so that 0 means that there was none.
 _NEVER = 1 << 40
 # No sum can leave 64 bits while all that was ever counted, without its signs, is below this.
@@ -87,10 +90,10 @@ class State:
 
     def weigh(self, counts: Numbers) -> int:
         """What the weight would be with these counts as well; refused if a sum might leave 64 bits."""
-        weight = self.weight + int(np.abs(counts).sum())
+        weight = self.weight + _weight(plain(counts))
         if weight >= _HEAVIEST:
             raise FullError(
-                f"Counts of {weight:,} in all could leave 64 bits. Send smaller counts; the lake stops at the same."
+                f"Counts of {weight:,} or more in all could leave 64 bits. Send less; the lake stops at the same."
             )
         return weight
 
@@ -110,18 +113,16 @@ class State:
         """
         if not len(rows):
             return
+        rows, minutes, counts = plain(rows), plain(minutes), plain(counts)
         self.weight = self.weigh(counts) if weight is None else weight
-        self.note_firsts(rows, minutes)
-        self._add(rows, minutes, counts)
-        is_held = minutes >= self.first_held
-        if epochs is not None and not is_held.all():
-            self._count_old(~is_held, rows, minutes, counts, shard, epochs)
-        if not is_held.all():
-            rows, minutes, counts = rows[is_held], minutes[is_held], counts[is_held]
-        if len(rows):
-            self.held.add(rows, minutes, counts, self._hot())
-            if epochs is not None:
-                self.held.stamp(minutes, shard, int(epochs.max()))
+        hot, rest = self._hot(), np.empty(len(rows) + 1, np.int64)
+        sums, firsts, ring = self.sums, self.firsts, self.held.ring
+        touched = _count(sums, firsts, ring, rows, minutes, counts, self._starts(), hot.start, hot.stop, rest)
+        left = int(rest[-1])
+        stamp = None if epochs is None else Stamp(shard, int(epochs.max()))
+        self.held.were_added([minute for minute in hot if touched >> (minute - hot.start) & 1], stamp)
+        if left:
+            self._count_cold(rest[:left], rows, minutes, counts, shard, epochs)
 
     def tidy(self) -> None:
         """Do what is left over from counting and is not seen by whoever asks as of the head."""
@@ -168,9 +169,8 @@ class State:
 
     def look(self, place: int, rows: Rows, as_of: int) -> Numbers:
         """Counts of rows in a window, as of the head or one of the last few minutes before it."""
-        found: Numbers = self.sums[ALL].take(rows)
-        if place != ALL:
-            found += self.sums[place].take(rows)
+        found = np.empty(len(rows), np.int64)
+        _look(self.sums, place, rows, found)
         if as_of == self.head:
             return found
         self.held.fold()
@@ -187,53 +187,46 @@ class State:
 
     def hold(self, rows: Rows, minutes: Numbers, counts: Numbers) -> None:
         """Hold minutes that are counted already, as the tables have them."""
-        self.held.add(rows, minutes, counts, self._hot())
+        self.held.add(rows, minutes, counts)
+
+    def _starts(self) -> Numbers:
+        """Where each window begins, shortest first; in the place of `all`, where all of them end."""
+        return np.array([self.head - (length or 0) for length in LENGTHS], np.int64)
 
     def _hot(self) -> range:
         return range(self.head - BEHIND, self.head + AHEAD)
 
     def note_firsts(self, rows: Rows, minutes: Numbers) -> None:
         """Rows have had events in these minutes."""
-        distances = _NEVER - minutes
-        is_earlier = distances > self.firsts[rows]
-        if is_earlier.any():
-            np.maximum.at(self.firsts, rows[is_earlier], distances[is_earlier])
+        np.maximum.at(self.firsts, rows, _NEVER - minutes)
 
-    def _add(self, rows: Rows, minutes: Numbers, counts: Numbers) -> None:
-        """To the sums of all windows that hold these minutes."""
-        if int(minutes.min()) >= self.head:
-            return
-        if int(minutes.max()) >= self.head:
-            is_past = minutes < self.head
-            rows, minutes, counts = rows[is_past], minutes[is_past], counts[is_past]
-        np.add.at(self.sums[ALL], rows, counts)
-        first = int(minutes.min())
-        for place, length in enumerate(LENGTHS):
-            if length is not None and first < self.head - length:
-                is_out = minutes < self.head - length
-                np.subtract.at(self.sums[place], rows[is_out], counts[is_out])
-
-    def _count_old(
-        self, is_old: np.ndarray, rows: Rows, minutes: Numbers, counts: Numbers, shard: int, epochs: Numbers
+    def _count_cold(
+        self, cold: Numbers, rows: Rows, minutes: Numbers, counts: Numbers, shard: int, epochs: Numbers | None
     ) -> None:
-        """For minutes that only the rollups have, or that are held because these do not cover them."""
-        self.held.fold()
-        old = np.flatnonzero(is_old & (minutes >= self.head - LONGEST - FEW))
-        is_held = np.array([self.held.holds(minute) for minute in minutes[old].tolist()], dtype=np.bool_)
-        kept, late = old[is_held], old[~is_held]
+        """For minutes that are not hot, at those places: held ones; and ones that only the rollups have, if they do."""
+        is_held = minutes[cold] >= self.first_held
+        kept, late = cold[is_held], cold[~is_held]
+        if epochs is None:
+            self.held.add(rows[kept], minutes[kept], counts[kept])
+            return
+        if len(late):
+            late = late[minutes[late] >= self.head - LONGEST - FEW]
+            self.held.fold()
+            # Not covered yet, and therefore still held.
+            is_held = np.array([self.held.holds(minute) for minute in minutes[late].tolist()], dtype=np.bool_)
+            kept, late = np.concatenate((kept, late[is_held])), late[~is_held]
         if len(kept):
-            self.held.add(rows[kept], minutes[kept], counts[kept], self._hot())
-            self.held.stamp(minutes[kept], shard, int(epochs[kept].max()))
+            self.held.add(rows[kept], minutes[kept], counts[kept], Stamp(shard, int(epochs[kept].max())))
         if len(late):
             self.late.add(rows[late], minutes[late], counts[late], np.full(len(late), shard), epochs[late])
 
     def _take_back(self, taken: Taken) -> None:
-        self._add(taken.rows, taken.minutes, -taken.counts)
+        _add_up(self.sums, taken.rows, taken.minutes, -taken.counts, self._starts())
         is_held = np.array(
             [minute >= self.first_held or self.held.holds(minute) for minute in taken.minutes.tolist()], dtype=np.bool_
         )
         if is_held.any():
-            self.held.add(taken.rows[is_held], taken.minutes[is_held], -taken.counts[is_held], self._hot())
+            self.held.add(taken.rows[is_held], taken.minutes[is_held], -taken.counts[is_held])
             self.held.fold()
         if not is_held.all():
             rest = ~is_held
@@ -289,3 +282,73 @@ class State:
         """Whether a window begins in an hour, or will soon, or did a few minutes ago."""
         begins = (self.head - length for length in LENGTHS if length is not None)
         return any(hour - 60 <= begin < hour + 60 + FEW for begin in begins)
+
+
+@inlined
+def _add_one(sums: Table, row: int, minute: int, count: int, starts: Numbers) -> None:
+    """What happened before the end is counted in `all`; and is lacking in windows that begin after it."""
+    if minute < starts[ALL]:
+        sums[ALL, row] += count
+        window = 0
+        while window < ALL and minute < starts[window]:
+            sums[window, row] -= count
+            window += 1
+
+
+@compiled
+def _count(
+    sums: Table,
+    firsts: Numbers,
+    ring: Table,
+    rows: Rows,
+    minutes: Numbers,
+    counts: Numbers,
+    starts: Numbers,
+    hot: int,
+    cold: int,
+    rest: Numbers,
+) -> int:
+    """Everything that most counts change, in one loop: so memory is waited for once and not three times.
+
+    Minutes from `hot` to `cold` are counted in the ring. Gives which of them there were, as bits, the first one lowest.
+    The places of others are in `rest`, and at its end how many these are.
+    """
+    left = touched = 0
+    for place in range(len(rows)):
+        minute, row, count = minutes[place], rows[place], counts[place]
+        firsts[row] = max(firsts[row], _NEVER - minute)
+        _add_one(sums, row, minute, count, starts)
+        if hot <= minute < cold:
+            ring[minute & (HOT - 1), row] += count
+            touched |= 1 << (minute - hot)
+        else:
+            rest[left] = place
+            left += 1
+    rest[-1] = left
+    return touched
+
+
+@compiled
+def _look(sums: Table, place: int, rows: Rows, found: Numbers) -> None:
+    """The sums of rows in a window: `all`, and what it lacks of that."""
+    for at in range(len(rows)):
+        found[at] = sums[ALL, rows[at]]
+        if place != ALL:
+            found[at] += sums[place, rows[at]]
+
+
+@compiled
+def _add_up(sums: Table, rows: Rows, minutes: Numbers, counts: Numbers, starts: Numbers) -> None:
+    for place in range(len(rows)):
+        _add_one(sums, rows[place], minutes[place], counts[place], starts)
+
+
+@compiled
+def _weight(counts: Numbers) -> int:
+    """All counts without their signs; or, where that is heavier than anything that is taken, some such number."""
+    weight = 0
+    for count in counts:
+        if weight >= _HEAVIEST or not -_HEAVIEST < count < _HEAVIEST:
+            return _HEAVIEST
+        weight += abs(count)
+    return weight

@@ -1,281 +1,343 @@
-"""Texts and their numbers, found by the thousand: what a dictionary does, for a whole batch at once.
+"""Texts and the rows that stand for them, found by the thousand: what a dictionary does, for a whole batch at once.
 
-Belongs here: a table of texts in NumPy arrays. A dictionary takes a text at a time, and each time waits for memory that
-is in no cache: several hundred nanoseconds among some hundred thousand texts. Here a batch is hashed, looked for and
-compared column by column, so that the memory is asked for many at a time, and a text takes a third of the room.
+Belongs here: a hash table of texts in NumPy arrays, and the loops over it. A dictionary of Python's takes an object at
+a time, and each time waits for memory that is in no cache. Here a batch is bytes; a loop hashes, looks and compares,
+and the processor asks for the memory of many texts at a time.
 
-Hashes find, comparisons decide: of two texts for one place the second is kept in a dictionary. One thread adds, any
-number may look meanwhile: what is found is written before the place that leads to it, and tables that grew are put in
-place whole.
+Hashes find, comparisons decide. A slot of the table is one number: some bits of the hash, and where the text's record
+lies. A record is a word with the text's length and row, and the text itself in words of eight bytes, filled up with
+zeros. Records are written once and never change.
+
+One thread adds, any number may look meanwhile, and none waits. A text that is being added stands in its slot with a
+mark, which whoever looks passes by; the mark is taken away when everything about the text is written. A table that
+grew is put in place whole, and the one before it gets nothing more.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from resources.coordinator.hashing import hash_bytes
+from resources.compiled import compiled, inlined
+from resources.coordinator.hashing import word_at
+from resources.counters.errors import FullError, NoTextError
 
 Numbers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
+# Names of entities, as Python's texts or as Arrow's.
+Entities: TypeAlias = Sequence[str] | pa.Array
+
+# The row of a text that has none. It is the last place of every array of rows, in which nothing is ever counted.
 NOBODY = -1
-# Texts of up to so many words of eight bytes are compared in columns; longer ones are few, and compared one by one.
-WORDS = 4
-_WORD = 8
-# One place in so many is taken at most: then nearly every text has a place of its own.
-FILLED = 4
+# One slot in so many is taken at most, so that most texts are found where they are first looked for.
+FILLED = 2
 _SMALLEST = 64
-_PADDING = np.zeros(_WORD, dtype=np.uint8)
-_FACTORS = tuple(
-    np.uint64(number | 1) for number in (0x9FB21C651E98DF25, *(0x9E3779B97F4A7C15 >> n for n in (0, 3, 7)))
-)
-_SHIFT = np.uint64(32)
-_KEEP = np.array([0, *(2 ** (8 * size) - 1 for size in range(1, 9))], dtype=np.uint64)
+_WORD = 8
+# So many texts are looked for at a time: few enough that what is known of them stays in the nearest cache.
+_BLOCK = 256
+_PADDING = bytes(_WORD + 1)
+# Of a slot: a mark while a text is being added, 31 bits of the hash, and 32 of the record's place. 0 is an empty one,
+# and no record lies at 0. Of a record's first word: the length in bytes, and the row.
+_ADDING = np.uint64(1 << 63)
+_HASH = np.uint64((1 << 63) - (1 << 32))
+_LOW = np.uint64((1 << 32) - 1)
+_HALF = np.uint64(32)
+_PLACES = 1 << 32
+_FACTOR = np.uint64(0x9FB21C651E98DF25)
+_ONE, _EIGHT, _EVERY_BIT = np.uint64(1), np.uint64(8), np.uint64(2**64 - 1)
 
 
 class Cut(NamedTuple):
-    """Texts with what they are found and compared by."""
+    """Texts as bytes in a row, which end with at least eight more, and where each begins and ends."""
 
-    texts: Sequence[str] | pa.Array
-    hashes: Words  # never 0, which stands for an empty place
-    lengths: Numbers  # in bytes
-    words: tuple[Words, ...]  # of the first bytes, filled up with zeros
-    has_long: bool = False  # whether a text is longer than that
-
-    def take(self, places: Numbers) -> "Cut":
-        """Some of them."""
-        words = tuple(word[places] for word in self.words)
-        return Cut(self.texts_at(places), self.hashes[places], self.lengths[places], words, self.has_long)
-
-    def texts_at(self, places: Numbers) -> list[str]:
-        """Some of the texts themselves."""
-        if isinstance(self.texts, pa.Array):
-            chosen: list[str] = self.texts.take(pa.array(places)).to_pylist()
-            return chosen
-        return [self.texts[place] for place in places.tolist()]
-
-    def distinct(self) -> tuple[Numbers, Numbers]:
-        """Where each text stands first, in order, and for every text which of those it is."""
-        _, firsts, which = np.unique(self.hashes, return_index=True, return_inverse=True)
-        is_same = self.lengths == self.lengths[firsts[which]]
-        for word in self.words:
-            is_same &= word == word[firsts[which]]
-        if self.has_long or not is_same.all():  # only the texts themselves can tell
-            seen: dict[str, int] = {}
-            which = np.array(
-                [seen.setdefault(text, len(seen)) for text in self.texts_at(np.arange(len(which)))], np.int64
-            )
-            _, firsts = np.unique(which, return_index=True)
-            return firsts, which
-        order = np.argsort(firsts)
-        ranks = np.empty_like(order)
-        ranks[order] = np.arange(len(order))
-        return firsts[order], ranks[which]
+    data: npt.NDArray[np.uint8]
+    starts: Numbers
+    ends: Numbers
 
 
 class _Table(NamedTuple):
-    """Each text by the last bits of its hash; those whose place was taken are `others`, by themselves."""
-
-    mask: int
-    hashes: Words
-    numbers: npt.NDArray[np.int32]
-    others: dict[str, int]
+    slots: Words
+    records: Words
 
 
-class _Columns(NamedTuple):
-    """What is known of each text, by its number."""
-
-    hashes: Words
-    lengths: npt.NDArray[np.int32]
-    words: tuple[Words, ...]
-
-
-def cut(texts: Sequence[str] | pa.Array) -> Cut:
+def cut(texts: Entities) -> Cut:
     """Texts, given as Python's or as Arrow's."""
-    if not len(texts):
-        return Cut(texts, np.empty(0, np.uint64), np.empty(0, np.int64), ())
-    data, starts, lengths = _bytes_of_array(texts) if isinstance(texts, pa.Array) else _bytes_of_list(texts)
-    views = np.ndarray((len(data) - _WORD + 1,), np.dtype("<u8"), data, strides=(1,))
-    words, shortest, longest = [], int(lengths.min()), int(lengths.max())
-    for at in range(0, min(longest, WORDS * _WORD), _WORD):
-        word = views[starts + at] if at <= shortest else views[np.minimum(starts + at, len(views) - 1)]
-        if shortest == longest:
-            words.append(word & _KEEP[min(longest - at, _WORD)])
-        else:
-            words.append(word if at + _WORD <= shortest else word & _KEEP[np.clip(lengths - at, 0, _WORD)])
-    has_long = longest > WORDS * _WORD
-    hashes = _hashes_of_long(texts) if has_long else _hashes(lengths, words)
-    hashes[hashes == 0] = 1
-    return Cut(texts, hashes, lengths, tuple(words), has_long)
-
-
-def _bytes_of_array(texts: pa.Array) -> tuple[npt.NDArray[np.uint8], Numbers, Numbers]:
-    """The bytes, with some to spare at the end, and where each text begins and how long it is."""
-    _, raw_offsets, raw_data = texts.buffers()
-    offsets = np.frombuffer(raw_offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
-    data = np.frombuffer(raw_data or b"", np.uint8)[offsets[0] : offsets[-1]]
-    return np.concatenate((data, _PADDING)), offsets[:-1] - offsets[0], np.diff(offsets)
-
-
-def _bytes_of_list(texts: Sequence[str]) -> tuple[npt.NDArray[np.uint8], Numbers, Numbers]:
-    """The same; put together with zeros in between, which is four times as fast as making an array of them."""
-    data = np.frombuffer("\0".join(texts).encode() + bytes(1 + _WORD), np.uint8)
-    ends = np.flatnonzero(data[:-_WORD] == 0)
-    if len(ends) != len(texts):  # a text has one itself
-        return _bytes_of_array(pa.array(texts, pa.string()))
+    if isinstance(texts, pa.Array):
+        return _cut_array(texts)
+    try:
+        # With zeros in between: four times as fast as an Arrow array of them, and nothing else comes near it.
+        data = np.frombuffer("\0".join(texts).encode() + _PADDING, np.uint8)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise NoTextError(error) from error
+    ends = np.flatnonzero(data[: 1 - len(_PADDING)] == 0)
+    if len(ends) != len(texts):  # there is none, or one has a zero itself
+        return _cut_array(pa.array(texts, pa.string()))
     starts = np.empty_like(ends)
     starts[0] = 0
     starts[1:] = ends[:-1] + 1
-    return data, starts, ends - starts
+    return Cut(data, starts, ends)
 
 
-def _hashes(lengths: Numbers, words: Sequence[Words]) -> Words:
-    """For finding only, and for this process only: what is stored has hashes of its own (`hashing.py`).
-
-    A word of zeros adds nothing: the hash of a text must not depend on how long its neighbours are.
-    """
-    found = lengths.astype(np.uint64)
-    for word, factor in zip(words, _FACTORS, strict=False):
-        part = word * factor
-        part ^= part >> _SHIFT
-        found += part
-    found *= _FACTORS[0]
-    found ^= found >> _SHIFT
-    return found
-
-
-def _hashes_of_long(texts: Sequence[str] | pa.Array) -> Words:
-    """Of all bytes: long texts are often alike at their beginning."""
-    array = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
-    _, offsets, data = array.buffers()
-    chosen = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
-    hashes = hash_bytes(np.frombuffer(data or b"", np.uint8), chosen)
-    lengths = np.diff(chosen)
-    short = np.flatnonzero(lengths <= WORDS * _WORD)
-    if len(short):  # these have the hash that they would have alone
-        hashes[short] = cut(array.take(pa.array(short))).hashes
-    return hashes
+def _cut_array(texts: pa.Array) -> Cut:
+    if texts.null_count or not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
+        raise NoTextError(f"an array of {texts.type} with {texts.null_count} nulls")
+    _, raw_offsets, raw_data = texts.buffers()
+    width = np.int32 if pa.types.is_string(texts.type) else np.int64
+    raw = np.frombuffer(raw_offsets or bytes(_WORD), width)[texts.offset : texts.offset + len(texts) + 1]
+    offsets = raw.astype(np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    data = np.frombuffer(bytes(memoryview(raw_data or b"")[first:last]) + _PADDING, np.uint8)
+    offsets -= first
+    return Cut(data, offsets[:-1], offsets[1:])
 
 
 class TextTable:
-    """Texts that are numbered 0, 1, 2, … in the order in which they came."""
+    """Texts, each with its row. Only so many bits of a hash are used as `hash_bits` says: tests use few."""
 
-    def __init__(self) -> None:
+    def __init__(self, hash_bits: int = 64) -> None:
+        self._kept = _EVERY_BIT >> np.uint64(64 - hash_bits)
         self._size = 0
-        self._table = _empty_table(FILLED * _SMALLEST)
-        self._columns = _Columns(np.zeros(_SMALLEST, np.uint64), np.zeros(_SMALLEST, np.int32), ())
-        self._long: dict[int, str] = {}  # texts that the columns do not hold whole
+        self._end = 1  # of the records
+        self._table = _Table(np.zeros(_SMALLEST, np.uint64), np.zeros(_SMALLEST, np.uint64))
 
     def __len__(self) -> int:
         return self._size
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        columns = self._columns
-        arrays: tuple[npt.NDArray[Any], ...] = (
-            self._table.hashes,
-            self._table.numbers,
-            columns.hashes,
-            columns.lengths,
-            *columns.words,
-        )
-        return sum(array.nbytes for array in arrays) + sum(len(text) for text in self._long.values())
+    def find(self, given: Cut) -> tuple[Numbers, int]:
+        """The rows of texts, `NOBODY` for those that have none, and how many have none."""
+        rows = np.empty(len(given.starts), np.int64)
+        hashes, seen, heads = np.empty((3, _BLOCK), np.uint64)
+        return rows, _find(*self._table, self._kept, given.data, given.starts, given.ends, hashes, seen, heads, rows)
 
-    def find(self, given: Cut) -> Numbers:
-        """The numbers of texts, and `NOBODY` for those that have none."""
-        table = self._table
-        places = (given.hashes & np.uint64(table.mask)).astype(np.int64)
-        seen = table.hashes[places]
-        found = table.numbers[places].astype(np.int64)
-        is_found = (seen == given.hashes) & self._are_same(found, given)
-        if not is_found.all():
-            found[~is_found] = NOBODY
-            elsewhere = np.flatnonzero((seen != 0) & ~is_found)  # another text is where it would be
-            if len(elsewhere):
-                get = table.others.get
-                found[elsewhere] = [get(text, NOBODY) for text in given.texts_at(elsewhere)]
-        return found
+    def add(self, given: Cut, rows: Numbers, fresh_rows: Numbers, limit: int) -> int:
+        """Give texts whose row is `NOBODY` the first of `fresh_rows`, in order and each text once.
 
-    def add(self, given: Cut) -> Numbers:
-        """Number texts that are not there, each once; gives their numbers."""
-        fresh = len(given.hashes)
-        numbers = np.arange(self._size, self._size + fresh, dtype=np.int64)
-        self._make_room(self._size + fresh, len(given.words))
-        columns = self._columns
-        columns.hashes[numbers] = given.hashes
-        columns.lengths[numbers] = given.lengths
-        for mine, word in zip(columns.words, given.words, strict=False):
-            mine[numbers] = word
-        for place in np.flatnonzero(given.lengths > WORDS * _WORD).tolist():
-            self._long[int(numbers[place])] = given.texts_at(np.array([place]))[0]
-        self._size += fresh
-        if FILLED * self._size > len(self._table.hashes):
-            table = _empty_table(FILLED * self._size + 1)
-            self._put(table, columns.hashes[: self._size], np.arange(self._size, dtype=np.int64))
-            self._table = table
+        Gives how many were new. If that is more than `limit`, none is added, though `rows` has changed.
+        """
+        self._make_room(len(fresh_rows), _words_of(given.starts, given.ends, rows))
+        places = np.empty(len(fresh_rows) + 1, np.int64)
+        data, starts, ends = given
+        added = _add(*self._table, self._kept, data, starts, ends, self._end, rows, fresh_rows, places)
+        if added > limit:
+            self._table.slots[places[:added]] = 0
         else:
-            self._put(self._table, given.hashes, numbers)
-        return numbers
+            self._table.slots[places[:added]] ^= _ADDING
+            self._size += added
+            self._end = int(places[added])
+        return added
 
-    def text(self, number: int) -> str:
-        """The text of a number."""
-        if (long := self._long.get(number)) is not None:
-            return long
-        columns = self._columns
-        raw = b"".join(int(word[number]).to_bytes(_WORD, "little") for word in columns.words)
-        return raw[: int(columns.lengths[number])].decode()
+    def places(self) -> Numbers:
+        """Where the records lie, in the order in which the texts came."""
+        places = np.empty(self._size, np.int64)
+        _walk(self._table.records, places)
+        return places
 
-    def texts(self) -> list[str]:
-        """All of them, in order."""
-        return [self.text(number) for number in range(self._size)]
+    def rows_at(self, places: Numbers) -> Numbers:
+        """The rows of the texts whose records lie there."""
+        return (self._table.records[places] & _LOW).astype(np.int64)
 
-    def _are_same(self, numbers: Numbers, given: Cut) -> npt.NDArray[np.bool_]:
-        """Whether the texts of these numbers are those that are given, one by one."""
-        columns = self._columns
-        is_same = columns.lengths[numbers] == given.lengths
-        for mine, word in zip(columns.words, given.words, strict=False):
-            is_same &= mine[numbers] == word
-        if given.has_long:
-            doubtful = np.flatnonzero(is_same & (given.lengths > WORDS * _WORD))
-            for place, text in zip(doubtful.tolist(), given.texts_at(doubtful), strict=True):
-                is_same[place] = self._long.get(int(numbers[place])) == text
-        return np.asarray(is_same)
+    def text_at(self, place: int) -> str:
+        """The text whose record lies there."""
+        records = self._table.records
+        length = int(records[place] >> _HALF)
+        return records[place + 1 : place + 1 + -(-length // _WORD)].tobytes()[:length].decode()
 
-    def _put(self, table: _Table, hashes: Words, numbers: Numbers) -> None:
-        """Put texts where they will be looked for; those whose place is taken go to the others."""
-        places = (hashes & np.uint64(table.mask)).astype(np.int64)
-        free = np.flatnonzero(table.hashes[places] == 0)
-        _, firsts = np.unique(places[free], return_index=True)
-        placed = free[firsts]
-        is_left = np.ones(len(hashes), np.bool_)
-        is_left[placed] = False
-        # First the others: whoever looks for one of them meanwhile must not find its place taken and it nowhere.
-        table.others.update({self.text(number): number for number in numbers[is_left].tolist()})
-        table.numbers[places[placed]] = numbers[placed]
-        table.hashes[places[placed]] = hashes[placed]
+    def packed(self, places: Numbers) -> tuple[Numbers, npt.NDArray[np.uint8]]:
+        """All bytes of those texts without anything in between, and where each begins, and the last one ends."""
+        records = self._table.records
+        offsets = np.zeros(len(places) + 1, np.int64)
+        np.cumsum((records[places] >> _HALF).astype(np.int64), out=offsets[1:])
+        data = np.empty(int(offsets[-1]), np.uint8)
+        _unpack(records.view(np.uint8), places, offsets, data)
+        return offsets, data
 
-    def _make_room(self, size: int, words: int) -> None:
-        columns = self._columns
-        room = len(columns.hashes)
-        if size <= room and words <= len(columns.words):
+    def _make_room(self, texts: int, words: int) -> None:
+        """For so many texts more; whoever looks meanwhile goes on with the table that there was."""
+        slots, records = self._table
+        size, end = self._size + texts, self._end + words
+        if FILLED * size <= len(slots) and end <= len(records):
             return
-        larger = max(size + size // 2, room) if size > room else room
-        have = [_longer(word, larger) for word in columns.words]
-        have += [np.zeros(larger, np.uint64) for _ in range(words - len(have))]
-        self._columns = _Columns(_longer(columns.hashes, larger), _longer(columns.lengths, larger), tuple(have))
+        if end >= _PLACES:
+            raise FullError(f"Names of entities take {end * _WORD:,} bytes, and there is room for 32 GB.")
+        larger = np.zeros(max(end, min(2 * len(records), _PLACES)), np.uint64)
+        larger[: self._end] = records[: self._end]
+        grown = np.zeros(max(1 << (FILLED * size - 1).bit_length(), len(slots)), np.uint64)
+        _place_all(grown, larger, self._kept, self.places())
+        self._table = _Table(grown, larger)
 
 
-def _longer(array: npt.NDArray[Any], length: int) -> npt.NDArray[Any]:
-    if len(array) == length:
-        return array
-    found = np.zeros(length, array.dtype)
-    found[: len(array)] = array
+@inlined
+def _word(data: Bytes, start: int, end: int) -> np.uint64:
+    """Eight bytes of a text; zeros behind its end."""
+    word, left = word_at(data, start, _WORD), end - start
+    if left < _WORD:
+        word &= (_ONE << (_EIGHT * np.uint64(left))) - _ONE
+    return np.uint64(word)
+
+
+@inlined
+def _mixed(state: np.uint64, word: np.uint64) -> np.uint64:
+    """For finding only, and for this process only: what is stored has hashes of its own."""
+    found = (state ^ word) * _FACTOR
+    return found ^ (found >> _HALF)
+
+
+@inlined
+def _hash(data: Bytes, start: int, end: int) -> np.uint64:
+    found = np.uint64(end - start)
+    for at in range(start, end, _WORD):
+        found = _mixed(found, _word(data, at, end))
     return found
 
 
-def _empty_table(at_least: int) -> _Table:
-    size = 1 << (at_least - 1).bit_length()
-    return _Table(size - 1, np.zeros(size, np.uint64), np.zeros(size, np.int32), {})
+@inlined
+def _is_it(
+    records: Words, slot: np.uint64, head: np.uint64, hashed: np.uint64, data: Bytes, start: int, end: int
+) -> bool:
+    """Whether a slot without a mark, whose record begins with that word, has the text."""
+    if (slot ^ (hashed & _HASH)) & ~_LOW != 0 or head >> _HALF != np.uint64(end - start):
+        return False
+    record = slot & _LOW
+    for at in range(start, end, _WORD):
+        record += _ONE
+        if records[record] != _word(data, at, end):
+            return False
+    return True
+
+
+@inlined
+def _slot_of(
+    slots: Words, records: Words, hashed: np.uint64, data: Bytes, start: int, end: int, passed: np.uint64
+) -> tuple[np.uint64, np.uint64]:
+    """Where the text's slot is and what is in it; or the empty one where it would be, and 0.
+
+    Slots with a bit of `passed` are passed by. What is in a slot is read once: somebody may write there meanwhile.
+    """
+    mask = np.uint64(len(slots) - 1)
+    place = hashed & mask
+    while True:
+        slot = slots[place]
+        if slot == 0:
+            return place, slot
+        if slot & passed == 0 and _is_it(records, slot & ~_ADDING, records[slot & _LOW], hashed, data, start, end):
+            return place, slot
+        place = (place + _ONE) & mask
+
+
+@compiled
+def _find(
+    slots: Words,
+    records: Words,
+    kept: np.uint64,
+    data: Bytes,
+    starts: Numbers,
+    ends: Numbers,
+    hashes: Words,
+    seen: Words,
+    heads: Words,
+    rows: Numbers,
+) -> int:
+    """Block by block, three short loops before the one that compares: no text waits for the memory of another.
+
+    What is known of a block stands in `hashes`, `seen` and `heads`.
+    """
+    mask = np.uint64(len(slots) - 1)
+    missing = 0
+    for begin in range(0, len(starts), _BLOCK):
+        size = min(_BLOCK, len(starts) - begin)
+        for at in range(size):
+            hashes[at] = _hash(data, starts[begin + at], ends[begin + at]) & kept
+        for at in range(size):
+            seen[at] = slots[hashes[at] & mask]
+        for at in range(size):
+            heads[at] = records[seen[at] & _LOW]
+        for at in range(size):
+            start, end, slot, head = starts[begin + at], ends[begin + at], seen[at], heads[at]
+            if not _is_it(records, slot, head, hashes[at], data, start, end):
+                _, slot = _slot_of(slots, records, hashes[at], data, start, end, _ADDING)
+                head = records[slot & _LOW]
+            missing += slot == 0
+            rows[begin + at] = NOBODY if slot == 0 else np.int64(head & _LOW)
+    return missing
+
+
+@compiled
+def _add(
+    slots: Words,
+    records: Words,
+    kept: np.uint64,
+    data: Bytes,
+    starts: Numbers,
+    ends: Numbers,
+    free: int,
+    rows: Numbers,
+    fresh_rows: Numbers,
+    places: Numbers,
+) -> int:
+    """Gives how many texts were new; `places` are their slots, all marked, and behind them where the records end."""
+    added = 0
+    for text in range(len(starts)):
+        if rows[text] != NOBODY:
+            continue
+        start, end = starts[text], ends[text]
+        hashed = _hash(data, start, end) & kept
+        place, slot = _slot_of(slots, records, hashed, data, start, end, np.uint64(0))
+        if slot != 0:
+            rows[text] = np.int64(records[slot & _LOW] & _LOW)
+            continue
+        rows[text] = fresh_rows[added]
+        slots[place] = _ADDING | (hashed & _HASH) | np.uint64(free)
+        records[free] = np.uint64(end - start) << _HALF | np.uint64(fresh_rows[added])
+        free += 1
+        for at in range(start, end, _WORD):
+            records[free] = _word(data, at, end)
+            free += 1
+        places[added] = place
+        added += 1
+    places[added] = free
+    return added
+
+
+@compiled
+def _words_of(starts: Numbers, ends: Numbers, rows: Numbers) -> int:
+    """How many words the records of texts without a row take, at most: some may be the same."""
+    words = 0
+    for text in range(len(rows)):
+        if rows[text] == NOBODY:
+            words += 1 + (ends[text] - starts[text] + _WORD - 1) // _WORD
+    return words
+
+
+@compiled
+def _walk(records: Words, places: Numbers) -> None:
+    at = 1
+    for text in range(len(places)):
+        places[text] = at
+        at += 1 + (int(records[at] >> _HALF) + _WORD - 1) // _WORD
+
+
+@compiled
+def _place_all(slots: Words, records: Words, kept: np.uint64, places: Numbers) -> None:
+    """All texts of a table, each once, in empty slots."""
+    mask = np.uint64(len(slots) - 1)
+    for record in places:
+        length = np.int64(records[record] >> _HALF)
+        hashed = np.uint64(length)
+        for word in range(record + 1, record + 1 + (length + _WORD - 1) // _WORD):
+            hashed = _mixed(hashed, records[word])
+        hashed &= kept
+        place = hashed & mask
+        while slots[place] != 0:
+            place = (place + _ONE) & mask
+        slots[place] = (hashed & _HASH) | np.uint64(record)
+
+
+@compiled
+def _unpack(data: npt.NDArray[np.uint8], places: Numbers, offsets: Numbers, into: npt.NDArray[np.uint8]) -> None:
+    for text in range(len(places)):
+        begin = (places[text] + 1) * _WORD - offsets[text]
+        for at in range(offsets[text], offsets[text + 1]):
+            into[at] = data[begin + at]

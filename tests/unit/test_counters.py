@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -166,6 +167,25 @@ def test_counts_that_could_leave_64_bits_are_refused_before_they_do() -> None:
     with pytest.raises(FullError, match="64 bits"):
         counters.increment("shop", "e", "view", TEN_O_CLOCK - 1, 2**61)
     assert counters.count("shop", "e", "view", Window.HOUR) == 2**61
+
+
+@pytest.mark.parametrize("counts", [[2**62] * 4, [-(2**63)], [-(2**62), 1], [2**61, 2**61]])
+def test_counts_whose_own_sum_leaves_64_bits_are_refused_too(counts: list[int]) -> None:
+    counters, _ = counters_at()
+    with pytest.raises(FullError, match="64 bits"):
+        counters.increment_many("shop", "view", ["e"] * len(counts), TEN_O_CLOCK - 1, counts)
+    assert counters.count("shop", "e", "view", Window.HOUR) == 0
+
+
+def test_every_kind_of_array_is_counted_alike() -> None:
+    counters, _ = counters_at()
+    fixed = np.ones(4, np.int64)
+    fixed.flags.writeable = False
+    kinds: list[Any] = [[1] * 4, np.ones(8, np.int64)[::2], fixed, np.ones(4, np.int32)]
+    for counts in kinds:
+        counters.increment_many("shop", "view", ["a", "b", "a", "b"], TEN_O_CLOCK - fixed, counts)
+        counters.increment_many("shop", "view", pa.array(["a", "b", "a", "b"]), TEN_O_CLOCK - 1, counts)
+    assert counters.count("shop", "a", "view", Window.HOUR) == 16
 
 
 def test_a_count_too_few_is_refused() -> None:
