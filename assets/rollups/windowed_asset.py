@@ -16,6 +16,7 @@ from assets.metadata import KINDS, OWNERS, table_metadata
 from assets.rollups.records import input_watermark, windowed_record
 from assets.rollups.schema import TIERS, WINDOWED_COUNTS
 from assets.rollups.windowed import TABLES, count_windows, spans_of
+from assets.watermarks import remember_marks
 from resources.counters.decay import HalfLife, half_life
 from resources.counters.retention import LONGEST_US, GoneError, gone_before
 from resources.counters.tables import Tables
@@ -83,6 +84,7 @@ def windowed_counts(
         duration_ms=round((time.monotonic() - started) * 1000),
         now_us=tidemark.now_us(),
     )
+    remember_marks(lake.home.plans, [record])
     reach("record.logged")
     return dg.MaterializeResult(metadata={**record.to_metadata(), "as_of": shown(as_of_us)})
 
