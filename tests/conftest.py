@@ -34,6 +34,7 @@ NEED_SPARK = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups, or both processes would have a Spark
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with them: they take longest."""
     for item in items:

@@ -74,8 +74,8 @@ def refresh(lake: Lake, result: DrainResult) -> dict[str, list[int]]:
             for own in need.partitions_of(derived.spec, hour, HOUR_US)
         }
         written[name] = sorted(hours)
-        for hours in contiguous(written[name], HOUR_US):
-            write_hours(lake, derived, compute, hours)
+        for part in contiguous(written[name], HOUR_US):
+            write_hours(lake, derived, compute, part)
     return written
 
 
