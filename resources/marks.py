@@ -1,8 +1,8 @@
 """How far each table has got in event time (T3), kept beside its lineage, so that a question needs no orchestrator.
 
 Belongs here: the output watermark of a table as a small file, and how those of its inputs become one. What each
-partition was recorded with is in `record.py`; a table has got as far as the furthest of its records ever said, because
-a watermark is a promise about events, and no later run takes it back.
+partition was recorded with is in `record.py`; a table has got as far as any of its materializations ever said, because a
+watermark is a promise about events, and no later run takes it back.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -47,7 +47,7 @@ class MarkFile:
         """A materialization has recorded these: the watermark rises to the furthest of them, and never falls."""
         before = self.read() or Mark()
         found = list(recorded)
-        furthest = max([before, *found], key=lambda mark: (mark.watermark_us is not None, mark.watermark_us or 0))
+        furthest = max([*found, before], key=lambda mark: (mark.watermark_us is not None, mark.watermark_us or 0))
         times = [mark.recorded_us for mark in (before, *found) if mark.recorded_us is not None]
         now = Mark(furthest.watermark_us, furthest.held_by, max(times, default=None))
         self._disk.make_directory(self._path.parent)

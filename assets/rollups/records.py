@@ -188,10 +188,7 @@ def _lowest(epochs: Iterable[dict[int, int]]) -> dict[int, int]:
 
 
 def _watermark(inputs: Sequence[Record], previous: Record | None) -> tuple[int | None, str | None]:
-    """How far the input has got: as its furthest partition says; but never below what was said before (T3).
-
-    A watermark is of the table. Hours that nobody wrote to since were not recorded since, and hold nothing back.
-    """
+    """The minimum over the inputs, but never below what was said before (T3)."""
     held = [(record.watermark_us, record.held_by) for record in inputs if record.watermark_us is not None]
-    watermark_us, held_by = max(held, key=lambda pair: pair[0]) if held else (None, None)
+    watermark_us, held_by = min(held, key=lambda pair: pair[0]) if held else (None, None)
     return not_below(watermark_us, held_by, previous)

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from assets.ingest.log import SourceMark
 from assets.time_graph import Graph, GraphError, order, table_graph
-from assets.watermarks import remember_marks
+from assets.watermarks import input_marks, remember_marks
 from orchestration.cli.watermark_view import watermark_tree_table
 from orchestration.watermark_tree import build_tree, read_watermark_tree, tree_as_json
 from resources.coordinator.status import read_status
@@ -47,13 +47,19 @@ def test_the_examples_form_a_graph_whose_sinks_nothing_is_made_from() -> None:
     )
 
 
-def test_a_tables_watermark_is_the_furthest_that_was_recorded_and_never_falls_t3(tmp_path: Path) -> None:
+def test_a_tables_watermark_is_the_least_of_its_inputs_and_never_falls_t3(tmp_path: Path) -> None:
     remember_marks(tmp_path, [record("views", 20), record("views", 30, "shard 1, shop/signal"), record("buys", None)])
     remember_marks(tmp_path, [record("views", 10)])
     marks = read_marks(tmp_path, ["views", "buys", "nothing"])
     assert marks["views"] == Mark(30, "shard 1, shop/signal", TEN_O_CLOCK)
     assert marks["buys"].watermark_us is None
     assert "nothing" not in marks
+    # Made from tables: held by the least of these, and by one that has promised nothing.
+    remember_marks(tmp_path, [record("both", 99)], input_marks(tmp_path, ["views", "buys"]))
+    assert read_marks(tmp_path, ["both"])["both"] == Mark(None, "buys", TEN_O_CLOCK)
+    remember_marks(tmp_path, [record("buys", 25)])
+    remember_marks(tmp_path, [record("both", 99)], input_marks(tmp_path, ["views", "buys"]))
+    assert read_marks(tmp_path, ["both"])["both"] == Mark(25, "buys", TEN_O_CLOCK)
     (tmp_path / "views" / "watermark.json").write_text("{")
     with pytest.raises(DamageError, match="Delete it"):
         MarkFile(tmp_path, "views").read()
