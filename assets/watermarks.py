@@ -18,9 +18,7 @@ def input_marks(directory: Path, tables: Iterable[str]) -> dict[str, int | None]
     return {name: found[name].watermark_us if name in found else None for name in names}
 
 
-def remember_marks(
-    directory: Path, records: Iterable[Record], inputs: Mapping[str, int | None] | None = None
-) -> None:
+def remember_marks(directory: Path, records: Iterable[Record], inputs: Mapping[str, int | None] | None = None) -> None:
     """Let the tables of these records rise to the least of their inputs; none ever falls (T3). Call when all is logged.
 
     A table that is made from the log has recorded itself how far its sources have come. One that is made from tables is
