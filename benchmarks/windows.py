@@ -35,9 +35,11 @@ TARGETS: dict[tuple[str, str], float | None] = {
 }
 MEMORY_TARGET_GB = 5.0
 PEERS = {"duckdb": "DuckDB", "spark": "Spark's own"}
+# Times as numbers: engines write them in types of their own.
 COMPARED = (
-    "entity_id, epoch_us(window_start), epoch_us(window_end), deltas, late, bytes, epoch_us(min_event_ts), "
-    "epoch_us(max_event_ts), {first}, {last}, views"
+    "window_id, entity_id, epoch_us(window_start), epoch_us(window_end), deltas, revision, late, keys, bytes, "
+    "mean_bytes, epoch_us(min_event_ts), epoch_us(max_event_ts), epochs[1].shard, epochs[1].first, epochs[1].last, "
+    "len(epochs), close_reason, views, epoch_us(window_hour)"
 )
 
 
@@ -67,11 +69,11 @@ def run_side(place: Path, side: str, home: Home, hours: int, names: list[str]) -
 def _ratios(place: Path, found: dict[str, Any], rows: int, names: list[str]) -> Iterator[Result]:
     for name in names:
         ours = found[f"ours_{name}"]["cpu_s"] * PER / rows
-        mine = fingerprint(str(place / "spark/out" / f"ours_{name}/*.parquet"), is_ours=True)
+        mine = fingerprint(str(place / "spark/out" / f"ours_{name}/*.parquet"))
         for peer, title in PEERS.items():
             theirs = found[f"{peer}_{name}"]["cpu_s"] * PER / rows
             files = f"spark_{name}/*.parquet" if peer == "spark" else f"duckdb_{name}.parquet"
-            other = fingerprint(str(place / peer / "out" / files), is_ours=False)
+            other = fingerprint(str(place / peer / "out" / files))
             say(f"{name}: {mine[0]:,} windows, {title} {other[0]:,}, {'equal' if mine == other else 'DIFFERENT'}")
             target = TARGETS[name, peer]
             is_met = target is None or ours / theirs <= target
@@ -79,13 +81,10 @@ def _ratios(place: Path, found: dict[str, Any], rows: int, names: list[str]) -> 
             yield Result(shown, ours, theirs, title, "CPU-seconds", ours / theirs, target or 0.0, is_met, mine == other)
 
 
-def fingerprint(files: str, *, is_ours: bool) -> tuple[int, int]:
+def fingerprint(files: str) -> tuple[int, int]:
     """Rows, and the sum of their hashes, which no order of rows or files can change."""
-    columns = COMPARED.format(
-        first="epochs[1].first" if is_ours else "first", last="epochs[1].last" if is_ours else "last"
-    )
     with quiet_database() as database:
-        query = f"SELECT count(*), sum(hash(({columns}))::HUGEINT) FROM read_parquet(?)"
+        query = f"SELECT count(*), sum(hash(({COMPARED}))::HUGEINT) FROM read_parquet(?)"
         [found] = database.execute(query, [files]).fetchall()
     return int(found[0]), int(found[1] or 0)
 

@@ -1,8 +1,7 @@
 """The sides of `bench windows`: our transformations, Spark's own formulations, and DuckDB, on the same files.
 
 Belongs here: the work that is measured, warm: each plan runs over a few hours first, and that CPU time does not count,
-because a platform's session lives for months. Every side writes the same columns as Parquet. Ours gives whole rows of
-the table (N3); peers give what can be compared of them, which is less.
+because a platform's session lives for months. Every side writes the same rows as Parquet: whole rows of the table (N3).
 """
 
 import json
@@ -31,6 +30,8 @@ WINDOWS = {
     "sliding": WindowSpec(WindowType.SLIDING, SLIDE_US, STEP_US),
     "session": WindowSpec(WindowType.SESSION, gap_us=GAP_US),
 }
+# What the ids of panes end in.
+SUFFIXES = {"tumbling": "10m", "sliding": "1h"}
 BYTES = "8 + {length}(key) + {length}(delta_id) + {length}(signal.signal) + 16"
 
 
@@ -123,11 +124,12 @@ def _stock(lake: Lake, name: str, hours: int) -> "DataFrame":
         ),
     }[name]
     cut = rows.select(
-        F.col("signal.entity_id").alias("entity_id"),
+        F.col("key").alias("entity_id"),
         F.col("signal.count").alias("count"),
         "event_ts",
         "watermark_ts",
         "epoch",
+        "shard",
         F.expr(BYTES.format(length="octet_length")).cast("bigint").alias("bytes"),
     )
     if name == "session":
@@ -143,10 +145,34 @@ def _stock(lake: Lake, name: str, hours: int) -> "DataFrame":
         F.max("event_ts").alias("max_event_ts"),
         F.min("epoch").alias("first"),
         F.max("epoch").alias("last"),
+        F.min("shard").alias("shard"),
         F.sum("count").alias("views"),
     )
-    bounds = [F.col("window.start").alias("window_start"), F.col("window.end").alias("window_end")]
-    return sums.select("entity_id", *bounds, *sums.columns[2:])
+    place = F.concat_ws(
+        "/",
+        F.concat(F.octet_length("entity_id"), F.lit(":"), "entity_id"),
+        F.unix_micros("window.start"),
+        *([] if name == "session" else [F.lit(SUFFIXES[name])]),
+    )
+    hour = F.col("window.end" if name == "session" else "window.start")
+    return sums.select(
+        place.alias("window_id"),
+        "entity_id",
+        F.col("window.start").alias("window_start"),
+        F.col("window.end").alias("window_end"),
+        "deltas",
+        F.col("deltas").alias("revision"),
+        "late",
+        F.lit(1).cast("bigint").alias("keys"),
+        "bytes",
+        (F.col("bytes").cast("double") / F.col("deltas")).alias("mean_bytes"),
+        "min_event_ts",
+        "max_event_ts",
+        F.array(F.struct("shard", "first", "last")).alias("epochs"),
+        F.lit("gap" if name == "session" else "end").alias("close_reason"),
+        "views",
+        F.date_trunc("HOUR", hour).alias("window_hour"),
+    )
 
 
 # DuckDB.
@@ -173,7 +199,7 @@ def duckdb_deltas(home: Home, hours: int) -> str:
     """A query of the deltas of the first hours, times in microseconds."""
     end = START_US + hours * HOUR_US
     return (
-        "SELECT signal.entity_id AS entity_id, signal.signal AS signal, signal.count AS count, epoch, ordinal, key, "
+        "SELECT key AS entity_id, signal.signal AS signal, signal.count AS count, shard, epoch, ordinal, "
         "delta_id, epoch_us(event_ts) AS event_us, epoch_us(watermark_ts) AS stamp_us, "
         f"{BYTES.format(length='strlen')} AS bytes "
         f"FROM read_parquet('{home.lake / 'deltas'}/*/*.parquet', hive_partitioning = false) "
@@ -183,27 +209,38 @@ def duckdb_deltas(home: Home, hours: int) -> str:
 
 _SUMS = (
     "count(*) AS deltas, {late} AS late, sum(bytes) AS bytes, min(event_us) AS min_us, max(event_us) AS max_us, "
-    "min(epoch) AS first, max(epoch) AS last, sum(count) AS views"
+    "min(shard) AS shard, min(epoch) AS first, max(epoch) AS last, sum(count) AS views"
 )
 _OF_SUMS = (
     "sum(deltas) AS deltas, sum({late}) AS late, sum(bytes) AS bytes, min(min_us) AS min_us, max(max_us) AS max_us, "
-    "min(first) AS first, max(last) AS last, sum(views) AS views"
+    "min(shard) AS shard, min(first) AS first, max(last) AS last, sum(views) AS views"
 )
+# Whole rows, from sums and the first and last moment of a window.
 _SHOWN = (
-    "deltas::BIGINT AS deltas, late::BIGINT AS late, bytes::BIGINT AS bytes, make_timestamptz(min_us) AS min_event_ts, "
-    "make_timestamptz(max_us) AS max_event_ts, first, last, views::BIGINT AS views"
+    "SELECT strlen(entity_id) || ':' || entity_id || '/' || {start}{suffix} AS window_id, entity_id, "
+    "make_timestamptz({start}) AS window_start, make_timestamptz({end}) AS window_end, deltas::BIGINT AS deltas, "
+    "deltas::BIGINT AS revision, late::BIGINT AS late, 1::BIGINT AS keys, bytes::BIGINT AS bytes, "
+    "bytes::DOUBLE / deltas AS mean_bytes, make_timestamptz(min_us) AS min_event_ts, "
+    "make_timestamptz(max_us) AS max_event_ts, [{{{{'shard': shard, 'first': first, 'last': last}}}}] AS epochs, "
+    "'{reason}' AS close_reason, views::BIGINT AS views, "
+    f"make_timestamptz({{hour}} // {HOUR_US} * {HOUR_US}) AS window_hour FROM "
 )
+
+
+def _panes(name: str, size_us: int) -> str:
+    suffix = f" || '/{SUFFIXES[name]}'"
+    return _SHOWN.format(start="pane", end=f"pane + {size_us}", suffix=suffix, reason="end", hour="pane")
+
+
 QUERIES = {
     "tumbling": (
-        f"SELECT entity_id, make_timestamptz(pane) AS window_start, make_timestamptz(pane + {SIZE_US}) AS window_end, "
-        f"{_SHOWN} FROM (SELECT entity_id, event_us // {SIZE_US} * {SIZE_US} AS pane, "
+        f"{_panes('tumbling', SIZE_US)} (SELECT entity_id, event_us // {SIZE_US} * {SIZE_US} AS pane, "
         f"{_SUMS.format(late=f'count(*) FILTER (event_us // {SIZE_US} * {SIZE_US} + {SIZE_US} <= stamp_us)')} "
         "FROM ({deltas}) GROUP BY ALL)"
     ),
     # Slices, kept apart by the first pane for which their deltas are not late.
     "sliding": (
-        "SELECT entity_id, make_timestamptz(pane) AS window_start, "
-        f"make_timestamptz(pane + {SLIDE_US}) AS window_end, {_SHOWN} FROM ("
+        f"{_panes('sliding', SLIDE_US)} ("
         f"SELECT entity_id, pane, {_OF_SUMS.format(late='CASE WHEN pane < open THEN deltas ELSE 0 END')} FROM ("
         f"SELECT *, unnest(range(slice - {SLIDE_US - STEP_US}, slice + 1, {STEP_US})) AS pane FROM ("
         f"SELECT entity_id, event_us // {STEP_US} * {STEP_US} AS slice, "
@@ -212,8 +249,8 @@ QUERIES = {
         f"{_SUMS.format(late='0')} FROM ({{deltas}}) GROUP BY ALL)) GROUP BY ALL)"
     ),
     "session": (
-        "SELECT entity_id, make_timestamptz(min_us) AS window_start, "
-        f"make_timestamptz(max_us + {GAP_US}) AS window_end, {_SHOWN} FROM (SELECT entity_id, session, "
+        _SHOWN.format(start="min_us", end=f"(max_us + {GAP_US})", suffix="", reason="gap", hour=f"(max_us + {GAP_US})")
+        + "(SELECT entity_id, session, "
         f"{_SUMS.format(late=f'count(*) FILTER (event_us + {GAP_US} < stamp_us)')} FROM ("
         "SELECT *, sum(is_start) OVER (PARTITION BY entity_id ORDER BY event_us, epoch, ordinal) AS session FROM ("
         f"SELECT *, CASE WHEN event_us - lag(event_us) OVER (PARTITION BY entity_id ORDER BY event_us, epoch, ordinal) "

@@ -9,13 +9,14 @@ from pyspark.sql import functions as F
 
 from assets.joins.schema import OF_DELTA, OF_SESSION, join_table
 from assets.joins.transform import pair_in_panes, pair_sessions, pair_with_panes
-from assets.windows.lateness import is_admitted_to
+from assets.windows.lateness import floor_us, is_admitted_to
 from assets.windows.panes import assign_panes, first_pane, last_pane, within
 from assets.windows.schema import WINDOW_HOUR
 from assets.windows.transform import keys_of
 from assets.windows.view import view_of
 from resources.lake import Range
 from resources.streams import Join, JoinForm, Stream
+from resources.timegrid import HOUR_US
 
 
 def delta_pairs(deltas: DataFrame, join: Join, left: Stream, right: Stream, hours: Range) -> DataFrame:
@@ -29,11 +30,11 @@ def delta_pairs(deltas: DataFrame, join: Join, left: Stream, right: Stream, hour
         shown = view_of(deltas, right).withColumn("panes_us", admitting_panes(right))
         pairs = pair_with_panes(lefts, _side(shown, right, left, "panes_us"), keys=keys, size_us=size_us)
     columns = {
-        "pair_id": _pair_id(join, *(f"{side}_{name}" for side in ("left", "right") for name in OF_DELTA[:4])),
+        "pair_id": _pair_id(*(f"{side}_{name}" for side in ("left", "right") for name in OF_DELTA[:4])),
         "window_start": F.timestamp_micros("pane_us"),
         "window_end": F.timestamp_micros(F.col("pane_us") + F.lit(size_us)),
         "right_windows": F.transform("right_panes_us", F.timestamp_micros),
-        WINDOW_HOUR: F.date_trunc("HOUR", F.timestamp_micros("pane_us")),
+        WINDOW_HOUR: F.timestamp_micros(floor_us(F.col("pane_us"), HOUR_US)),
     }
     return pairs.withColumns(columns).select(*join_table(join, left, right).names)
 
@@ -45,7 +46,7 @@ def session_pairs(
     renamed = rights.select(*_renamed(right, left), *OF_SESSION)
     pairs = pair_sessions(lefts, renamed, keys=keys_of(left), hours=hours)
     columns = {
-        "pair_id": _pair_id(join, "left_window_id", "right_window_id"),
+        "pair_id": F.concat_ws("/", F.octet_length("left_window_id"), "left_window_id", "right_window_id"),
         WINDOW_HOUR: F.timestamp_micros("hour_us"),
     }
     return pairs.withColumns(columns).select(*join_table(join, left, right).names)
@@ -67,7 +68,7 @@ def _renamed(stream: Stream, left: Stream) -> list[Column]:
     return [F.col(own).alias(name) for own, name in zip(keys_of(stream), keys_of(left), strict=True)]
 
 
-def _pair_id(join: Join, *columns: str) -> Column:
-    """A stable name of a pair: lengths stand before texts, so that no two are written alike."""
-    texts = [(F.unix_micros(name) if name.endswith("_ts") else F.col(name)).cast("string") for name in columns]
-    return F.md5(F.concat_ws("/", F.lit(join.name), *(F.concat(F.length(text), F.lit(":"), text) for text in texts)))
+def _pair_id(*columns: str) -> Column:
+    """A stable name of a pair of deltas: two hashes of 64 bits over both identities, none of which is ever null."""
+    one, other = (F.hex(F.xxhash64(F.lit(seed), *columns)) for seed in ("one", "other"))
+    return F.concat_ws("-", one, other)

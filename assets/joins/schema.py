@@ -28,7 +28,7 @@ def join_table(join: Join, left: Stream, right: Stream) -> TableSpec:
         name=join.name,
         description=f"{about} One row per pair ({join.form}).",
         columns=(
-            Column("pair_id", pa.string(), "Stable name: a hash of the join and what is paired.", is_required=True),
+            Column("pair_id", pa.string(), "Stable name: follows from what is paired.", is_required=True),
             *keys,
             *of_pairs,
             Column(WINDOW_HOUR, TIMESTAMP, _hour_comment(join.form), is_required=True),

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assets.windows.lateness import floor_us
-from assets.windows.schema import WINDOW_HOUR, window_table
-from assets.windows.transform import means, summed, whole, window_id
+from assets.windows.schema import WINDOW_HOUR
+from assets.windows.transform import shown, window_id, windows_by
 from assets.windows.view import view_of
 from resources.coordinator.manifest import Entry
 from resources.lake import Range
@@ -112,21 +112,14 @@ def count_batches(deltas: DataFrame, batches: DataFrame, stream: Stream) -> Data
     """What each batch holds of each key of a stream, as rows of the stream's table."""
     of_batch = ["batch", "trigger", "opened_us", "closed_us"]
     placed = assign_batches(view_of(deltas, stream), batches)
-    # A batch is one shard's; parts are kept apart by it already, and it is needed to tell batches apart.
+    # A batch is one shard's, and its number is only unique there.
     numbered = placed.withColumn("of_shard", F.col("shard"))
-    rows = whole(
-        summed(numbered, stream, ["of_shard", *of_batch], F.lit(0).cast("bigint")), stream, ["of_shard", *of_batch]
-    )
+    rows = windows_by(numbered, stream, ["of_shard", *of_batch], F.lit(0).cast("bigint"))
     columns = {
         "window_id": window_id(stream, F.col("of_shard"), F.col("batch")),
         "window_start": F.timestamp_micros("opened_us"),
         "window_end": F.timestamp_micros("closed_us"),
-        "revision": F.col("deltas"),
-        "mean_bytes": F.col("bytes").cast("double") / F.col("deltas"),
-        "min_event_ts": F.timestamp_micros("min_event_us"),
-        "max_event_ts": F.timestamp_micros("max_event_us"),
         "close_reason": F.col("trigger"),
         WINDOW_HOUR: F.timestamp_micros(floor_us(F.col("closed_us"), HOUR_US)),
-        **means(stream.aggregates),
     }
-    return rows.withColumns(columns).select(*window_table(stream).names)
+    return shown(rows, stream, columns)

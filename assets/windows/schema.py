@@ -46,7 +46,7 @@ def window_table(stream: Stream) -> TableSpec:
         name=stream.name,
         description=f"{about} One row per key and window ({stream.window.type}).",
         columns=(
-            Column("window_id", pa.string(), "Stable name: a hash of stream, key and bounds.", is_required=True),
+            Column("window_id", pa.string(), "Stable name in this table: its key and its place.", is_required=True),
             *keys,
             Column("window_start", TIMESTAMP, "First moment of the window.", is_required=True),
             Column("window_end", TIMESTAMP, "First moment after it.", is_required=True),

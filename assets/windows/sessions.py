@@ -21,6 +21,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from assets.windows.lateness import floor_us
+from assets.windows.view import one_shard, together
 from resources.lake import Range
 from resources.timegrid import HOUR_US
 
@@ -89,16 +90,20 @@ def session_parts(deltas: DataFrame, carried: DataFrame, *, shape: SessionShape,
     `deltas` are the admitted ones of the range: columns of the key, `delta_key`, `shard`, `epoch`, `event_us`,
     `is_late`, `bytes`, and the folded ones. `carried` is what `open_parts` gave for the hour before.
     """
-    before = carried.withColumn("hour_us", F.lit(hours.start_us - HOUR_US))
-    columns = [*shape.part_keys, "hour_us", *(measure.name for measure in shape.measures)]
-    parts = _buckets(deltas, shape).select(*columns).unionByName(before.select(*columns))
-    in_order = Window.partitionBy(*shape.keys).orderBy("first_us")
+    columns = [*shape.part_keys, *(measure.name for measure in shape.measures)]
+    before = carried.select(*columns, F.lit(None).cast("bigint").alias("bucket_us"))
+    pieces = _pieces(deltas, shape).unionByName(before)
+    # All that follows is about one key at a time: shuffled once, sorted by a number before the text that it stands for.
+    placed = together(pieces.withColumn("key_hash", F.xxhash64(*shape.keys)), ["key_hash"], hours, hours_each=6)
+    grouped = placed.groupBy("key_hash", *shape.part_keys, "bucket_us")
+    parts = grouped.agg(*(_folded(each, []) for each in shape.measures))
+    in_order = Window.partitionBy("key_hash", *shape.keys).orderBy("first_us")
     # Parts of one bucket overlap, so it is not the part before that counts but whatever came last so far.
     so_far = F.max("last_us").over(in_order.rowsBetween(Window.unboundedPreceding, -1))
     is_start = so_far.isNull() | (F.col("first_us") > so_far + F.lit(shape.gap_us))
     started = parts.withColumn("started_us", F.when(is_start, F.col("first_us")))
     of_session = F.max("started_us").over(in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow))
-    return started.withColumn("session_us", of_session).select(*columns, "session_us")
+    return started.withColumn("session_us", of_session).select("key_hash", *columns, "session_us")
 
 
 def closed_sessions(parts: DataFrame, *, shape: SessionShape, hours: Range) -> DataFrame:
@@ -106,22 +111,41 @@ def closed_sessions(parts: DataFrame, *, shape: SessionShape, hours: Range) -> D
 
     An event exactly at the gap still belongs, so one that closes on the border of an hour belongs to the later hour.
     """
-    of_session = [*shape.keys, "session_us"]
-    places = shape.part_keys[len(shape.keys) :]
-    whole = parts.groupBy(*of_session, *places).agg(*(_folded(each, ["first_us"]) for each in shape.measures))
-    epochs = F.struct("shard", F.col("first_epoch").alias("first"), F.col("last_epoch").alias("last"))
-    keys = F.lit(1).cast("bigint") if shape.is_one_key else F.count_distinct("delta_key")
-    sessions = whole.groupBy(*of_session).agg(
-        *(_folded(each, places) for each in shape.measures if not each.name.endswith("_epoch")),
-        F.collect_list(epochs).alias("epochs"),
-        keys.alias("keys"),
-    )
+    sessions = _one_place(parts, shape) if shape.is_one_key else _many_places(parts, shape)
     closes = F.col("last_us") + F.lit(shape.gap_us)
-    closed = sessions.where(closes < F.lit(hours.end_us)).withColumns(
-        {"closes_us": closes, "hour_us": _hour(closes), "epochs": _by_shard(shape)}
-    )
+    closed = sessions.where(closes < F.lit(hours.end_us)).withColumns({"closes_us": closes, "hour_us": _hour(closes)})
     names = [each.name for each in shape.measures if not each.name.endswith("_epoch")]
     return closed.select(*shape.keys, *names, "keys", "epochs", "closes_us", "hour_us")
+
+
+def _one_place(parts: DataFrame, shape: SessionShape) -> DataFrame:
+    """Sessions about one key of deltas, all of which lie in one shard (Q3): each sum has a fixed width."""
+    sessions = parts.groupBy("key_hash", *shape.keys, "session_us").agg(
+        *(_folded(each, ["first_us"]) for each in shape.measures),
+        F.min("shard").alias("shard"),
+        F.max("shard").alias("last_shard"),
+    )
+    shard = one_shard(shape.keys).alias("shard")
+    epochs = F.struct(shard, F.col("first_epoch").alias("first"), F.col("last_epoch").alias("last"))
+    return sessions.withColumns({"keys": F.lit(1).cast("bigint"), "epochs": F.array(epochs)})
+
+
+def _many_places(parts: DataFrame, shape: SessionShape) -> DataFrame:
+    """Sessions about several keys of deltas: by key and shard, then by shard, then as a whole."""
+    of_session, order = ["key_hash", *shape.keys, "session_us"], ["shard", "delta_key"]
+    places = parts.groupBy(*of_session, *order).agg(*(_folded(each, ["first_us"]) for each in shape.measures))
+    epochs = F.struct("shard", F.col("first_epoch").alias("first"), F.col("last_epoch").alias("last"))
+    by_shard = Window.partitionBy(*of_session, "shard")
+    bounds = {"first_epoch": F.min("first_epoch").over(by_shard), "last_epoch": F.max("last_epoch").over(by_shard)}
+    return (
+        places.withColumns(bounds)
+        .groupBy(*of_session)
+        .agg(
+            *(_folded(each, order) for each in shape.measures if not each.name.endswith("_epoch")),
+            F.array_sort(F.collect_set(epochs)).alias("epochs"),
+            F.count_distinct("delta_key").alias("keys"),
+        )
+    )
 
 
 def open_parts(parts: DataFrame, *, shape: SessionShape, hours: Range) -> DataFrame:
@@ -129,12 +153,12 @@ def open_parts(parts: DataFrame, *, shape: SessionShape, hours: Range) -> DataFr
 
     A session is open at an hour's end when an event at that very moment would still belong to it.
     """
-    of_session = Window.partitionBy(*shape.keys, "session_us")
+    of_session = Window.partitionBy("key_hash", *shape.keys, "session_us")
     ends = F.max("last_us").over(of_session) + F.lit(shape.gap_us)
     crossing = parts.withColumn("ends_us", _hour(ends)).where(F.col("ends_us") > _hour(F.col("session_us")))
-    of_part = Window.partitionBy(*shape.keys, "session_us", *shape.part_keys[len(shape.keys) :]).orderBy("first_us")
+    of_part = Window.partitionBy("key_hash", *shape.part_keys, "session_us").orderBy("first_us")
     so_far = of_part.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    grown = crossing.withColumns(
+    grown = crossing.withColumn("hour_us", _hour(F.col("last_us"))).withColumns(
         {
             **{each.name: FOLDS[each.fold](each.name).over(so_far) for each in shape.measures},
             "next_us": F.lead("hour_us").over(of_part),
@@ -151,12 +175,11 @@ def open_parts(parts: DataFrame, *, shape: SessionShape, hours: Range) -> DataFr
     return shown.select(*shape.part_keys, "session_us", *names, hour)
 
 
-def _buckets(deltas: DataFrame, shape: SessionShape) -> DataFrame:
-    """Deltas summed up by bucket; a bucket lies within one hour."""
+def _pieces(deltas: DataFrame, shape: SessionShape) -> DataFrame:
+    """Every delta as a part of its own, with its bucket, which lies within one hour."""
     event = F.col("event_us")
-    timed = deltas.select(
+    return deltas.select(
         *shape.part_keys,
-        *(each.name for each in shape.folded),
         event.alias("first_us"),
         event.alias("last_us"),
         F.col("epoch").alias("first_epoch"),
@@ -164,11 +187,9 @@ def _buckets(deltas: DataFrame, shape: SessionShape) -> DataFrame:
         F.lit(1).cast("bigint").alias("deltas"),
         F.col("is_late").cast("bigint").alias("late"),
         "bytes",
-        _hour(event).alias("hour_us"),
-        (event - F.pmod(F.pmod(event, F.lit(HOUR_US)), F.lit(shape.bucket_us))).alias("bucket"),
+        *(each.name for each in shape.folded),
+        (event - F.pmod(F.pmod(event, F.lit(HOUR_US)), F.lit(shape.bucket_us))).alias("bucket_us"),
     )
-    grouped = timed.groupBy(*shape.part_keys, "hour_us", "bucket")
-    return grouped.agg(*(_folded(each, []) for each in shape.measures))
 
 
 def _folded(measure: Folded, order: Sequence[str]) -> Column:
@@ -179,26 +200,6 @@ def _folded(measure: Folded, order: Sequence[str]) -> Column:
     rows = F.array_sort(F.collect_list(F.when(F.col(measure.name).isNotNull(), value)))
     total = F.aggregate(rows, F.lit(0.0), lambda so_far, row: so_far + row["value"])
     return F.when(F.size(rows) > 0, total).alias(measure.name)
-
-
-def _by_shard(shape: SessionShape) -> Column:
-    """The epochs of each shard, in order; parts that only a delta's key tells apart are put together."""
-    epochs = F.array_sort("epochs")
-    if shape.is_one_key:
-        return epochs
-    shards = F.array_sort(F.array_distinct(F.transform(epochs, lambda part: part["shard"])))
-    return F.transform(
-        shards,
-        lambda shard: F.struct(
-            shard.alias("shard"),
-            F.array_min(F.transform(_of(epochs, shard), lambda part: part["first"])).alias("first"),
-            F.array_max(F.transform(_of(epochs, shard), lambda part: part["last"])).alias("last"),
-        ),
-    )
-
-
-def _of(epochs: Column, shard: Column) -> Column:
-    return F.filter(epochs, lambda part: part["shard"] == shard)
 
 
 def _hour(time_us: Column) -> Column:

@@ -4,12 +4,16 @@ Belongs here: the condition, the key's columns, the values that are aggregated, 
 are microseconds from here on: panes are arithmetic. Does not belong here: which pane a delta is in (`panes.py`).
 """
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from resources.coordinator.model import Kind
+from resources.lake import Range
 from resources.streams import Stream
 from resources.streams.fields import OWN_KEY, field_of
+from resources.timegrid import HOUR_US
 
 # Where a delta stands in the log, and what it is: what joins and late deltas are told apart by (Q3).
 PLACE = ("shard", "epoch", "ordinal")
@@ -41,6 +45,24 @@ def has_one_key(stream: Stream) -> bool:
     return not OWN_KEY[stream.kind].isdisjoint(stream.key)
 
 
+def one_shard(keys: Sequence[str]) -> Column:
+    """The shard of everything about a key, given the least and the greatest (`last_shard`); two are an error.
+
+    A key lies in one shard (Q3), and how many shards there are is fixed once data is in. Whoever lets keys move must
+    keep windows apart by shard.
+    """
+    two = F.raise_error(F.concat_ws(" ", F.lit("A key has deltas in two shards, which no window can say:"), *keys))
+    return F.when(F.col("shard") == F.col("last_shard"), F.col("shard")).otherwise(two.cast("int"))
+
+
+def together(rows: DataFrame, keys: Sequence[str], hours: Range, *, hours_each: int) -> DataFrame:
+    """Rows of a key in one place: what is computed of it there is shuffled no more.
+
+    As many places as there are pieces of so many hours: what one of them holds fits its memory, however long the range.
+    """
+    return rows.repartition(max(1, (hours.end_us - hours.start_us) // (hours_each * HOUR_US)), *keys)
+
+
 def is_of(stream: Stream) -> Column:
     """Whether a delta is one of the stream's."""
     found = (F.col("namespace") == stream.namespace) & (F.col("kind") == stream.kind.value)
@@ -52,7 +74,9 @@ def is_of(stream: Stream) -> Column:
 def view_of(deltas: DataFrame, stream: Stream) -> DataFrame:
     """The stream's deltas: identity, place and key, `event_us`, `received_us`, `stamp_us`, `bytes` and the values."""
     fields = dict.fromkeys(aggregate.field for aggregate in stream.aggregates if aggregate.field)
-    keys = {field.column: F.expr(field.sql) for field in stream.key_fields}
+    # What a delta is about stands in its envelope, too, where it is read faster.
+    own = OWN_KEY[stream.kind]
+    keys = {each.column: F.col("key") if each.name in own else F.expr(each.sql) for each in stream.key_fields}
     envelope = [name for name in (*PLACE, *IDENTITY) if name not in keys]
     return deltas.where(is_of(stream)).select(
         *envelope,

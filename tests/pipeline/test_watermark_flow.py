@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
+import pytest
 
 from assets.graph import Derived
 from assets.ingest import asset as ingest
@@ -53,6 +54,7 @@ def states(home: Home) -> list[tuple[WindowState, int]]:
     return [(window.state, window.statistics["revision"]) for window in windows]
 
 
+@pytest.mark.slow
 def test_a_table_has_got_as_far_as_its_source_and_a_late_delta_reopens_its_window_t3_t6(
     tmp_path: Path, spark: "SparkSession"
 ) -> None:

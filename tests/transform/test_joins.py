@@ -114,7 +114,7 @@ def oracle(left: Sequence[Event], right: Sequence[Event]) -> list[tuple[Event, E
     )
 
 
-@settings(max_examples=3, phases=PHASES, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1, phases=PHASES, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_deltas_in_a_pane_are_paired_once_whatever_order_they_come_in(
     spark: "SparkSession", data: st.DataObject
@@ -173,7 +173,7 @@ def sessions_of(spark: "SparkSession", found: Sequence[Session]) -> "DataFrame":
     return spark.createDataFrame(rows, SESSION_DDL)
 
 
-@settings(max_examples=3, phases=PHASES, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1, phases=PHASES, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_sessions_that_meet_are_paired_once_in_the_hour_in_which_the_later_closes(
     spark: "SparkSession", data: st.DataObject

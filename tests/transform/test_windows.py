@@ -3,6 +3,7 @@
 Many examples are one Spark job: events of different keys do not meet, so each example has a key of its own.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -46,19 +47,20 @@ TIMES = st.one_of(
 )
 # An example holds more than a hundred events, each a case of its own: few are enough, and shrinking one costs minutes.
 A_FEW = settings(
-    max_examples=2,
+    max_examples=1,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
+# A key lies in one shard (Q3).
+SHARDS = {"a": 0, "b": 1, "c": 0}
 EVENTS = st.builds(
     Event,
     at_us=TIMES,
     stamp_us=st.one_of(st.none(), TIMES),
-    entity=st.sampled_from("abc"),
+    entity=st.sampled_from(list(SHARDS)),
     amount=st.integers(-3, 9),
     received_us=TIMES,
-    shard=st.sampled_from([0, 0, 1]),
-)
+).map(lambda event: event._replace(shard=SHARDS[event.entity]))
 
 
 def named(streams: Iterable[Stream]) -> list[Stream]:
@@ -67,16 +69,24 @@ def named(streams: Iterable[Stream]) -> list[Stream]:
     return [msgspec.structs.replace(each, name=f"s{number}") for number, each in enumerate(streams)]
 
 
-STREAMS = named(
+BOUNDED = Lateness(allowed_us=MINUTE_US, max_us=20 * MINUTE_US)
+# One of each, where they differ most: every plan costs half a second.
+SHARPEST = [
+    tumbling(TEN_MINUTES, BOUNDED),
+    tumbling(7 * MINUTE_US, Lateness(LatePolicy.NEXT_WINDOW, MINUTE_US)),
+    fixed(7 * MINUTE_US),
+    sliding(30 * MINUTE_US, TEN_MINUTES, BOUNDED),
+    sliding(25 * MINUTE_US, TEN_MINUTES, Lateness(LatePolicy.DISCARD)),
+    sliding(90 * MINUTE_US, 50 * MINUTE_US),
+]
+STREAMS = named(SHARPEST)
+EVERY = named(
     [
+        *SHARPEST,
         *(tumbling(TEN_MINUTES, late) for late in policies(MINUTE_US, 20 * MINUTE_US)),
-        tumbling(TEN_MINUTES, Lateness(LatePolicy.NEXT_WINDOW, MINUTE_US)),
         tumbling(7 * MINUTE_US, Lateness(LatePolicy.NEXT_WINDOW)),
         tumbling(90 * MINUTE_US),
-        fixed(7 * MINUTE_US),
         *(sliding(30 * MINUTE_US, TEN_MINUTES, late) for late in policies(MINUTE_US, 20 * MINUTE_US)),
-        sliding(25 * MINUTE_US, TEN_MINUTES, Lateness(LatePolicy.DISCARD)),
-        sliding(90 * MINUTE_US, 50 * MINUTE_US),
     ]
 )
 COLUMNS = ["deltas", "late", "total", "min_event_ts", "max_event_ts", "epochs"]
@@ -88,7 +98,7 @@ def needed(deltas: DataFrame, needs: Sequence[Need], hours: Range) -> DataFrame:
 
 def rows_of(frames: Iterable[DataFrame]) -> dict[str, dict[tuple[Any, ...], tuple[Any, ...]]]:
     """Stream → (key, start) → columns; all frames in one job."""
-    found: dict[str, dict[tuple[Any, ...], tuple[Any, ...]]] = {each.name: {} for each in STREAMS}
+    found: dict[str, dict[tuple[Any, ...], tuple[Any, ...]]] = defaultdict(dict)
     for row in reduce(DataFrame.unionAll, frames).collect():
         epochs = tuple(tuple(each) for each in row["epochs"])
         key = (row["key"], row["start"])
@@ -113,72 +123,81 @@ def windows(deltas: DataFrame, of: Stream, hours: Range) -> DataFrame:
     )
 
 
-@A_FEW
-@given(events=st.lists(EVENTS, min_size=60, max_size=160), border=st.integers(-1, 2))
-def test_windows_of_every_type_and_policy_are_what_the_rules_say_whatever_the_border(
-    spark: "SparkSession", events: list[Event], border: int
-) -> None:
-    """N1, N3, N6, T4, T5: whatever the times and stamps, and wherever the border between two runs lies."""
+MANY_EVENTS = st.lists(EVENTS, min_size=150, max_size=250)
+
+
+def holds_whatever_the_border(spark: "SparkSession", of: list[Stream], events: list[Event], border: int) -> None:
+    """Windows and late deltas of the streams are what the oracle says, in two runs with a border between them."""
     deltas = deltas_of(spark, events).persist()
-    expected = {of.name: windows_of(events, of) for of in STREAMS}
     parts = (Range(ALL.start_us, border * HOUR_US), Range(border * HOUR_US, ALL.end_us))
-    assert rows_of(windows(deltas, of, part) for of in STREAMS for part in parts) == expected
+    expected = {each.name: windows_of(events, each) for each in of}
+    assert rows_of(windows(deltas, each, part) for each in of for part in parts) == expected
+    by_event = [each for each in of if not each.window.is_by_arrival]
+    needs, found = late_needs(by_event), dict[tuple[str, int], tuple[Any, ...]]()
+    late = [late_deltas(needed(deltas, needs, part), by_event, part) for part in parts]
+    for row in reduce(DataFrame.unionAll, late).collect():
+        hour = floor_to(int(row["effect_hour"].timestamp()) * 1_000_000, HOUR_US)
+        place = (row["outcome"], row["late_by_us"], row["panes_late"], row["panes_missed"], hour)
+        assert (row["stream"], row["epoch"]) not in found, "one row per stream and delta"
+        found[row["stream"], row["epoch"]] = place
+    assert found == {(each.name, epoch): row for each in by_event for epoch, row in late_of(events, each).items()}
     deltas.unpersist()
 
 
 @A_FEW
-@given(events=st.lists(EVENTS, min_size=60, max_size=160), border=st.integers(-1, 2))
-def test_late_deltas_are_those_that_the_rules_call_late_with_what_became_of_them(
+@given(events=MANY_EVENTS, border=st.integers(-1, 2))
+def test_windows_and_late_deltas_are_what_the_rules_say_whatever_the_border(
     spark: "SparkSession", events: list[Event], border: int
 ) -> None:
-    """T5: one row per stream and late delta, and on_time + late by outcome = accepted."""
-    by_event = [of for of in STREAMS if not of.window.is_by_arrival]
-    deltas = deltas_of(spark, events)
-    parts = (Range(ALL.start_us, border * HOUR_US), Range(border * HOUR_US, ALL.end_us))
-    found: dict[str, dict[int, tuple[Any, ...]]] = {of.name: {} for of in by_event}
-    needs = late_needs(by_event)
-    rows = reduce(
-        DataFrame.unionAll, [late_deltas(needed(deltas, needs, part), by_event, part) for part in parts]
-    ).collect()
-    for row in rows:
-        hour = floor_to(int(row["effect_hour"].timestamp()) * 1_000_000, HOUR_US)
-        place = (row["outcome"], row["late_by_us"], row["panes_late"], row["panes_missed"], hour)
-        assert row["epoch"] not in found[row["stream"]]
-        found[row["stream"]][row["epoch"]] = place
-    assert found == {of.name: late_of(events, of) for of in by_event}
+    """N1, N3, N6, T4, T5: whatever the times and stamps, and wherever the border between two runs lies."""
+    holds_whatever_the_border(spark, STREAMS, events, border)
+
+
+@pytest.mark.slow
+@settings(A_FEW, max_examples=5)
+@given(events=MANY_EVENTS, border=st.integers(-1, 2))
+def test_windows_of_every_type_and_policy_are_what_the_rules_say(
+    spark: "SparkSession", events: list[Event], border: int
+) -> None:
+    """N1, N3, N6, T4, T5, at length."""
+    holds_whatever_the_border(spark, EVERY, events, border)
 
 
 EDGE = TEN_MINUTES + MINUTE_US  # the end of the first pane, and the lateness that is allowed
 
 
-@pytest.mark.parametrize(
-    ("late", "stamp_us", "expected"),
-    [
-        (Lateness(allowed_us=MINUTE_US), EDGE - 1, {0: (1, 0)}),
-        (Lateness(allowed_us=MINUTE_US), EDGE, {0: (1, 1)}),
-        (Lateness(allowed_us=MINUTE_US, max_us=MINUTE_US), EDGE + MINUTE_US - 1, {0: (1, 1)}),
-        (Lateness(allowed_us=MINUTE_US, max_us=MINUTE_US), EDGE + MINUTE_US, {}),
-        (Lateness(LatePolicy.DISCARD, MINUTE_US), EDGE - 1, {0: (1, 0)}),
-        (Lateness(LatePolicy.DISCARD, MINUTE_US), EDGE, {}),
-        (Lateness(LatePolicy.SIDE_OUTPUT, MINUTE_US, channel="aside"), EDGE - 1, {0: (1, 0)}),
-        (Lateness(LatePolicy.SIDE_OUTPUT, MINUTE_US, channel="aside"), EDGE, {}),
-        (Lateness(LatePolicy.NEXT_WINDOW, MINUTE_US), EDGE - 1, {0: (1, 0)}),
-        (Lateness(LatePolicy.NEXT_WINDOW, MINUTE_US), EDGE, {TEN_MINUTES: (1, 1)}),
-        (Lateness(LatePolicy.NEXT_WINDOW, MINUTE_US), EDGE + TEN_MINUTES - 1, {TEN_MINUTES: (1, 1)}),
-        (Lateness(LatePolicy.NEXT_WINDOW, MINUTE_US), EDGE + TEN_MINUTES, {2 * TEN_MINUTES: (1, 1)}),
-    ],
-)
-def test_every_policy_decides_exactly_at_the_edge(
-    spark: "SparkSession", late: Lateness, stamp_us: int, expected: dict[int, tuple[int, int]]
-) -> None:
+# Policy → what becomes of the last delta of the first pane, by its stamp: start of its window → (deltas, late).
+DECIDED: list[tuple[Lateness, dict[int, dict[int, tuple[int, int]]]]] = [
+    (Lateness(allowed_us=MINUTE_US), {EDGE - 1: {0: (1, 0)}, EDGE: {0: (1, 1)}}),
+    (
+        Lateness(allowed_us=MINUTE_US, max_us=MINUTE_US),
+        {EDGE + MINUTE_US - 1: {0: (1, 1)}, EDGE + MINUTE_US: {}},
+    ),
+    (Lateness(LatePolicy.DISCARD, MINUTE_US), {EDGE - 1: {0: (1, 0)}, EDGE: {}}),
+    (Lateness(LatePolicy.SIDE_OUTPUT, MINUTE_US, channel="aside"), {EDGE - 1: {0: (1, 0)}, EDGE: {}}),
+    (
+        Lateness(LatePolicy.NEXT_WINDOW, MINUTE_US),
+        {
+            EDGE - 1: {0: (1, 0)},
+            EDGE: {TEN_MINUTES: (1, 1)},
+            EDGE + TEN_MINUTES - 1: {TEN_MINUTES: (1, 1)},
+            EDGE + TEN_MINUTES: {2 * TEN_MINUTES: (1, 1)},
+        },
+    ),
+]
+
+
+def test_every_policy_decides_exactly_at_the_edge(spark: "SparkSession") -> None:
     """T4: a delta is late when `window_end + allowed_lateness = watermark`, and a microsecond earlier it is not."""
-    of = tumbling(TEN_MINUTES, late)
-    event = Event(TEN_MINUTES - 1, stamp_us)
-    assert {start: place[:2] for (_, start), place in windows_of([event], of).items()} == expected
-    rows = count_windows(deltas_of(spark, [event]), of, ALL).collect()
-    assert {
-        round(row["window_start"].timestamp() * 1_000_000): (row["deltas"], row["late"]) for row in rows
-    } == expected
+    for late, decided in DECIDED:
+        of = tumbling(TEN_MINUTES, late)
+        # Each stamp is tried on a key of its own.
+        events = [Event(TEN_MINUTES - 1, stamp_us, entity=str(stamp_us)) for stamp_us in decided]
+        expected = {(str(stamp), start): place for stamp, each in decided.items() for start, place in each.items()}
+        assert {key: place[:2] for key, place in windows_of(events, of).items()} == expected
+        rows = count_windows(deltas_of(spark, events), of, ALL).collect()
+        found = {(row["key"], round(row["window_start"].timestamp() * 1_000_000)): row for row in rows}
+        assert {key: (row["deltas"], row["late"]) for key, row in found.items()} == expected, late
 
 
 def test_a_delta_without_a_stamp_is_on_time(spark: "SparkSession") -> None:
@@ -208,6 +227,18 @@ def test_aggregates_are_exact_for_integers_and_keep_sum_and_count_of_a_mean(spar
     assert row["middle"] == (2**53 - 3) / 3
 
 
+def test_a_window_of_several_keys_counts_them_and_says_the_epochs_of_every_shard(spark: "SparkSession") -> None:
+    """N3: for every type of panes; a key that lies in two shards is refused where a window has room for one (Q3)."""
+    events = [Event(place, entity=entity, shard=SHARDS[entity]) for place, entity in enumerate("abcabb")]
+    for of in (tumbling(TEN_MINUTES, key=()), sliding(TEN_MINUTES, TEN_MINUTES // 2, key=())):
+        rows = count_windows(deltas_of(spark, events), of, ALL).collect()
+        found = {(row["deltas"], row["keys"], tuple(tuple(each) for each in row["epochs"])) for row in rows}
+        assert found == {(6, 3, ((0, 1, 4), (1, 2, 6)))}
+    moved = [Event(0, shard=0), Event(1, shard=1)]
+    with pytest.raises(Exception, match="in two shards"):
+        count_windows(deltas_of(spark, moved), tumbling(TEN_MINUTES), ALL).collect()
+
+
 def test_a_sum_that_does_not_fit_is_an_error_and_not_a_number(spark: "SparkSession") -> None:
     """N5: exact, or refused."""
     events = [Event(0, amount=2**63 - 1), Event(1, amount=1)]
@@ -217,7 +248,7 @@ def test_a_sum_that_does_not_fit_is_an_error_and_not_a_number(spark: "SparkSessi
 
 def test_windows_are_one_plan_without_a_python_row_boundary(spark: "SparkSession") -> None:
     """N6: adjacent steps are fused by code generation, so no row may leave it for Python on the way."""
-    for of in (*STREAMS, stream(STREAMS[-1].window, key=("producer",))):
+    for of in (STREAMS[0], STREAMS[-1], stream(STREAMS[-1].window, key=("producer",))):
         plan = count_windows(deltas_of(spark, [Event(0)]), of, ALL)._jdf.queryExecution().executedPlan().toString()
         assert not [word for word in ("Python", "Pandas", "Arrow", "MapInArrow") if word in plan], plan
     every = late_deltas(deltas_of(spark, [Event(0)]), [of for of in STREAMS if not of.window.is_by_arrival], ALL)
