@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from assets.joins.schema import OF_DELTA
 from benchmarks.windows_data import START_US
-from benchmarks.windows_sides import GAP_US, SIZE_US, duckdb_deltas, measured, whole_range
+from benchmarks.windows_sides import GAP_US, SIZE_US, measured, whole_range
 from resources.coordinator.model import Kind
 from resources.home import Home
 from resources.lake import Lake, Range, partition_predicate
@@ -71,11 +72,22 @@ class SparkJoins:
         sides = []
         for side, signal in SIGNALS.items():
             rows = self.deltas(hours).where(f"namespace = 'shop' AND kind = 'signal' AND signal.signal = '{signal}'")
-            own = [F.col(name).alias(f"{side}_{name}") for name in ("delta_id", "event_ts", "epoch", "ordinal")]
+            own = [F.col(name).alias(f"{side}_{name}") for name in OF_DELTA]
             window = F.window("event_ts", "10 minutes").alias("window")
-            sides.append(rows.select(F.col("signal.entity_id").alias("entity_id"), window, *own))
+            sides.append(rows.select(F.col("key").alias("entity_id"), window, *own))
         pairs = sides[0].join(sides[1], on=["entity_id", "window"], how="inner")
-        _write(pairs.withColumn("window_start", F.col("window.start")).drop("window"), place)
+        places = [f"{side}_{name}" for side in SIGNALS for name in OF_DELTA]
+        named = F.concat_ws("-", *(F.hex(F.xxhash64(F.lit(seed), *places)) for seed in ("one", "other")))
+        shown = pairs.select(
+            named.alias("pair_id"),
+            "entity_id",
+            F.col("window.start").alias("window_start"),
+            F.col("window.end").alias("window_end"),
+            *places,
+            F.array().cast("array<timestamp>").alias("right_windows"),
+            F.date_trunc("HOUR", F.col("window.start")).alias("window_hour"),
+        )
+        _write(shown, place)
 
     def write_sessions(self, hours: int, place: Path) -> None:
         """Both sides' sessions, for both engines."""
@@ -125,15 +137,22 @@ def duckdb_side(root: Path, target: Path, hours: int, sessions: Path) -> dict[st
             database.execute(f"SET {setting}")
 
         def panes(count: int, place: Path) -> None:
-            deltas = duckdb_deltas(Home(root), count)
+            end = START_US + count * HOUR_US
+            deltas = (
+                f"SELECT * FROM read_parquet('{Home(root).lake / 'deltas'}/*/*.parquet', hive_partitioning = false) "
+                f"WHERE namespace = 'shop' AND kind = 'signal' AND event_ts < make_timestamptz({end})"
+            )
             sides = [
-                f"(SELECT entity_id, event_us // {SIZE_US} * {SIZE_US} AS pane, delta_id AS {side}_delta_id, "
-                f"make_timestamptz(event_us) AS {side}_event_ts, epoch AS {side}_epoch, ordinal AS {side}_ordinal "
-                f"FROM ({deltas}) WHERE signal = '{signal}')"
+                f"(SELECT key AS entity_id, epoch_us(event_ts) // {SIZE_US} * {SIZE_US} AS pane, "
+                + ", ".join(f"{name} AS {side}_{name}" for name in OF_DELTA)
+                + f" FROM ({deltas}) WHERE signal.signal = '{signal}')"
                 for side, signal in SIGNALS.items()
             ]
+            places = ", ".join(f"{side}_{name}" for side in SIGNALS for name in OF_DELTA)
             query = (
-                "SELECT * EXCLUDE (pane), make_timestamptz(pane) AS window_start "
+                f"SELECT printf('%x-%x', hash('one', {places}), hash('other', {places})) AS pair_id, entity_id, "
+                f"make_timestamptz(pane) AS window_start, make_timestamptz(pane + {SIZE_US}) AS window_end, {places}, "
+                f"[]::TIMESTAMPTZ[] AS right_windows, make_timestamptz(pane // {HOUR_US} * {HOUR_US}) AS window_hour "
                 f"FROM {sides[0]} JOIN {sides[1]} USING (entity_id, pane)"
             )
             database.execute(f"COPY ({query}) TO '{place}.parquet' (FORMAT parquet)")
@@ -141,9 +160,14 @@ def duckdb_side(root: Path, target: Path, hours: int, sessions: Path) -> dict[st
         def met(count: int, place: Path) -> None:
             left, right = (f"read_parquet('{sessions / f'sessions_{count}' / side}/*.parquet')" for side in SIGNALS)
             names = ("window_id", "window_start", "window_end", "deltas")
-            chosen = ", ".join(f"{side}.{name} AS {side}_{name}" for side in ("l", "r") for name in names)
+            chosen = ", ".join(
+                f"{side}.{name} AS {title}_{name}" for side, title in (("l", "left"), ("r", "right")) for name in names
+            )
+            last = "greatest(l.window_end, r.window_end)"
             query = (
-                f"SELECT l.entity_id, {chosen} FROM {left} l JOIN {right} r ON l.entity_id = r.entity_id "
+                "SELECT strlen(l.window_id) || '/' || l.window_id || '/' || r.window_id AS pair_id, l.entity_id, "
+                f"{chosen}, date_trunc('hour', {last}) AS window_hour "
+                f"FROM {left} l JOIN {right} r ON l.entity_id = r.entity_id "
                 "AND l.window_start <= r.window_end AND r.window_start <= l.window_end"
             )
             database.execute(f"COPY ({query}) TO '{place}.parquet' (FORMAT parquet)")

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.harness import Result, Usage, measure, show
 from benchmarks.windows_data import write_deltas
-from benchmarks.windows_sides import WINDOWS
+from benchmarks.windows_sides import WINDOWS, measured_hours
 from resources.home import Home
 from resources.lake_files import quiet_database
 
@@ -52,7 +52,7 @@ def main(json_output: bool, rows: int, hours: int, names: list[str]) -> int:
         write_deltas(home, rows=rows, entities=ENTITIES, hours=hours, seed=SEED)
         by_duckdb, _ = run_side(place, "duckdb", home, hours, names)
         by_spark, usage = run_side(place, "spark", home, hours, names)
-        results = [*_ratios(place, {**by_duckdb, **by_spark}, rows, names), _memory(usage)]
+        results = [*_ratios(place, {**by_duckdb, **by_spark}, rows, hours, names), _memory(usage)]
         results += _late(place)
     return show(results, is_json=json_output)
 
@@ -66,12 +66,13 @@ def run_side(place: Path, side: str, home: Home, hours: int, names: list[str]) -
     return found, usage
 
 
-def _ratios(place: Path, found: dict[str, Any], rows: int, names: list[str]) -> Iterator[Result]:
+def _ratios(place: Path, found: dict[str, Any], rows: int, hours: int, names: list[str]) -> Iterator[Result]:
     for name in names:
-        ours = found[f"ours_{name}"]["cpu_s"] * PER / rows
+        scale = PER / rows * hours / measured_hours(name, hours)
+        ours = found[f"ours_{name}"]["cpu_s"] * scale
         mine = fingerprint(str(place / "spark/out" / f"ours_{name}/*.parquet"))
         for peer, title in PEERS.items():
-            theirs = found[f"{peer}_{name}"]["cpu_s"] * PER / rows
+            theirs = found[f"{peer}_{name}"]["cpu_s"] * scale
             files = f"spark_{name}/*.parquet" if peer == "spark" else f"duckdb_{name}.parquet"
             other = fingerprint(str(place / peer / "out" / files))
             say(f"{name}: {mine[0]:,} windows, {title} {other[0]:,}, {'equal' if mine == other else 'DIFFERENT'}")
