@@ -6,7 +6,7 @@ run is started (`runs.py`), what it does (`assets`).
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from assets.held import hang_on
@@ -92,16 +92,34 @@ def materialize_everything_stale(home: Home, *, progress: Progress | None = None
             # follows, and what an hour carries to the next is known when it was made.
             while True:
                 stale = stale_partitions(instance, home)
-                wanted: dict[tuple[str, ...], list[str]] = defaultdict(list)
-                for key in sorted({key for name in names for key in stale.get(name, {})}):
-                    wanted[tuple(name for name in names if key in stale.get(name, {}))].append(key)
-                good = [part for together, keys in wanted.items() for part in held.good_parts(together, keys)]
+                wanted = side_by_side({name: stale[name].keys() for name in names if stale.get(name)})
+                good = [part for assets, keys in wanted for part in held.good_parts(assets, keys)]
                 fresh = [part for part in good if part not in tried]
                 if not fresh:
                     break
                 tried |= set(fresh)
-                outcome += Outcome(tuple(run(home, instance, together, part, progress) for together, part in fresh))
+                outcome += Outcome(tuple(run(home, instance, assets, part, progress) for assets, part in fresh))
         return outcome + held.outcome
+
+
+def side_by_side(stale: Mapping[str, Iterable[str]]) -> list[Part]:
+    """Assets of one grain, in the order in which they follow one another, put together where the same is stale of them.
+
+    A run takes one range for all of its assets, and every asset in it costs seconds, however little there is to do: so
+    each is run once for all of its partitions. None is put before what it is made from.
+    """
+    groups: list[tuple[list[str], tuple[str, ...]]] = []
+    place: dict[str, int] = {}
+    for name, keys in stale.items():
+        wanted = tuple(sorted(keys))
+        after = max((place[each] for each in GRAPH[name].inputs if each in place), default=0) if name in GRAPH else 0
+        found = next((at for at in range(after, len(groups)) if groups[at][1] == wanted), None)
+        if found is None:
+            found = len(groups)
+            groups.append(([], wanted))
+        groups[found][0].append(name)
+        place[name] = found
+    return [(tuple(names), keys) for names, keys in groups]
 
 
 def check_hours(

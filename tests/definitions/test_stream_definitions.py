@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.windows import every_example
+
 ROOT = Path(__file__).resolve().parents[2]
 
 ASK = """
@@ -39,8 +41,9 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def told() -> dict[str, Any]:
-    environment = {**os.environ, "TIDEMARK_STREAMS": str(ROOT / "streams")}
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    examples = every_example(tmp_path_factory.mktemp("streams"))
+    environment = {**os.environ, "TIDEMARK_STREAMS": str(examples)}
     done = subprocess.run(
         [sys.executable, "-c", ASK], env=environment, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
     )

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -14,6 +15,17 @@ from resources.timegrid import HOUR_US, MINUTE_US, floor_to
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def every_example(folder: Path) -> Path:
+    """A folder with all definitions that come along: those of the demo, and more."""
+    folder.mkdir(exist_ok=True)
+    for path in (*(ROOT / "streams").glob("*.yaml"), *(ROOT / "streams" / "more").glob("*.yaml")):
+        (folder / path.name).write_text(path.read_text())
+    return folder
 
 
 class Event(NamedTuple):

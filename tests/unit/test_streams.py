@@ -21,6 +21,7 @@ from resources.streams import (
 )
 from resources.streams.durations import parse_duration, show_duration
 from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
+from tests.support.windows import every_example
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "streams"
 GOOD = "namespace: shop\nkind: signal\n"
@@ -33,8 +34,9 @@ def load(folder: Path, **files: str) -> None:
     load_streams(folder, reserved={"deltas", "drain"})
 
 
-def test_every_example_loads_and_together_they_show_every_window_policy_and_join() -> None:
-    found = load_streams(EXAMPLES)
+def test_every_example_loads_and_together_they_show_every_window_policy_and_join(tmp_path: Path) -> None:
+    assert load_streams(EXAMPLES).joins, "those of the demo stand for themselves"
+    found = load_streams(every_example(tmp_path))
     assert {stream.window.type for stream in found.streams.values()} == set(WindowType)
     assert {stream.late.policy for stream in found.streams.values()} >= {
         LatePolicy.REEMIT,
