@@ -17,6 +17,22 @@ ENVELOPE = ("key", "producer", "origin", "source", "priority")
 PAYLOADS = {Kind.VECTOR: VECTOR, Kind.SAMPLE: SAMPLE, Kind.SIGNAL: SIGNAL}
 # The fields that say what a delta is about: a key with one of them holds one key of deltas.
 OWN_KEY = {Kind.SIGNAL: {"key", "entity_id"}, Kind.SAMPLE: {"key"}, Kind.VECTOR: {"key", "vector_id"}}
+# What every row of windows has; the columns of the key come before, those of the aggregates behind.
+STATISTICS = (
+    "window_id",
+    "window_start",
+    "window_end",
+    "deltas",
+    "revision",
+    "late",
+    "keys",
+    "bytes",
+    "mean_bytes",
+    "min_event_ts",
+    "max_event_ts",
+    "epochs",
+    "close_reason",
+)
 LABELS = "labels"
 LABEL_PATTERN = r"^[a-z][a-z0-9_]{0,40}$"
 

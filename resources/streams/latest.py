@@ -16,26 +16,10 @@ from resources import lake_files
 from resources.errors import TidemarkError
 from resources.home import Home
 from resources.marks import Mark, MarkFile
+from resources.streams.fields import STATISTICS
 from resources.streams.load import find_streams, load_streams
 from resources.streams.model import LatePolicy, Stream, Streams, WindowType
 from resources.timegrid import to_us
-
-# What every row has; the key comes before, the aggregates behind.
-STATISTICS = (
-    "window_id",
-    "window_start",
-    "window_end",
-    "deltas",
-    "revision",
-    "late",
-    "keys",
-    "bytes",
-    "mean_bytes",
-    "min_event_ts",
-    "max_event_ts",
-    "epochs",
-    "close_reason",
-)
 
 
 class WindowsError(TidemarkError):

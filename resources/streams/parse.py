@@ -9,7 +9,7 @@ import re
 from resources.coordinator.model import Kind
 from resources.settings import NAME_PATTERN
 from resources.streams.durations import EXAMPLES, NoDurationError, parse_duration, show_duration
-from resources.streams.fields import Field, field_names, find_field
+from resources.streams.fields import STATISTICS, Field, field_names, find_field
 from resources.streams.model import (
     Aggregate,
     Function,
@@ -42,22 +42,7 @@ WINDOWS = (
 POLICIES = "reemit, discard, next_window, 'reemit: {max_lateness: 7d}' or 'side_output: channel'"
 AGGREGATES = "'name: {sum: field}' (or min, max, mean, count), or 'name: count'"
 # What a column of the windows is called already.
-OWN_COLUMNS = {
-    "window_id",
-    "window_start",
-    "window_end",
-    "window_hour",
-    "deltas",
-    "revision",
-    "late",
-    "keys",
-    "bytes",
-    "mean_bytes",
-    "min_event_ts",
-    "max_event_ts",
-    "epochs",
-    "close_reason",
-}
+OWN_COLUMNS = {*STATISTICS, "window_hour"}
 # A day of minutes. A delta lies in as many panes, and a slice is added to as many.
 MOST_PANES = 1_440
 
