@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from resources.compiled import compiled, inlined
+from resources.coordinator.hashing import word_at
 from resources.counters.errors import FullError, NoTextError
 
 Numbers = npt.NDArray[np.int64]
@@ -170,21 +171,8 @@ class TextTable:
 
 @inlined
 def _word(data: Bytes, start: int, end: int) -> np.uint64:
-    """Eight bytes of a text; zeros behind its end.
-
-    Written out, and from a place that cannot be negative: so the compiler makes one load of it.
-    """
-    at, left = np.uint64(start), end - start
-    word = (
-        np.uint64(data[at])
-        | np.uint64(data[at + np.uint64(1)]) << np.uint64(8)
-        | np.uint64(data[at + np.uint64(2)]) << np.uint64(16)
-        | np.uint64(data[at + np.uint64(3)]) << np.uint64(24)
-        | np.uint64(data[at + np.uint64(4)]) << np.uint64(32)
-        | np.uint64(data[at + np.uint64(5)]) << np.uint64(40)
-        | np.uint64(data[at + np.uint64(6)]) << np.uint64(48)
-        | np.uint64(data[at + np.uint64(7)]) << np.uint64(56)
-    )
+    """Eight bytes of a text; zeros behind its end."""
+    word, left = word_at(data, start), end - start
     if left < _WORD:
         word &= (_ONE << (_EIGHT * np.uint64(left))) - _ONE
     return np.uint64(word)
