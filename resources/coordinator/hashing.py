@@ -175,11 +175,27 @@ def stir(state: np.uint64, word: np.uint64) -> np.uint64:
 
 
 @inlined
-def word_at(data: Bytes, at: int, size: int) -> np.uint64:
-    """Up to eight bytes as a word."""
+def word_at(data: Bytes, at: int) -> np.uint64:
+    """Eight bytes as a word. Written out, and from a place that cannot be negative: so it becomes a single load."""
+    first = np.uint64(at)
+    return np.uint64(
+        np.uint64(data[first])
+        | np.uint64(data[first + np.uint64(1)]) << np.uint64(8)
+        | np.uint64(data[first + np.uint64(2)]) << np.uint64(16)
+        | np.uint64(data[first + np.uint64(3)]) << np.uint64(24)
+        | np.uint64(data[first + np.uint64(4)]) << np.uint64(32)
+        | np.uint64(data[first + np.uint64(5)]) << np.uint64(40)
+        | np.uint64(data[first + np.uint64(6)]) << np.uint64(48)
+        | np.uint64(data[first + np.uint64(7)]) << np.uint64(56)
+    )
+
+
+@inlined
+def word_of(data: Bytes, begin: int, end: int) -> np.uint64:
+    """Fewer than eight bytes as a word."""
     word = np.uint64(0)
-    for place in range(size):
-        word |= np.uint64(data[at + place]) << (_8 * np.uint64(place))
+    for at in range(begin, end):
+        word |= np.uint64(data[at]) << (_8 * np.uint64(at - begin))
     return word
 
 
@@ -189,14 +205,14 @@ def hash_text(data: Bytes, begin: int, end: int) -> np.uint64:
     state = mix(np.uint64(end - begin))
     at = begin
     while at + 8 <= end:
-        state = stir(state, word_at(data, at, 8))
+        state = stir(state, word_at(data, at))
         at += 8
     if at < end:
         # Of a text of eight bytes or more, the last eight are read as one, and those that were read before shifted out.
         if end - begin >= 8:
-            state = stir(state, word_at(data, end - 8, 8) >> (_8 * np.uint64(8 - (end - at))))
+            state = stir(state, word_at(data, end - 8) >> (_8 * np.uint64(8 - (end - at))))
         else:
-            state = stir(state, word_at(data, at, end - at))
+            state = stir(state, word_of(data, at, end))
     return mix(state)
 
 

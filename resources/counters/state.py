@@ -169,8 +169,9 @@ class State:
 
     def look(self, place: int, rows: Rows, as_of: int) -> Numbers:
         """Counts of rows in a window, as of the head or one of the last few minutes before it."""
-        found = np.empty(len(rows), np.int64)
-        _look(self.sums, place, rows, found)
+        found: Numbers = self.sums[ALL].take(rows)
+        if place != ALL:
+            found += self.sums[place].take(rows)
         if as_of == self.head:
             return found
         self.held.fold()
@@ -326,15 +327,6 @@ def _count(
             left += 1
     rest[-1] = left
     return touched
-
-
-@compiled
-def _look(sums: Table, place: int, rows: Rows, found: Numbers) -> None:
-    """The sums of rows in a window: `all`, and what it lacks of that."""
-    for at in range(len(rows)):
-        found[at] = sums[ALL, rows[at]]
-        if place != ALL:
-            found[at] += sums[place, rows[at]]
 
 
 @compiled

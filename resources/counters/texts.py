@@ -172,7 +172,7 @@ class TextTable:
 @inlined
 def _word(data: Bytes, start: int, end: int) -> np.uint64:
     """Eight bytes of a text; zeros behind its end."""
-    word, left = word_at(data, start, _WORD), end - start
+    word, left = word_at(data, start), end - start
     if left < _WORD:
         word &= (_ONE << (_EIGHT * np.uint64(left))) - _ONE
     return np.uint64(word)
