@@ -20,7 +20,7 @@ BENCHMARKS = ROOT / "benchmarks"
 # pytest's code for "no tests were collected": nothing wrong if a whole tier was asked for and it is empty.
 NO_TESTS = 5
 # The whole default tier runs in two processes: one has Spark, and `tests/conftest.py` says which tests those are.
-TOGETHER = ("-n", "2", "--dist", "loadgroup")
+TOGETHER = ("-n", "2", "--dist", "loadscope")
 # (slow, nightly) → which tests; None is the default tier, which pyproject.toml describes.
 TIERS = {
     (False, False): None,
