@@ -234,7 +234,13 @@ def test_ctrl_c_on_a_terminal_ends_watching_with_0(home: Home) -> None:
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "orchestration.cli", "status", "--watch", "--every", "0.1"]
     with subprocess.Popen(
-        [*command, "--home", str(home.root)], cwd=ROOT, stdout=follower, stderr=follower, stdin=follower
+        [*command, "--home", str(home.root)],
+        cwd=ROOT,
+        stdout=follower,
+        stderr=follower,
+        stdin=follower,
+        # Whoever runs the tests behind a shell's back has it ignored, and a process inherits that.
+        preexec_fn=lambda: signals.signal(signals.SIGINT, signals.SIG_DFL),  # noqa: PLW1509 - no thread runs here
     ) as watcher:
         os.close(follower)
         shown = b""
