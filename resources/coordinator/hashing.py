@@ -43,13 +43,6 @@ def hash_array(array: pa.Array) -> Hashes:
     return hashes
 
 
-def hash_bytes(data: Bytes, offsets: Offsets) -> Hashes:
-    """Hash byte strings that lie behind one another; each ends where the next begins."""
-    hashes = np.empty(len(offsets) - 1, dtype=np.uint64)
-    _hash_texts(hashes, offsets, data[int(offsets[0]) :], _NO_GAPS)
-    return hashes
-
-
 def hash_rows(columns: Sequence[Column], rows: int) -> Hashes:
     """One hash of every row: the hashes of its values, combined in order."""
     state = np.uint64(0)

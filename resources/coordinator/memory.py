@@ -1,7 +1,7 @@
 """Memory costs time where the system hands it out: page by page, and microseconds for each on a virtual machine.
 
 Belongs here: having less of that. What comes and goes with every group is kept by the process, and what is large comes
-in large pages. Each of them takes a page's worth of deltas as long as all that is done with them.
+in large pages. To get a page takes about as long as all that is done with the deltas that fit into it.
 """
 
 import mmap
