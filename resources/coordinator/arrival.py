@@ -16,11 +16,11 @@ from resources.coordinator.checks import check
 from resources.coordinator.columns import Mask, Numbers, Words, constant, nulls, numbers_of, repeated
 from resources.coordinator.decode import DecodedBatch, bounded_original, decode_group
 from resources.coordinator.decoded import Deltas, Refusal
+from resources.coordinator.delta_hashes import delta_hashes
 from resources.coordinator.fingerprint import SeriesNames
-from resources.coordinator.hashing import hash_rows
-from resources.coordinator.identities import IDENTITY_COLUMNS, REMEMBERED_COLUMNS, Identities, Seen, Sighting
+from resources.coordinator.identities import REMEMBERED_COLUMNS, Identities, Seen, Sighting
 from resources.coordinator.log_rows import FEW_TEXTS, LogRows, Writes
-from resources.coordinator.model import Kind, Reason, Verdict
+from resources.coordinator.model import Reason, Verdict
 from resources.coordinator.schema import TIMESTAMP
 from resources.coordinator.streams import NO_TIME, Parts
 from resources.coordinator.watermarks import Stream, Watermarks
@@ -82,7 +82,8 @@ class Arrivals:
         received_us = np.repeat(np.array([write.received_us for write in writes]), sizes)
         refusals |= check(columns, received_us, self._settings, refused, words)
         passed = ~_mask(refusals, rows)
-        columns |= _hashes(decoded, passed)
+        namespaces = words.get("namespace", ())
+        columns |= delta_hashes(columns, next(iter(namespaces)) if len(namespaces) == 1 else None, passed)
         copies = self._find_copies(columns, passed, refusals)
         accepted = passed & ~_mask(copies, rows) if copies else passed
         columns |= _verdicts(rows, copies, refusals)
@@ -221,19 +222,6 @@ def _mask(rows: Mapping[int, object], total: int) -> Mask:
     if rows:
         mask[list(rows)] = True
     return mask
-
-
-def _hashes(decoded: DecodedBatch, passed: Mask) -> dict[str, pa.Array]:
-    namespaces = decoded.words.get("namespace", frozenset())
-    identity = [decoded.columns[name] for name in IDENTITY_COLUMNS]
-    if len(namespaces) == 1:
-        identity[IDENTITY_COLUMNS.index("namespace")] = next(iter(namespaces))
-    content = [decoded.columns[kind] for kind in Kind]
-    missing = None if passed.all() else ~passed
-    return {
-        name: pa.array(hash_rows(columns, decoded.rows).view(np.int64), mask=missing)
-        for name, columns in (("identity_hash", identity), ("content_hash", content))
-    }
 
 
 def _verdicts(rows: int, copies: dict[int, Sighting], refusals: dict[int, Refusal]) -> dict[str, pa.Array]:

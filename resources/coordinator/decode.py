@@ -88,7 +88,11 @@ def decode_group(writes: Sequence[Sequence[Sent] | pa.RecordBatch], series: Seri
         return parts[number].original(row - int(starts[number]))
 
     return DecodedBatch(
-        {name: pa.concat_arrays([part.columns[name] for part in parts]) for name in parts[0].columns},
+        {
+            name: pa.concat_arrays([part.columns[name] for part in parts])
+            for name in parts[0].columns
+            if all(name in part.columns for part in parts)
+        },
         {
             int(start) + row: why
             for start, part in zip(starts, parts, strict=False)

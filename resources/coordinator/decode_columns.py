@@ -23,7 +23,7 @@ _KNOWN = frozenset(name for name, _ in SENT_FIELDS)
 # Columns in which most groups have but one text, or a few.
 FEW_WORDS = ("namespace", "kind", "priority", "source")
 # From so many rows on a look at a whole column is quicker than one at each row.
-_MANY_ROWS = 4_096
+MANY_ROWS = 4_096
 # What a delta that does not say has, in columns as in JSON.
 DEFAULTS = {"priority": str(Priority.NORMAL), "source": str(Source.LOCAL)}
 
@@ -45,7 +45,7 @@ def to_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
 
 def _prove(table: pa.Table | pa.RecordBatch) -> None:
     """Raise unless every value can be read. Of many rows, most columns are proved without a step for each."""
-    if not isinstance(table, pa.RecordBatch) or len(table) < _MANY_ROWS:
+    if not isinstance(table, pa.RecordBatch) or len(table) < MANY_ROWS:
         table.validate(full=True)
         return
     table.validate()  # every buffer is there, and long enough for its rows
@@ -87,6 +87,8 @@ def concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Batches from `to_batch` behind one another; a payload that none of them has is not copied row by row."""
     if len(batches) == 1:
         return batches[0]
+    if len({batch.num_columns for batch in batches}) > 1:  # not all of them bring hashes along
+        batches = [batch.select(SENT_SCHEMA.names) for batch in batches]
     table = pa.Table.from_batches(batches)
     rows = table.num_rows
     columns = [
@@ -101,9 +103,7 @@ def decode_columns(batch: pa.RecordBatch, series: SeriesNames) -> DecodedBatch:
     found = {name: constant_of(columns[name]) for name in FEW_WORDS}
     words = {name: frozenset([word]) for name, word in found.items() if word is not None}
     refusals: dict[int, Refusal] = {}
-    keys = _texts_of(columns, "signal", "entity_id")
-    if columns["vector"].null_count < len(batch):
-        keys = pc.coalesce(_texts_of(columns, "vector", "vector_id"), keys)
+    keys = key_column(columns)
     if columns["sample"].null_count < len(batch):
         keys = _with_series(keys, _flattened(columns["sample"], "labels"), series, refusals)
     for row in _mismatches(columns, words.get("kind")).tolist():
@@ -116,6 +116,14 @@ def decode_columns(batch: pa.RecordBatch, series: SeriesNames) -> DecodedBatch:
         )
     columns["key"] = keys
     return DecodedBatch(columns, refusals, lambda row: _row_as_object(batch, row), words)
+
+
+def key_column(columns: Mapping[str, pa.Array]) -> pa.Array:
+    """What each row is about, except for samples: the fingerprint of their labels is found one by one."""
+    keys = _texts_of(columns, "signal", "entity_id")
+    if columns["vector"].null_count < len(keys):
+        keys = pc.coalesce(_texts_of(columns, "vector", "vector_id"), keys)
+    return keys
 
 
 def _texts_of(columns: Mapping[str, pa.Array], payload: str, field: str) -> pa.Array:
@@ -159,4 +167,5 @@ def _mismatches(columns: Mapping[str, pa.Array], kinds: frozenset[str] | None) -
 
 
 def _row_as_object(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
-    return {name: value for name, value in batch.slice(row, 1).to_pylist()[0].items() if value is not None}
+    sent = batch.slice(row, 1).select(SENT_SCHEMA.names).to_pylist()[0]
+    return {name: value for name, value in sent.items() if value is not None}

@@ -57,6 +57,14 @@ def hash_rows(columns: Sequence[Column], rows: int) -> Hashes:
     return np.full(rows, state)
 
 
+def hash_of_texts(texts: tuple[str | None, ...]) -> np.uint64:
+    """The hash of a row of texts; None stands for no value of any type."""
+    state = np.uint64(0)
+    for text in texts:
+        state = _combined(state, _NULL if text is None else _hash_of_text(text))
+    return state
+
+
 def combine(*parts: Hashes) -> Hashes:
     """One hash of several, in order."""
     states = np.zeros(len(parts[0]), dtype=np.uint64)
@@ -161,6 +169,12 @@ def mix(word: np.uint64) -> np.uint64:
 
 
 @inlined
+def chain(state: np.uint64, hashed: np.uint64) -> np.uint64:
+    """The hash of what came before and of what comes now."""
+    return mix(state * _31 + hashed)
+
+
+@inlined
 def stir(state: np.uint64, word: np.uint64) -> np.uint64:
     """Mix one word of a byte string into the state."""
     state = (state ^ word) * _MULTIPLIER
@@ -245,13 +259,13 @@ def _sum_by_row(hashes: Hashes, terms: Hashes, offsets: Offsets) -> None:
 @compiled
 def _combine_hashes(states: Hashes, hashes: Hashes) -> None:
     for row in range(len(states)):
-        states[row] = mix(states[row] * _31 + hashes[row])
+        states[row] = chain(states[row], hashes[row])
 
 
 @compiled
 def _combine_one(states: Hashes, hashed: np.uint64) -> None:
     for row in range(len(states)):
-        states[row] = mix(states[row] * _31 + hashed)
+        states[row] = chain(states[row], hashed)
 
 
 @compiled
@@ -260,11 +274,11 @@ def _combine_texts(states: Hashes, offsets: Offsets, data: Bytes, gaps: Mask) ->
         hashed = _NULL
         if not (len(gaps) and gaps[row]):
             hashed = hash_text(data, offsets[row] - offsets[0], offsets[row + 1] - offsets[0])
-        states[row] = mix(states[row] * _31 + hashed)
+        states[row] = chain(states[row], hashed)
 
 
 @compiled
 def _combine_words(states: Hashes, words: npt.NDArray[np.int64], gaps: Mask) -> None:
     for row in range(len(states)):
         hashed = _NULL if len(gaps) and gaps[row] else mix(np.uint64(words[row]))
-        states[row] = mix(states[row] * _31 + hashed)
+        states[row] = chain(states[row], hashed)

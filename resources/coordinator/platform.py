@@ -21,6 +21,7 @@ from resources.coordinator.batching import Predicate
 from resources.coordinator.core import Clock
 from resources.coordinator.decode import decode, to_batch
 from resources.coordinator.decoded import Deltas as ShardDeltas
+from resources.coordinator.delta_hashes import with_hashes
 from resources.coordinator.disk import Disk, RealDisk
 from resources.coordinator.errors import (
     BackpressureError,
@@ -221,7 +222,7 @@ class Platform:
 
     def split(self, deltas: Deltas) -> dict[int, ShardDeltas]:
         """The parts of a write by shard, each in the order in which it came."""
-        whole: ShardDeltas = to_batch(deltas) if isinstance(deltas, _COLUMNS) else deltas
+        whole: ShardDeltas = with_hashes(to_batch(deltas)) if isinstance(deltas, _COLUMNS) else deltas
         if not len(whole):
             raise EmptyWriteError
         if len(self.shards) == 1:

@@ -49,6 +49,9 @@ SENT_FIELDS: list[tuple[str, pa.DataType]] = [
 
 SENT_SCHEMA = pa.schema(SENT_FIELDS)
 
+# Worked out from what was sent, on whatever thread has the time.
+HASHES = ("identity_hash", "content_hash")
+
 # What the coordinator adds.
 ARRIVAL_FIELDS: list[tuple[str, pa.DataType]] = [
     ("shard", pa.int32()),
