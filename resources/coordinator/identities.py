@@ -89,8 +89,8 @@ class Identities:
     @property
     def nbytes(self) -> int:
         """Bytes that the memory takes when it is full."""
-        arrays = (self._ring, self._newer, self._older, *self._texts)
-        return sum(array.nbytes for array in arrays)
+        numbers = self._ring.nbytes + self._newer.nbytes + self._older.nbytes
+        return numbers + sum(texts.nbytes for texts in self._texts)
 
     def add(self, columns: Mapping[str, pa.Array], firsts: Mask | None = None) -> dict[int, Sighting]:
         """Remember deltas (all of which passed the checks) and tell, by row, which were seen before.
@@ -121,13 +121,16 @@ class Identities:
         spaces, keys, ids = texts = [bytes_of(columns[name]) for name in TEXT_COLUMNS]
         for field, (_, data) in enumerate(texts):
             self._make_room(field, len(data))
+        space_ring, key_ring, id_ring = self._texts
         seen, where = np.empty(rows, dtype=np.uint8), np.empty(2 * rows, dtype=np.int64)
         ordinals = columns["ordinal"]
         _remember(
             self._newer,
             self._older,
             self._ring,
-            *self._texts,
+            space_ring,
+            key_ring,
+            id_ring,
             self.capacity,
             self._total % self._places,
             firsts,

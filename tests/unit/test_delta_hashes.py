@@ -1,4 +1,4 @@
-"""The hashes of a delta are the same wherever they are worked out: with its write or with its group, in one loop or many."""
+"""The hashes of a delta are the same wherever they are worked out: with its write or its group, in one loop or many."""
 
 from typing import Any
 
