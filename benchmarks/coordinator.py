@@ -152,6 +152,8 @@ def _words(found: Any) -> str:
         shown.append(f"of which {', '.join(spent)}")
     if "latencies_ms" in found:
         shown.append("p50 {:.2f} ms, p99 {:.2f} ms".format(*found["latencies_ms"]))
+    if "sealed_s" in found:
+        shown.append(f"sealed after {found['sealed_s']:.2f} s")
     if "log_bytes" in found:
         shown.append(f"{found['log_bytes'] / 1e6:.0f} MB of log")
     return ", ".join(shown)

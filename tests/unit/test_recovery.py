@@ -27,6 +27,7 @@ from tests.support.lives import (
     append_group,
     check,
     live,
+    seal_found,
     sealed_rows,
     start,
     start_and_seal,
@@ -297,6 +298,21 @@ def test_what_is_told_after_a_kill_is_kept_through_a_power_cut(seals_at_once: bo
         checker.check_all(killed, told, f"killed {where}; went on")
         life.close()
         checker.check_all(killed, told, f"killed {where}; went on and sealed")
+
+
+def test_a_crash_at_any_call_while_the_files_of_three_lives_are_sealed_takes_nothing_away() -> None:
+    disk, history, checker = SimulatedDisk(), History(), Checker(seeds=2)
+    for sequence in range(1, 4):
+        Life(disk, history).send(sequence)
+        disk = disk.crash(Survival.NOTHING, Random(0))
+    moments = watched(disk, history)
+    found = start(disk)
+    assert len(found.unsealed) == 3
+    seal_found(disk, found)
+    for where, then, told in moments:
+        checker.check_all(then, told, where)
+    assert len(Manifest(FILES.segments, disk).entries) == 3
+    assert check(disk, history) == 3
 
 
 # A disk that fails.
