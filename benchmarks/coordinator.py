@@ -132,6 +132,7 @@ def _paced(sides: Sides, seconds: float) -> Iterator[Result]:
 
 
 def _recovery(sides: Sides, log_mb: int) -> Iterator[Result]:
+    """From opening a home to a shard that takes writes; what was found is sealed behind that, and looked at then."""
     root = sides.folder("recovery")
     left = sides.run("leave_log", log_mb, root=root)
     megabytes = left["log_bytes"] / 1e6
