@@ -132,6 +132,7 @@ def _paced(sides: Sides, seconds: float) -> Iterator[Result]:
 
 
 def _recovery(sides: Sides, log_mb: int) -> Iterator[Result]:
+    """From opening a home to a shard that takes writes; what was found is sealed behind that, and looked at then."""
     root = sides.folder("recovery")
     left = sides.run("leave_log", log_mb, root=root)
     megabytes = left["log_bytes"] / 1e6
@@ -152,6 +153,8 @@ def _words(found: Any) -> str:
         shown.append(f"of which {', '.join(spent)}")
     if "latencies_ms" in found:
         shown.append("p50 {:.2f} ms, p99 {:.2f} ms".format(*found["latencies_ms"]))
+    if "sealed_s" in found:
+        shown.append(f"sealed after {found['sealed_s']:.2f} s")
     if "log_bytes" in found:
         shown.append(f"{found['log_bytes'] / 1e6:.0f} MB of log")
     return ", ".join(shown)

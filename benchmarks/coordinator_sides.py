@@ -61,6 +61,7 @@ class Measured(TypedDict, total=False):
     latencies_ms: list[float]  # p50 and p99
     bytes: list[int]  # resident at most, in the second and in the last tenth of a run
     log_bytes: int
+    sealed_s: float  # until what was recovered was sealed, too
     content: list[int]
     profile: dict[str, float]  # CPU-seconds by what they were spent on
 
@@ -263,11 +264,13 @@ def leave_log(root: Path, megabytes: int) -> Measured:
 
 
 def recover_log(root: Path, deltas: int, hashes: int) -> Measured:
-    """Open a home with a log that was left behind."""
+    """Open a home with a log that was left behind, until writes are taken; what was left is sealed after that."""
     home = Home(root)
     watch = Stopwatch()
     platform = Platform.open(home, durable_epochs=dict)
     measured = watch.read()
+    platform.seal()
+    measured["sealed_s"] = watch.read()["wall_s"]
     platform.shutdown()
     return {**measured, "is_equal": sealed_content(home) == Content(deltas, hashes)}
 

@@ -5,14 +5,16 @@ has made in earnest, somewhere. Nothing of this can be switched on from outside 
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from resources.coordinator import flusher, frames, manifest, recovery
+from resources.coordinator import core, flusher, frames, manifest, recovery
 from resources.coordinator.batching import Batch
+from resources.coordinator.control import Lost
 from resources.coordinator.core import ShardCore
 from resources.coordinator.disk import RealDisk
 from resources.coordinator.engine import Engine, Group
@@ -22,6 +24,7 @@ from resources.coordinator.log import LogFile
 from resources.coordinator.log_rows import LogRows
 from resources.coordinator.producers import Producers
 from resources.coordinator.queue import Line
+from resources.coordinator.recovery import Recovered, recover
 from resources.coordinator.segments import Census
 from resources.coordinator.state import ShardState
 from resources.coordinator.watermarks import Watermarks
@@ -174,6 +177,64 @@ def _tail_not_persisted() -> AbstractContextManager[Any]:
     return patch.object(recovery, "_make_certain", _nothing)
 
 
+def _tail_not_cut() -> AbstractContextManager[Any]:
+    """What a crash tore off stays behind the last frame, and the next file follows it."""
+
+    def rewrite(self: RealDisk, path: Path, data: bytes | memoryview, offset: int) -> None:
+        with patch.object(RealDisk, "truncate", _nothing):
+            whole(self, path, data, offset)
+
+    whole = RealDisk.rewrite
+    return patch.object(RealDisk, "rewrite", rewrite)
+
+
+def _tail_cut_in_cache() -> AbstractContextManager[Any]:
+    """The torn end is cut after the sync, so that a power cut brings it back in front of another file."""
+
+    def rewrite(self: RealDisk, path: Path, data: bytes | memoryview, offset: int) -> None:
+        with patch.object(RealDisk, "truncate", _nothing):
+            whole(self, path, data, offset)
+        fd = self.system.open(path, os.O_WRONLY)
+        self.truncate(fd, offset + len(data))
+        self.close(fd)
+
+    whole = RealDisk.rewrite
+    return patch.object(RealDisk, "rewrite", rewrite)
+
+
+def _found(change: Callable[[Recovered], Recovered]) -> AbstractContextManager[Any]:
+    """A start that finds something else than there is."""
+    return patch.object(core, "recover", lambda *arguments: change(recover(*arguments)))
+
+
+def _state_ahead() -> AbstractContextManager[Any]:
+    """With the first file that is sealed, what is known at the end of the last one is saved."""
+    return _found(
+        lambda found: found._replace(
+            unsealed=[closed._replace(state=found.unsealed[-1].state) for closed in found.unsealed]
+        )
+    )
+
+
+def _sealed_backwards() -> AbstractContextManager[Any]:
+    return _found(lambda found: found._replace(unsealed=found.unsealed[::-1]))
+
+
+def _unsealed_passed_over() -> AbstractContextManager[Any]:
+    """Only the last file that was found is sealed, as if there could be but one."""
+    return _found(lambda found: found._replace(unsealed=found.unsealed[-1:]))
+
+
+def _lost_in_log_forgotten() -> AbstractContextManager[Any]:
+    """Epochs that were lost between two files that are not sealed yet are taken for writes."""
+    return _found(
+        lambda found: found._replace(
+            lost=[span for entry in found.manifest.entries for span in entry.lost]
+            + [(message.from_epoch, message.to_epoch) for message in found.opening if isinstance(message, Lost)]
+        )
+    )
+
+
 def _manifest_not_synced() -> AbstractContextManager[Any]:
     append = RealDisk.append
 
@@ -290,6 +351,12 @@ PLANTED = (
     Planted("lost_not_recorded", "C7", "lost epochs are not recorded", _lost_not_recorded),
     Planted("segment_not_synced", "C7", "a segment is not synced before it is named", _segment_not_synced),
     Planted("tail_not_persisted", "C7", "a start does not make certain what it read", _tail_not_persisted),
+    Planted("tail_not_cut", "C7", "a start leaves a torn end before its own file", _tail_not_cut),
+    Planted("tail_cut_in_cache", "C7", "a torn end is cut, and that is not synced", _tail_cut_in_cache),
+    Planted("state_ahead", "C7", "the state saved with a sealed file knows of later ones", _state_ahead),
+    Planted("sealed_backwards", "C7", "what a start found is sealed in the wrong order", _sealed_backwards),
+    Planted("unsealed_passed_over", "C7", "of what a start found, one file is sealed", _unsealed_passed_over),
+    Planted("lost_in_log_forgotten", "C6", "epochs lost between unsealed files count as there", _lost_in_log_forgotten),
     Planted("manifest_not_synced", "C7", "a manifest entry is not synced", _manifest_not_synced),
     Planted("log_removed_first", "C7", "the log goes before the manifest has its segment", _log_removed_first),
     Planted("mark_lost", "Q2", "a restart forgets the producers' marks", _mark_lost),

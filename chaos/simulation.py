@@ -25,6 +25,8 @@ TARGETS = (
     (SYNCS, 1, 30),
     (frozenset({CallKind.FSYNC_DIRECTORY}), 1, 12),
     (frozenset({CallKind.RENAME}), 1, 8),
+    # A log file goes when it is sealed, and the next one that waits for that is begun.
+    (frozenset({CallKind.UNLINK}), 1, 3),
     # The first two calls of these are a file's header and the opening of producers.
     (frozenset({CallKind.PWRITE}), 3, 6),
     (frozenset({CallKind.FDATASYNC}), 3, 4),

@@ -92,6 +92,9 @@ class World:
 
     def go_on(self, life: Life) -> None:
         """Some steps of everybody."""
+        if self.random.random() < 0.4:
+            # What was found is sealed at once where nothing else is to be done; else whenever there is time.
+            life.seal()
         if self.random.random() < 0.7:
             # Most producers are there when a shard starts.
             for producer in self.producers:

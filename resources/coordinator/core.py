@@ -73,7 +73,7 @@ class ShardCore:
         self.number = files.shard
         self._table_epoch = durable_epoch
         self._files, self._settings, self._clock, self._disk = files, settings, clock, disk
-        found = recover(disk, files, settings, clock(), durable_epoch())
+        found = recover(disk, files, settings, durable_epoch())
         self._incarnation = found.incarnation
         self._producers = found.producers
         self._lost = found.lost

@@ -39,7 +39,10 @@ class Disk(Protocol):
         """The whole file."""
 
     def map(self, path: Path) -> memoryview:
-        """The whole file where it lies, without a copy: only for one that nobody writes or cuts meanwhile."""
+        """The whole file where it lies, without a copy: only for one that nobody writes meanwhile.
+
+        If it is cut, what is cut off must not be looked at any more.
+        """
 
     def open(self, path: Path) -> BufferedIOBase:
         """The file, to be read piece by piece: for files that need not fit into memory."""
@@ -51,7 +54,10 @@ class Disk(Protocol):
         """Put a whole file in place at once: temporary name, sync, rename, sync of the directory."""
 
     def rewrite(self, path: Path, data: bytes | memoryview, offset: int) -> None:
-        """Write what stands at `offset` already once more, and sync it: it may be there only in the cache."""
+        """Write what stands at `offset` already once more, cut off what lies behind it, and sync both.
+
+        What stands there may be there only in the cache.
+        """
 
     def sync_directory(self, path: Path) -> None:
         """Return when the names in a directory are on the disk."""
@@ -161,6 +167,7 @@ class RealDisk:
         fd = self.system.open(path, os.O_WRONLY)
         try:
             self.pwrite(fd, data, offset)
+            self.truncate(fd, offset + len(data))
             self.sync(fd)
         finally:
             self.close(fd)

@@ -12,12 +12,10 @@ import pyarrow as pa
 
 from resources.coordinator.alignment import ShardView
 from resources.coordinator.arrival import NumberedWrite, Outcome
-from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.bounds import DiskGauge
 from resources.coordinator.control import BatchClosed, Control, EarliestRaised, ProducerOpened, WriteRefused
 from resources.coordinator.decoded import Deltas
 from resources.coordinator.disk import Disk
-from resources.coordinator.errors import LogDamageError
 from resources.coordinator.frames import Header
 from resources.coordinator.groups import encode_group
 from resources.coordinator.log import LogFile
@@ -27,11 +25,10 @@ from resources.coordinator.manifest import Manifest
 from resources.coordinator.producers import Producers
 from resources.coordinator.recovery import Recovered, ShardFiles
 from resources.coordinator.schema import LOG_SCHEMA
-from resources.coordinator.seal import Sealer
+from resources.coordinator.seal import ClosedFile, Sealer
 from resources.coordinator.segments import read_segment
-from resources.coordinator.state import STATE_FILE, ShardState, save
+from resources.coordinator.state import ShardState
 from resources.coordinator.watermarks import Stream
-from resources.failpoints import reach
 from resources.settings import Settings
 
 
@@ -127,13 +124,15 @@ class LogSnapshot(NamedTuple):
                 continue
 
     def _tables(self) -> Iterator[pa.Table]:
+        # Listed before the manifest is read: what is sealed in between is in one of them at least.
+        names = [name for name in self.disk.list(self.files.log) if name.endswith(".log")]
         manifest = Manifest(self.files.segments, self.disk)
         for entry in manifest.entries:
             if entry.from_epoch <= self.epoch:
                 with manifest.open_segment(entry) as file:
                     yield self._visible(read_segment(file), 1)
-        for name in self.disk.list(self.files.log):
-            if name.endswith(".log") and (content := read_log(self.disk, self.files.log / name)):
+        for name in names:
+            if content := read_log(self.disk, self.files.log / name):
                 batches = [group.rows.batch() for group in content.groups() if group.rows is not None]
                 yield self._visible(pa.Table.from_batches(batches, LOG_SCHEMA), manifest.to_epoch)
 
@@ -175,7 +174,12 @@ class LogFlusher:
         self._has_active = True
         self.taken_us = clock()  # when the group that is persisted now was taken
         self.gauge = DiskGauge(lambda: disk.free_bytes(files.log), settings.bounds.disk_keep_free_bytes)
+        self._sealer = Sealer(disk, files.segments, found.manifest)
         self._file = self._begin_file(found.opening)
+        if found.unsealed:
+            # What the lives before have left is sealed as if this one had closed it, while new writes are taken.
+            unsealed = found.unsealed
+            sealing.submit(lambda: self._seal(unsealed))
 
     def persist(self, frozen: Sequence[LogPart]) -> LogSnapshot:
         """Decide on everything in these parts, log it with one sync, and seal what is due."""
@@ -282,18 +286,10 @@ class LogFlusher:
             earliest_us=self._arrivals.raised_us,
         )
         self._batches = list(state.batches)
-        watermarks = self._arrivals.watermarks.current()
+        file = ClosedFile(closed.path, closed.end, state, self._arrivals.watermarks.current(), batches)
         self._sealing.wait()
-        self._sealing.submit(lambda: self._seal(closed, state, watermarks, batches))
+        self._sealing.submit(lambda: self._seal([file]))
 
-    def _seal(self, closed: LogFile, state: ShardState, watermarks: dict[str, int], batches: list[BatchRecord]) -> None:
-        content = read_log(self._disk, closed.path, is_at_rest=True)
-        if content is None or content.is_torn or content.end != closed.end:
-            raise LogDamageError(
-                f"{closed.path} is not what was written into it: what was acknowledged is damaged. Restore it from a "
-                "backup; nothing was changed."
-            )
-        Sealer(self._disk, self._files.segments, self.manifest).seal(content, watermarks, batches, self._clock())
-        save(self._disk, self._files.log / STATE_FILE, state)
-        self._disk.remove(closed.path)
-        reach("seal.log_removed")
+    def _seal(self, files: Sequence[ClosedFile]) -> None:
+        for closed in files:
+            self._sealer.seal_closed(closed, self._clock())

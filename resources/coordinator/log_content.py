@@ -29,9 +29,14 @@ class LogContent(NamedTuple):
         return self.frames[-1].end if self.frames else HEADER_BYTES
 
     @property
+    def last_epoch(self) -> int:
+        """Of the writes in it; 0 if there is none."""
+        return max((frame.last_epoch for frame in self.frames), default=0)
+
+    @property
     def next_epoch(self) -> int:
         """First epoch that may be in the next file."""
-        return max([self.header.first_epoch, *(frame.last_epoch + 1 for frame in self.frames)])
+        return max(self.header.first_epoch, self.last_epoch + 1)
 
     def last_written(self) -> tuple[memoryview, int]:
         """The last valid frame (or the header, if there is none) as bytes, and where it begins."""

@@ -1,20 +1,22 @@
 """Starting a shard: from what lies on the disk to a shard that may write (C7).
 
-Belongs here: the order of steps, which is the same after a clean stop, a crash, or a crash during recovery. Whatever
-valid frames the log still holds are sealed into segments at once, so that nothing is ever appended behind a torn tail
-and what was only in the page cache becomes durable. Damage anywhere but at the very end is refused.
+Belongs here: the order of steps, which is the same after a clean stop, a crash, or a crash during recovery. A log file
+is written by one life only: what a crash tore off its end is cut, and the next life begins a file of its own behind
+it. What the files hold is brought back into memory; they are then what closed files are at any time, and whoever
+starts the shard has them sealed in their order while new writes are taken. Damage anywhere but at the very end is
+refused.
 
 What is read here may be there only in the cache: the process before may have been killed between a write and its sync,
 and a power cut can still take it away. So everything is first read and proved, then made certain, and only then does
 anything follow from it.
 """
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -35,15 +37,17 @@ from resources.coordinator.groups import decode_group
 from resources.coordinator.identities import REMEMBERED_COLUMNS, Identities
 from resources.coordinator.log_content import LogContent, read_log
 from resources.coordinator.log_rows import LogRows
-from resources.coordinator.manifest import Manifest
+from resources.coordinator.manifest import Entry, Manifest
 from resources.coordinator.producers import Producers
 from resources.coordinator.schema import LOG_SCHEMA
-from resources.coordinator.seal import Sealer
+from resources.coordinator.seal import ClosedFile
 from resources.coordinator.segments import read_segment, whole
 from resources.coordinator.state import RESERVATION_FILE, STATE_FILE, Reservation, ShardState, load, save
 from resources.coordinator.watermarks import Watermarks
 from resources.failpoints import reach
 from resources.settings import Settings
+
+Logs: TypeAlias = list[tuple[Path, LogContent]]
 
 
 class ShardFiles(NamedTuple):
@@ -66,75 +70,61 @@ class Recovered(NamedTuple):
     producers: Producers
     arrivals: Arrivals
     manifest: Manifest
-    batches: list[BatchRecord]  # closed since the last segment
+    unsealed: list[ClosedFile]  # to be sealed in this order, and before any later file
+    batches: list[BatchRecord]  # closed since the last segment, also when all of these are sealed
     next_batch: int  # number of the next batch
-    unbatched: Iterator[LogRows]  # rows that are in no closed batch, part of a segment at a time
+    unbatched: Iterator[LogRows]  # rows that are in no closed batch, a part of a file at a time
 
 
-def recover(disk: Disk, files: ShardFiles, settings: Settings, now_us: int, durable_epoch: int) -> Recovered:
+def recover(disk: Disk, files: ShardFiles, settings: Settings, durable_epoch: int) -> Recovered:
     """Bring a shard to the point where it may take writes. The caller holds the shard's lock."""
     disk.make_directory(files.log)
     disk.make_directory(files.segments)
     reservation = load(disk, files.log / RESERVATION_FILE, Reservation) or Reservation()
     state = load(disk, files.log / STATE_FILE, ShardState) or ShardState()
     manifest = Manifest(files.segments, disk)
-    contents = _read_logs(disk, files)
-    _make_certain(disk, files, manifest, contents)
+    found = _read_logs(disk, files)
+    _make_certain(disk, files, manifest, found)
     _remove_leftovers(disk, files)
+    logs = _remove_superfluous(disk, found, state.next_file)
 
     arrivals = Arrivals(
         files.shard, settings, Watermarks(settings, state.watermarks), Identities(settings.recent_identities)
     )
     arrivals.raise_earliest(state.earliest_us)
-    producers = Producers(state.producers)
-    last_received_us = state.last_received_us
-    remembered_from, in_log = _tail(contents, manifest.to_epoch, settings.recent_identities)
+    remembered_from, in_log = _tail(logs, manifest.to_epoch, settings.recent_identities)
     _remember_segments(arrivals, manifest, settings.recent_identities - in_log)
-    sealer = Sealer(disk, files.segments, manifest)
-    batches = list(state.batches)
-    for path, content in contents:
-        if content is not None and content.header.number >= state.next_file:
-            with ThreadPoolExecutor(1, "recover") as beside:
-                drafting = beside.submit(sealer.draft, content)
-                replayed = _replay(content, arrivals, producers, batches, max(manifest.to_epoch, remembered_from))
-            last_received_us = max(last_received_us, replayed)
-            draft = drafting.result()
-            if draft is not None:
-                sealer.finish(draft, arrivals.watermarks.current(), batches, now_us)
-            if draft is not None or _is_sealed(content, manifest):
-                batches = []
-            state = ShardState(
-                next_file=content.header.number + 1,
-                last_received_us=last_received_us,
-                producers=producers.snapshot(),
-                watermarks=arrivals.watermarks.snapshot(),
-                batches=batches,
-                earliest_us=arrivals.raised_us,
-            )
-            save(disk, files.log / STATE_FILE, state)
-        disk.remove(path)
-        reach("seal.log_removed")
+    replay = _Replay(arrivals, Producers(state.producers), state, manifest.to_epoch, remembered_from)
+    unsealed = [replay.file(path, content) for path, content in logs]
 
     # A watermark is never above its time less the disorder: it was logged then, with or without a write (T2).
     watermarks_us = arrivals.watermarks.current().values()
-    last_received_us = max([last_received_us, *(at_us + settings.disorder_ms * 1_000 for at_us in watermarks_us)])
-    next_epoch = max(reservation.to_epoch, manifest.to_epoch, durable_epoch + 1)
+    last_received_us = max(
+        [replay.last_received_us, *(at_us + settings.disorder_ms * 1_000 for at_us in watermarks_us)]
+    )
+    next_epoch = max(reservation.to_epoch, replay.logged_to, durable_epoch + 1)
     incarnation = reservation.incarnation + 1
     save(disk, files.log / RESERVATION_FILE, Reservation(next_epoch, incarnation))
-    found_lost = [(manifest.to_epoch, next_epoch)] if next_epoch > manifest.to_epoch else []
+    found_lost = [(replay.logged_to, next_epoch)] if next_epoch > replay.logged_to else []
+    recorded = [
+        *(batch for entry in manifest.entries for batch in entry.batches),
+        *(batch for closed in unsealed for batch in closed.batches),
+        *replay.batches,
+    ]
     return Recovered(
         incarnation=incarnation,
         next_epoch=next_epoch,
-        next_file=state.next_file,
+        next_file=max([state.next_file, *(content.header.number + 1 for _, content in logs)]),
         opening=[Lost(*span) for span in found_lost],
-        lost=[span for entry in manifest.entries for span in entry.lost] + found_lost,
+        lost=[span for entry in manifest.entries for span in entry.lost] + replay.lost + found_lost,
         last_received_us=last_received_us,
-        producers=producers,
+        producers=replay.producers,
         arrivals=arrivals,
         manifest=manifest,
-        batches=batches,
-        next_batch=max((batch.number for batch in _recorded(manifest, batches)), default=0) + 1,
-        unbatched=_unbatched(manifest, batches),
+        unsealed=unsealed,
+        batches=replay.batches,
+        next_batch=max((batch.number for batch in recorded), default=0) + 1,
+        unbatched=_unbatched(manifest, logs, max((batch.to_epoch for batch in recorded), default=1)),
     )
 
 
@@ -161,15 +151,32 @@ def _read_logs(disk: Disk, files: ShardFiles) -> list[tuple[Path, LogContent | N
                 f"{path} belongs to shard {content.header.shard}, not to shard {files.shard}. Move it back."
             )
     for (_, before), (path, after) in pairwise(contents):
-        if before is not None and after is not None:
-            expected = (before.header.number + 1, before.next_epoch)
-            if (after.header.number, after.header.first_epoch) != expected:
-                raise LogDamageError(
-                    f"{path} is file {after.header.number} of the log, from epoch {after.header.first_epoch}, but file "
-                    f"{expected[0]} from epoch {expected[1]} should follow the one before it: a part of the log is "
-                    "missing. Restore it from a backup; nothing was changed."
-                )
+        if before is not None and after is not None and not _follows(after, before):
+            raise LogDamageError(
+                f"{path} is file {after.header.number} of the log, behind epoch {_first_epoch(after) - 1}, but the "
+                f"file before it is file {before.header.number}, up to epoch {before.next_epoch - 1}: a part of the "
+                "log is missing. Restore it from a backup; nothing was changed."
+            )
     return contents
+
+
+def _follows(after: LogContent, before: LogContent) -> bool:
+    """Whether nothing is missing between two log files."""
+    if after.header.number != before.header.number + 1 or after.header.incarnation < before.header.incarnation:
+        return False
+    if after.header.incarnation == before.header.incarnation:
+        return after.header.first_epoch == before.next_epoch
+    if not after.frames:
+        return True  # its life was over before it could say what it found
+    # A file without writes may stand behind epochs that were lost, and what was found before it is found again.
+    first = _first_epoch(after)
+    return first == before.next_epoch if before.last_epoch else first <= before.next_epoch
+
+
+def _first_epoch(content: LogContent) -> int:
+    """First epoch that is not in the files before: a life begins by saying which were lost before it."""
+    messages = decode_group(content.frames[0].payload).controls if content.frames else []
+    return next((message.from_epoch for message in messages if isinstance(message, Lost)), content.header.first_epoch)
 
 
 def _make_certain(
@@ -182,19 +189,32 @@ def _make_certain(
     for path, content in contents[-1:]:
         if content is not None:
             # Written again, and not only synced: if the sync had failed, the system would think that all is done. The
-            # bytes are the same, so that it does not matter which sectors of them a power cut lets through.
+            # bytes are the same, so that it does not matter which sectors of them a power cut lets through. What lies
+            # behind them is cut: another file is about to follow, and then no crash could have torn this one.
             last, begin = content.last_written()
             disk.rewrite(path, bytes(last), begin)
 
 
-def _tail(contents: list[tuple[Path, LogContent | None]], sealed_to: int, capacity: int) -> tuple[int, int]:
+def _remove_superfluous(disk: Disk, contents: Sequence[tuple[Path, LogContent | None]], next_file: int) -> Logs:
+    """Remove log files that a segment stands for, and those at the end that say nothing; gives the others."""
+    left = list(contents)
+    while left and (left[-1][1] is None or not left[-1][1].frames):
+        disk.remove(left.pop()[0])
+    logs = [(path, content) for path, content in left if content is not None]
+    while logs and logs[0][1].header.number < next_file:
+        disk.remove(logs.pop(0)[0])
+        reach("seal.log_removed")
+    return logs
+
+
+def _tail(logs: Logs, sealed_to: int, capacity: int) -> tuple[int, int]:
     """The epoch from which the unsealed log is remembered, and how many deltas that are.
 
     What is further back than the memory reaches need not go through it.
     """
     first_epoch, deltas = sealed_to, 0
-    for _, content in reversed(contents):
-        for frame in reversed(content.frames if content else []):
+    for _, content in reversed(logs):
+        for frame in reversed(content.frames):
             if deltas >= capacity:
                 return max(first_epoch, sealed_to), capacity
             if frame.last_epoch >= sealed_to and (rows := decode_group(frame.payload).rows) is not None:
@@ -203,25 +223,52 @@ def _tail(contents: list[tuple[Path, LogContent | None]], sealed_to: int, capaci
     return max(first_epoch, sealed_to), min(deltas, capacity)
 
 
-def _replay(
-    content: LogContent, arrivals: Arrivals, producers: Producers, batches: list[BatchRecord], remembered_from: int
-) -> int:
-    """Bring the memory to where it was after this file; gives the last time of arrival in it."""
-    last_received_us = 0
-    for controls, rows in content.groups():
-        for message in controls:
-            _apply(message, arrivals, producers, batches)
-        if rows is None:
-            continue
-        arrivals.replay(rows)
+class _Replay:
+    """A shard's memory on its way through the log, from what was known when the last file was sealed."""
+
+    def __init__(
+        self, arrivals: Arrivals, producers: Producers, state: ShardState, sealed_to: int, remembered_from: int
+    ) -> None:
+        self._arrivals, self.producers = arrivals, producers
+        self._sealed_to, self._remembered_from = sealed_to, remembered_from
+        self.last_received_us = state.last_received_us
+        self.batches = list(state.batches)
+        self.logged_to = sealed_to  # first epoch that is neither in a segment nor in the log so far
+        self.lost: list[tuple[int, int]] = []  # those before it that are in none of them either
+
+    def file(self, path: Path, content: LogContent) -> ClosedFile:
+        """Bring the memory to where it was after this file; gives what has to be known to seal it."""
+        for controls, rows in content.groups():
+            for message in controls:
+                _apply(message, self._arrivals, self.producers, self.batches)
+            if rows is not None:
+                self._group(rows)
+        batches = self.batches
+        # They go with the segment; a file without writes becomes none.
+        self.batches = [] if content.last_epoch else list(batches)
+        watermarks = self._arrivals.watermarks
+        state = ShardState(
+            next_file=content.header.number + 1,
+            last_received_us=self.last_received_us,
+            producers=self.producers.snapshot(),
+            watermarks=watermarks.snapshot(),
+            batches=list(self.batches),
+            earliest_us=self._arrivals.raised_us,
+        )
+        return ClosedFile(path, content.end, state, watermarks.current(), batches)
+
+    def _group(self, rows: LogRows) -> None:
+        self._arrivals.replay(rows)
         writes = rows.writes
-        if writes.epochs[-1] >= remembered_from:
-            arrivals.remember({name: rows.column(name) for name in (*REMEMBERED_COLUMNS, "verdict")})
+        if writes.epochs[-1] >= self._remembered_from:
+            self._arrivals.remember({name: rows.column(name) for name in (*REMEMBERED_COLUMNS, "verdict")})
         for producer, sequence, epoch in zip(writes.producers, writes.sequences, writes.epochs, strict=True):
-            producers.advance(producer, sequence)
-            producers.remember(producer, sequence, epoch, epoch + 1)
-        last_received_us = max(last_received_us, *writes.received_us)
-    return last_received_us
+            self.producers.advance(producer, sequence)
+            self.producers.remember(producer, sequence, epoch, self._sealed_to)
+            if epoch > self.logged_to:
+                self.lost.append((self.logged_to, epoch))
+            self.logged_to = max(self.logged_to, epoch + 1)
+        self.last_received_us = max(self.last_received_us, *writes.received_us)
 
 
 def _apply(message: Control, arrivals: Arrivals, producers: Producers, batches: list[BatchRecord]) -> None:
@@ -238,28 +285,42 @@ def _apply(message: Control, arrivals: Arrivals, producers: Producers, batches: 
         batches.append(message.record)
 
 
-def _is_sealed(content: LogContent, manifest: Manifest) -> bool:
-    """Whether this file's writes were in a segment before: then its batches are in the manifest too."""
-    last = max((frame.last_epoch for frame in content.frames), default=0)
-    return 0 < last < manifest.to_epoch
+def _unbatched(manifest: Manifest, logs: Logs, batched_to: int) -> Iterator[LogRows]:
+    """Rows that no closed batch has told of: a crash came between their flush and the log of their batch.
+
+    Which files have them is settled now; they are read when they are asked for, and may be sealed by then.
+    """
+    entries = [entry for entry in manifest.entries if entry.to_epoch > batched_to]
+    return chain(
+        _rows_of_segments(manifest, entries, batched_to),
+        _rows_of_logs(logs, max(batched_to, manifest.to_epoch)),
+    )
 
 
-def _recorded(manifest: Manifest, batches: list[BatchRecord]) -> Iterator[BatchRecord]:
-    yield from (batch for entry in manifest.entries for batch in entry.batches)
-    yield from batches
-
-
-def _unbatched(manifest: Manifest, batches: list[BatchRecord]) -> Iterator[LogRows]:
-    """Rows that no closed batch has told of: a crash came between their flush and the log of their batch."""
-    batched_to = max((batch.to_epoch for batch in _recorded(manifest, batches)), default=1)
-    for entry in [entry for entry in manifest.entries if entry.to_epoch > batched_to]:
+def _rows_of_segments(manifest: Manifest, entries: Sequence[Entry], from_epoch: int) -> Iterator[LogRows]:
+    for entry in entries:
         with manifest.open_segment(entry) as file:
             parts = pq.ParquetFile(file)
             for number in range(parts.num_row_groups):
-                if _last_epoch(parts, number) >= batched_to:
-                    table = whole(parts.read_row_group(number))
-                    table = table.filter(pc.greater_equal(table["epoch"], batched_to)).combine_chunks()
-                    yield from (LogRows.of(batch) for batch in table.to_batches() if len(batch))
+                if _last_epoch(parts, number) >= from_epoch:
+                    yield from _from(whole(parts.read_row_group(number)), from_epoch)
+
+
+def _rows_of_logs(logs: Logs, from_epoch: int) -> Iterator[LogRows]:
+    for _, content in logs:
+        for frame in content.frames:
+            if frame.last_epoch >= from_epoch:
+                # Copied: a batch may be held for long after the file is gone.
+                rows = decode_group(memoryview(bytes(frame.payload))).rows
+                if rows is not None:
+                    is_whole = rows.writes.epochs[0] >= from_epoch
+                    yield from [rows] if is_whole else _from(pa.table(rows.batch()), from_epoch)
+
+
+def _from(table: pa.Table, epoch: int) -> Iterator[LogRows]:
+    """The rows of this epoch and later ones."""
+    table = table.filter(pc.greater_equal(table["epoch"], epoch)).combine_chunks()
+    return (LogRows.of(batch) for batch in table.to_batches() if len(batch))
 
 
 def _last_epoch(parts: pq.ParquetFile, number: int) -> int:

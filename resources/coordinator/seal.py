@@ -11,65 +11,69 @@ from typing import NamedTuple
 
 from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.disk import Disk
-from resources.coordinator.frames import Header
-from resources.coordinator.log_content import LogContent
+from resources.coordinator.errors import LogDamageError
+from resources.coordinator.log_content import LogContent, read_log
 from resources.coordinator.manifest import Entry, Manifest
 from resources.coordinator.segments import Census, encode_segment
+from resources.coordinator.state import STATE_FILE, ShardState, save
 from resources.failpoints import reach
 
 
-class Draft(NamedTuple):
-    """A segment that has no name yet."""
+class ClosedFile(NamedTuple):
+    """A log file that nobody writes any more, all of it on the disk, and what is known at its end."""
 
-    header: Header
-    census: Census
-    data: memoryview
+    path: Path
+    end: int
+    state: ShardState  # to be saved when it is sealed: nothing behind this file may be in it
+    watermarks: dict[str, int]
+    batches: list[BatchRecord]  # closed since the last segment, those that this file tells of included
 
 
 class Sealer:
-    """Turns the closed log files of one shard into segments."""
+    """Turns the closed log files of one shard into segments, one at a time and in their order."""
 
     def __init__(self, disk: Disk, directory: Path, manifest: Manifest) -> None:
         self._disk = disk
         self._directory = directory
         self._manifest = manifest
 
+    def seal_closed(self, closed: ClosedFile, sealed_us: int) -> None:
+        """Seal one log file, save what the shard knew at its end, and let it go."""
+        content = read_log(self._disk, closed.path, is_at_rest=True)
+        if content is None or content.is_torn or content.end != closed.end:
+            raise LogDamageError(
+                f"{closed.path} is not what was written into it: what was acknowledged is damaged. Restore it from a "
+                "backup; nothing was changed."
+            )
+        self.seal(content, closed.watermarks, closed.batches, sealed_us)
+        save(self._disk, closed.path.parent / STATE_FILE, closed.state)
+        self._disk.remove(closed.path)
+        reach("seal.log_removed")
+
     def seal(
         self, content: LogContent, watermarks: dict[str, int], batches: list[BatchRecord], sealed_us: int
     ) -> Entry | None:
-        """Seal one log file; None if it holds no write that is not sealed already.
-
-        `batches` were closed since the last segment, those that this file tells of included.
-        """
-        draft = self.draft(content)
-        return draft and self.finish(draft, watermarks, batches, sealed_us)
-
-    def draft(self, content: LogContent) -> Draft | None:
-        """What takes long about sealing, and needs nothing but the file; None if there is nothing to be sealed."""
+        """The segment of one log file; None if it holds no write that is not sealed already."""
         groups = [group.rows for group in content.groups() if group.rows is not None]
         if not groups:
             return None
         census = Census(groups)
         if census.to_epoch <= self._manifest.to_epoch:
             return None
-        return Draft(content.header, census, encode_segment(groups))
-
-    def finish(self, draft: Draft, watermarks: dict[str, int], batches: list[BatchRecord], sealed_us: int) -> Entry:
-        """Put a segment in its place and name it. Nothing else was sealed since it was drafted."""
-        census = draft.census
+        data = encode_segment(groups)
         number = len(self._manifest.entries) + 1
         path = self._directory / f"{number:08d}-{self._manifest.to_epoch:012d}-{census.to_epoch:012d}.parquet"
-        self._write(draft.data, path)
+        self._write(data, path)
         entry = Entry(
-            shard=draft.header.shard,
+            shard=content.header.shard,
             number=number,
             file=path.name,
             from_epoch=self._manifest.to_epoch,
             to_epoch=census.to_epoch,
             lost=census.gaps(self._manifest.to_epoch),
             rows=census.rows,
-            bytes=len(draft.data),
-            sha256=hashlib.sha256(draft.data).hexdigest(),
+            bytes=len(data),
+            sha256=hashlib.sha256(data).hexdigest(),
             verdicts=census.verdicts(),
             event_hours=census.by_hour("event_ts"),
             receipt_hours=census.by_hour("received_ts"),
@@ -81,7 +85,7 @@ class Sealer:
             batches=batches,
             # Day files are read in the order of their names, so their days must not go back when a clock does.
             sealed_us=max([sealed_us, *(entry.sealed_us for entry in self._manifest.entries[-1:])]),
-            incarnation=draft.header.incarnation,
+            incarnation=content.header.incarnation,
             previous=self._manifest.head,
         )
         self._manifest.append(entry)

@@ -16,13 +16,12 @@ from resources.coordinator.disk import Disk
 from resources.coordinator.frames import Header
 from resources.coordinator.groups import encode_group
 from resources.coordinator.log import LogFile
-from resources.coordinator.log_content import read_log
 from resources.coordinator.log_rows import LogRows
 from resources.coordinator.manifest import Manifest
 from resources.coordinator.recovery import Recovered, ShardFiles, recover
-from resources.coordinator.seal import Sealer
+from resources.coordinator.seal import ClosedFile, Sealer
 from resources.coordinator.segments import read_segment
-from resources.coordinator.state import RESERVATION_FILE, STATE_FILE, Reservation, ShardState, save
+from resources.coordinator.state import RESERVATION_FILE, Reservation, ShardState, save
 from resources.settings import Settings
 from tests.support.live import TEN_O_CLOCK, signal
 
@@ -60,7 +59,7 @@ class History:
 class Life:
     """One life of the shard, from recovery on."""
 
-    def __init__(self, disk: Disk, history: History) -> None:
+    def __init__(self, disk: Disk, history: History, *, seals_at_once: bool = False) -> None:
         self._disk, self._history = disk, history
         self._now_us = TEN_O_CLOCK
         found = start(disk)
@@ -71,9 +70,11 @@ class Life:
         assert found.next_epoch > max(history.given, default=0), "an epoch would be given out twice"
         self._file = self._begin_file()
         instance = found.producers.open(PRODUCER)
-        append_group(self._file, [ProducerOpened(PRODUCER, instance)], 0, None)
+        append_group(self._file, [*found.opening, ProducerOpened(PRODUCER, instance)], 0, None)
         assert instance not in history.instances, "an instance that is fenced out could write again"
         history.instances.append(instance)
+        if seals_at_once:
+            seal_found(disk, found)
 
     def send(self, sequence: int) -> None:
         """One write, flushed; a retry is answered."""
@@ -105,13 +106,9 @@ class Life:
             found.producers.snapshot(),
             found.arrivals.watermarks.snapshot(),
         )
-        content = read_log(self._disk, closed.path)
-        assert content is not None
-        Sealer(self._disk, FILES.segments, found.manifest).seal(
-            content, found.arrivals.watermarks.current(), [], self._now_us
-        )
-        save(self._disk, FILES.log / STATE_FILE, state)
-        self._disk.remove(closed.path)
+        watermarks = found.arrivals.watermarks.current()
+        seal_found(self._disk, found)
+        _sealer(self._disk, found).seal_closed(ClosedFile(closed.path, closed.end, state, watermarks, []), self._now_us)
 
     def _take_epoch(self) -> int:
         if self._next_epoch >= self._reserved_to:
@@ -129,7 +126,25 @@ class Life:
 
 def start(disk: Disk) -> Recovered:
     """Recovery, as every life begins."""
-    return recover(disk, FILES, SETTINGS, TEN_O_CLOCK, durable_epoch=0)
+    return recover(disk, FILES, SETTINGS, durable_epoch=0)
+
+
+def start_and_seal(disk: Disk) -> Recovered:
+    """The same, and what was found is sealed, as it is behind every start."""
+    found = start(disk)
+    seal_found(disk, found)
+    return found
+
+
+def seal_found(disk: Disk, found: Recovered) -> None:
+    """Seal what the lives before have left, unless that is done."""
+    while found.unsealed:
+        _sealer(disk, found).seal_closed(found.unsealed[0], TEN_O_CLOCK)
+        del found.unsealed[0]
+
+
+def _sealer(disk: Disk, found: Recovered) -> Sealer:
+    return Sealer(disk, FILES.segments, found.manifest)
 
 
 def live(disk: Disk, history: History, writes: int) -> None:
@@ -165,7 +180,7 @@ def sealed_rows(disk: Disk) -> list[Row]:
 
 def check(disk: Disk, history: History) -> int:
     """Start once more and compare with what the world was told; gives the last write that is there."""
-    found = start(disk)
+    found = start_and_seal(disk)
     rows = sealed_rows(disk)
     last = max((row.sequence for row in rows), default=0)
     assert [(row.sequence, row.ordinal) for row in rows] == [

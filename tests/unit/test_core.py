@@ -3,13 +3,15 @@
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from chaos.disks import CallKind, Fault, FaultyDisk, SimulatedDisk, Survival
 from chaos.watching import StepSealing
+from resources.coordinator import flusher, producers
 from resources.coordinator.core import ShardCore
-from resources.coordinator.errors import OutcomeUnknownError, ShardStoppedError, WriteTooLargeError
+from resources.coordinator.errors import EpochLostError, OutcomeUnknownError, ShardStoppedError, WriteTooLargeError
 from resources.coordinator.handles import Sending
 from resources.coordinator.manifest import Manifest
 from resources.coordinator.recovery import ShardFiles
@@ -164,3 +166,132 @@ def test_a_final_refusal_is_not_logged_before_the_writes_that_it_came_behind_q2(
     assert isinstance(steps.disk, SimulatedDisk)
     again = Steps(steps.disk.crash(Survival.NOTHING, Random(0)))
     assert again.sequence == 3
+
+
+# Restarts: what the lives before have left is sealed behind the back of the one that goes on.
+
+
+def crashed_lives(disk: SimulatedDisk, lives: int, survival: Survival = Survival.NOTHING) -> SimulatedDisk:
+    """So many lives with a write of their own, of which each has lost an epoch, and none has sealed anything."""
+    for life in range(lives):
+        steps = Steps(disk, reserved_ahead=2)
+        steps.send(signal(f"kept-{life}"))
+        steps.flush()
+        steps.send(signal(f"lost-{life}"))
+        disk = disk.crash(survival, Random(0))
+    return disk
+
+
+def log_files(disk: SimulatedDisk) -> list[str]:
+    return [name for name in disk.list(FILES.log) if name.endswith(".log")]
+
+
+def test_a_start_takes_writes_before_the_files_that_it_found_are_sealed_c7(disk: SimulatedDisk) -> None:
+    disk = crashed_lives(disk, 3)
+    steps = Steps(disk, reserved_ahead=2)
+    steps.send(signal("new"))
+    steps.flush()
+    assert steps.sealing.has_job
+    assert Manifest(FILES.segments, disk).entries == []
+    assert len(log_files(disk)) == 4
+    assert steps.rows("delta_id") == ["kept-0", "kept-1", "kept-2", "new"]
+
+
+def test_files_of_several_lives_are_sealed_in_their_order_with_what_was_lost_between_them_c7(
+    disk: SimulatedDisk,
+) -> None:
+    disk = crashed_lives(disk, 3)
+    steps = Steps(disk, reserved_ahead=2)
+    assert [steps.core.sealed_epoch, steps.core.engine.flushed_epoch] == [0, 6]
+    steps.sealing.step()
+    entries = Manifest(FILES.segments, disk).entries
+    assert [(entry.from_epoch, entry.to_epoch, entry.lost) for entry in entries] == [
+        (1, 2, []),
+        (2, 4, [(2, 3)]),
+        (4, 6, [(4, 5)]),
+    ]
+    assert [steps.core.sealed_epoch, len(log_files(disk))] == [5, 1]
+    assert steps.rows("delta_id") == ["kept-0", "kept-1", "kept-2"]
+
+
+def test_epochs_that_were_lost_between_files_that_are_not_sealed_are_answered_as_lost_c6(disk: SimulatedDisk) -> None:
+    core = Steps(crashed_lives(disk, 3), reserved_ahead=2).core
+    for epoch in range(1, 7):
+        if epoch % 2:
+            core.check_epoch(epoch)
+        else:
+            with pytest.raises(EpochLostError):
+                core.check_epoch(epoch)
+
+
+def test_whoever_wants_everything_sealed_gets_what_was_found_sealed_too(disk: SimulatedDisk) -> None:
+    steps = Steps(crashed_lives(disk, 2))
+    steps.core.ask_seal()
+    steps.flush()
+    steps.sealing.wait()  # as `Shard.seal` does, though this life has written nothing that could be sealed
+    assert steps.core.sealed_epoch == 3
+
+
+def test_a_stop_seals_what_was_found_before_its_own_file_c10(disk: SimulatedDisk) -> None:
+    disk = crashed_lives(disk, 2)
+    steps = Steps(disk)
+    steps.send(signal("new"))
+    steps.core.stop()
+    while not steps.core.is_drained():
+        steps.flush()
+        while (batch := steps.core.close_batch()) is not None:
+            steps.core.settle(batch)
+            steps.core.release(batch.bytes)
+    steps.core.close()
+    assert log_files(disk) == []
+    assert [entry.rows for entry in Manifest(FILES.segments, disk).entries] == [1, 1, 1]
+
+
+def test_an_error_while_what_was_found_is_sealed_stops_the_shard_c7(disk: SimulatedDisk) -> None:
+    faulty = FaultyDisk(crashed_lives(disk, 1))
+    steps = Steps(faulty)
+    steps.send(signal("new"))
+    steps.flush()
+    faulty.fail(Fault(frozenset({CallKind.FSYNC}), nth=1))
+    steps.sealing.step()
+    steps.core.ask_seal()
+    with pytest.raises(OSError, match="Input/output error"):
+        steps.flush()
+
+
+def test_a_retry_of_any_write_in_a_file_that_is_not_sealed_gets_its_first_epoch_q2(disk: SimulatedDisk) -> None:
+    with patch.object(producers, "REMEMBERED_WRITES", 1):
+        steps = Steps(disk)
+        for number in range(4):
+            steps.send(signal(str(number)))
+            steps.flush()
+        steps = Steps(disk.crash(Survival.NOTHING, Random(0)))
+        for is_sealed in (False, True):
+            epochs = [steps.core.submit("p", steps.instance, number, [signal("x")], size=9).epoch for number in (1, 4)]
+            assert epochs == [1, 4], is_sealed
+            steps.sealing.step()
+
+
+def test_rows_in_no_batch_are_gathered_once_while_their_file_is_sealed_c5(disk: SimulatedDisk) -> None:
+    disk = crashed_lives(disk, 2)
+
+    class AtOnce(StepSealing):
+        def submit(self, job: Any) -> None:
+            super().submit(job)
+            self.step()
+
+    core = ShardCore(FILES, SMALL, lambda: TEN_O_CLOCK, disk, AtOnce())
+    assert len(Manifest(FILES.segments, disk).entries) == 2
+    assert core.batcher.pending_deltas == 2
+
+
+def test_a_reader_misses_nothing_that_is_sealed_while_it_looks_c6(disk: SimulatedDisk) -> None:
+    steps = Steps(crashed_lives(disk, 2))
+
+    def read(*arguments: Any) -> Manifest:
+        manifest = Manifest(*arguments)
+        steps.sealing.step()
+        return manifest
+
+    with patch.object(flusher, "Manifest", read):
+        assert steps.rows("delta_id") == ["kept-0", "kept-1"]

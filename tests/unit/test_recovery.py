@@ -27,8 +27,10 @@ from tests.support.lives import (
     append_group,
     check,
     live,
+    seal_found,
     sealed_rows,
     start,
+    start_and_seal,
     watched,
 )
 
@@ -97,7 +99,7 @@ def is_refused(disk: SimulatedDisk) -> bool:
     """Whether the start is refused; if it is, nothing may have changed."""
     before = {folder / name: disk.read(folder / name) for folder in FILES[1:] for name in disk.list(folder)}
     try:
-        start(disk)
+        start_and_seal(disk)
     except LogDamageError:
         after = {folder / name: disk.read(folder / name) for folder in FILES[1:] for name in disk.list(folder)}
         assert after == before
@@ -133,7 +135,7 @@ def test_a_start_from_a_log_cut_at_any_byte_keeps_exactly_the_whole_writes(flush
     sizes = {*range(0, len(whole), step), *(end + off for end in (HEADER_BYTES, *ends) for off in (-1, 0, 1))}
     for size in sorted(sizes):
         damaged = with_log(flushed, whole[:size])
-        found = start(damaged)
+        found = start_and_seal(damaged)
         last = sum(end <= size for end in ends)
         assert found.producers.mark(PRODUCER) == last, size
         assert [row.sequence for row in sealed_rows(damaged)] == [at for at in range(1, last + 1) for _ in range(2)]
@@ -163,6 +165,33 @@ def test_a_log_file_that_is_missing_between_two_others_is_noticed() -> None:
     assert not is_refused(disk.after(Survival.EVERYTHING, Random(0)))
     disk.remove(SECOND)
     assert is_refused(disk)
+
+
+def test_a_log_file_that_lost_whole_writes_is_refused_if_a_file_of_the_next_life_follows(
+    flushed: SimulatedDisk,
+) -> None:
+    content = content_of(flushed)
+    disk = flushed.after(Survival.EVERYTHING, Random(0))
+    Life(disk, History()).send(4)
+    whole = disk.read(FIRST)
+    assert len(whole) == content.end, "nothing is left behind what was found"
+    for frame in content.frames[1:]:
+        assert is_refused(with_log(disk, whole[: frame.offset])), frame.offset
+    assert not is_refused(disk)
+
+
+@pytest.mark.parametrize("size", [1, 600])
+def test_a_torn_end_is_cut_before_the_next_file_is_begun(flushed: SimulatedDisk, size: int) -> None:
+    """On the disk, and not in the cache alone: otherwise the next life finds a torn file that another follows."""
+    content = content_of(flushed)
+    torn = with_log(flushed, flushed.read(FIRST)[: content.end - 1] + bytes([7]) * size)
+    history, checker = History(), Checker(seeds=3)
+    history.given = {epoch: epoch for epoch in (1, 2, 3)}
+    moments = watched(torn, history)
+    Life(torn, history).send(3)
+    for where, then, told in moments:
+        checker.check_all(then, told, where)
+    assert content_of(torn).end == len(torn.read(FIRST)) == content.frames[-1].offset
 
 
 # A log file with any bit turned over.
@@ -251,23 +280,39 @@ def test_a_kill_and_then_a_power_cut_during_the_next_start_take_nothing_away(eve
     live(disk, history, WRITES)
     for where, killed, told in moments[::every]:
         during_start = watched(killed, told)
-        start(killed)
+        start_and_seal(killed)
         for where_then, then, _ in during_start:
             checker.check_all(then, told, f"killed {where}; started again, {where_then}")
         checker.check_all(killed, told, f"killed {where}; started again")
 
 
-def test_what_is_told_after_a_kill_is_kept_through_a_power_cut() -> None:
+@pytest.mark.parametrize("seals_at_once", [False, True], ids=["sealed later", "sealed at once"])
+def test_what_is_told_after_a_kill_is_kept_through_a_power_cut(seals_at_once: bool) -> None:
     disk, history, checker = SimulatedDisk(), History(), Checker(seeds=2)
     moments = watched(disk, history)
     live(disk, history, WRITES)
     for where, killed, told in moments:
-        life = Life(killed, told)
+        life = Life(killed, told, seals_at_once=seals_at_once)
         for sequence in range(1, told.acknowledged + 2):
             life.send(sequence)
         checker.check_all(killed, told, f"killed {where}; went on")
         life.close()
         checker.check_all(killed, told, f"killed {where}; went on and sealed")
+
+
+def test_a_crash_at_any_call_while_the_files_of_three_lives_are_sealed_takes_nothing_away() -> None:
+    disk, history, checker = SimulatedDisk(), History(), Checker(seeds=2)
+    for sequence in range(1, 4):
+        Life(disk, history).send(sequence)
+        disk = disk.crash(Survival.NOTHING, Random(0))
+    moments = watched(disk, history)
+    found = start(disk)
+    assert len(found.unsealed) == 3
+    seal_found(disk, found)
+    for where, then, told in moments:
+        checker.check_all(then, told, where)
+    assert len(Manifest(FILES.segments, disk).entries) == 3
+    assert check(disk, history) == 3
 
 
 # A disk that fails.
@@ -305,7 +350,7 @@ def test_a_sync_that_fails_and_then_a_power_cut_during_the_next_start_take_nothi
             live(FaultyDisk(disk, [Fault(SYNCS, nth)]), history, WRITES)
         again = disk.crash(Survival.CACHE, Random(0))
         during_start = watched(again, history)
-        start(again)
+        start_and_seal(again)
         for where, then, _ in during_start:
             checker.check_all(then, history, f"sync {nth} failed; started again, {where}")
 
