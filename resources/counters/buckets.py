@@ -20,6 +20,8 @@ Numbers = npt.NDArray[np.int64]
 _ROW_BITS = 32
 _ROW = (1 << _ROW_BITS) - 1
 _FARTHEST = 1 << 31  # four thousand years of minutes: beyond it, the number would need more than 64 bits
+_ONES = np.ones(1 << 14, np.int64)
+_ONES.flags.writeable = False
 _WIDTHS = (np.int8, np.int16, np.int32, np.int64)
 
 
@@ -43,6 +45,11 @@ def plain(numbers: npt.ArrayLike) -> Numbers:
     return np.ascontiguousarray(numbers, np.int64)
 
 
+def ones(length: int) -> Numbers:
+    """So many ones, which nobody may change: they are the same ones again and again."""
+    return _ONES[:length] if length <= len(_ONES) else np.ones(length, np.int64)
+
+
 def minutes_of(times_us: Numbers) -> Numbers:
     """The minutes of moments; floor division, so that times before 1970 fall where they should."""
     return times_us // MINUTE_US
@@ -56,7 +63,7 @@ def bucket_of(rows: npt.NDArray[Any], counts: npt.NDArray[Any]) -> Bucket:
 
 def bucket_of_dense(dense: Numbers) -> Bucket:
     """A minute that was gathered in an array with a place for every row."""
-    rows = np.flatnonzero(dense)
+    rows = dense.nonzero()[0]
     return Bucket(rows.astype(np.uint32), narrowed(dense[rows])) if len(rows) else EMPTY
 
 
