@@ -134,7 +134,7 @@ def _add_up(cells: Table, rows: Rows, minutes: Numbers, counts: Numbers, starts:
 @compiled
 def _weigh(counts: Numbers, halves: Numbers) -> None:
     """The sums of the upper and of the lower halves of all counts without their signs: neither can leave 64 bits."""
-    high = low = 0
+    high = low = np.int64(0)
     for count in counts:
         size = np.uint64(abs(count))  # the least of all numbers has no other sign, but the right bits
         high += np.int64(size >> np.uint64(_HALF))

@@ -24,7 +24,7 @@ from resources.counters.state import FEW, State
 from resources.counters.windows import Window, on_a_minute, velocity
 from resources.timegrid import MINUTE_US
 
-# Pairs of entity and signal that there is room for, unless told otherwise: 1 GB of addresses, of which only what is
+# Pairs of entity and signal that there is room for, unless told otherwise: 3 GB of addresses, of which only what is
 # touched takes memory.
 CAPACITY = 1 << 24
 # So often a reader looks again before it waits for the writer.

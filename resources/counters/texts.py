@@ -115,7 +115,8 @@ class TextTable:
     def find(self, given: Cut) -> tuple[Numbers, int]:
         """The rows of texts, `NOBODY` for those that have none, and how many have none."""
         rows, block = np.empty(given.length, np.int64), np.empty((3, _BLOCK), np.uint64)
-        return rows, _find(*self._table, self._kept, *given, block, rows)
+        data, starts, gap = given
+        return rows, _find(*self._table, self._kept, data, starts, gap, block, rows)
 
     def take(self, given: Cut, first: int, limit: int) -> tuple[Numbers, int]:
         """The rows of texts, and how many were new: these get `first` and the next ones, in order, each text once.
@@ -124,10 +125,16 @@ class TextTable:
         """
         rows, places = np.empty(given.length, np.int64), np.empty(given.length + 1, np.int64)
         block = np.empty((3, _BLOCK), np.uint64)
-        added = _take(*self._table, self._kept, *given, block, self._size, self._end, first, rows, places)
+        data, starts, gap = given
+
+        def take() -> int:
+            size, end = self._size, self._end
+            return _take(*self._table, self._kept, data, starts, gap, block, size, end, first, rows, places)
+
+        added = take()
         if added < 0:
-            self._make_room(int(np.count_nonzero(rows == NOBODY)), _words_of(given.starts, given.gap, rows))
-            added = _take(*self._table, self._kept, *given, block, self._size, self._end, first, rows, places)
+            self._make_room(int(np.count_nonzero(rows == NOBODY)), _words_of(starts, gap, rows))
+            added = take()
         if added > limit:
             self._table.slots[places[:added]] = 0
         elif added:

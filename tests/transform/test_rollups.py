@@ -20,6 +20,12 @@ DDL = (
     "signal struct<entity_id: string, signal: string, count: bigint, weight_millionths: bigint>"
 )
 SUNDAY = datetime(2026, 3, 1, 23, 59, 59, 999_999, tzinfo=UTC)
+# The last microsecond of a Sunday, of a leap day, and of a year that ends in the middle of a week.
+LAST_MOMENTS = [
+    SUNDAY,
+    datetime(2024, 2, 29, 23, 59, 59, 999_999, tzinfo=UTC),
+    datetime(2025, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+]
 Signal = tuple[datetime, str, str, int, int]
 Sums = dict[tuple[str, str, datetime], tuple[int, int, int]]
 
@@ -56,7 +62,12 @@ def sums_of(counts: "DataFrame") -> Sums:
 
 SIGNALS = st.lists(
     st.tuples(
-        st.integers(-(10 * 24 * 3600), 10 * 24 * 3600).map(lambda seconds: SUNDAY + timedelta(seconds=seconds)),
+        st.builds(
+            lambda last, seconds, beyond: last + timedelta(seconds=seconds, microseconds=beyond),
+            st.sampled_from(LAST_MOMENTS),
+            st.one_of(st.integers(-(10 * 24 * 3600), 10 * 24 * 3600), st.sampled_from([-3600, -60, 0, 60, 3600])),
+            st.integers(0, 1),
+        ),
         st.sampled_from(["a", "b"]),
         st.sampled_from(["view", "buy"]),
         st.integers(-3, 3),
