@@ -75,9 +75,14 @@ def by_minute(rows: npt.NDArray[Any], minutes: Numbers, counts: npt.NDArray[Any]
     if int(minutes.max()) - first >= _FARTHEST:
         return _by_far_minutes(rows, minutes, counts)
     keys = (minutes - first) << _ROW_BITS | rows
-    found = np.empty((2, len(keys)), np.int64)
-    number = _sum_up(keys, plain(counts), np.argsort(keys), *found)
-    keys, sums = found[:, :number]
+    kept, sums = np.empty((2, len(keys)), np.int64)
+    count = int(counts[0])
+    if (counts == count).all():  # mostly all are 1, and keys alone are sorted in a fraction of the time
+        keys.sort()
+        number = _sum_up_equal(keys, count, kept, sums)
+    else:
+        number = _sum_up(keys, plain(counts), np.argsort(keys), kept, sums)
+    keys, sums = kept[:number], sums[:number]
     offsets = keys >> _ROW_BITS
     edges = np.concatenate(([0], np.flatnonzero(offsets[1:] != offsets[:-1]) + 1, [number]))
     return {
@@ -99,6 +104,19 @@ def _sum_up(keys: Numbers, counts: Numbers, order: Numbers, kept: Numbers, sums:
         if total != 0:
             kept[number], sums[number] = key, total
             number += 1
+    return number
+
+
+@compiled
+def _sum_up_equal(keys: Numbers, count: int, kept: Numbers, sums: Numbers) -> int:
+    """The same for keys that are in order, where all counts are equal."""
+    number = at = 0
+    while at < len(keys) and count != 0:
+        begin = at
+        while at < len(keys) and keys[at] == keys[begin]:
+            at += 1
+        kept[number], sums[number] = keys[begin], (at - begin) * count
+        number += 1
     return number
 
 
