@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 # Modules with compiled functions: what set-up compiles, so that nobody waits for it later.
 MODULES = (
     *(f"resources.coordinator.{name}" for name in ("delta_hashes", "distinct", "hashing", "identities")),
-    *(f"resources.counters.{name}" for name in ("buckets", "state", "texts")),
+    *(f"resources.counters.{name}" for name in ("buckets", "cells", "texts")),
 )
 
 _lock = threading.RLock()

@@ -11,11 +11,12 @@ import click
 from orchestration.cli.app import as_json, command
 from orchestration.cli.counts import MomentType
 from orchestration.cli.output import answer_json, at, console, say, table
+from resources.counters.cells import PLACES
 from resources.counters.counters import Ranked, ranking
 from resources.counters.lake import LakeCounts
 from resources.counters.restore import state_as_of
 from resources.counters.retention import gone_before, refuse_gone
-from resources.counters.state import PLACES, State
+from resources.counters.state import State
 from resources.counters.windows import Tier, Window, on_a_minute, shown
 from resources.home import Home
 from resources.timegrid import MINUTE_US

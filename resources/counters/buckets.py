@@ -20,6 +20,8 @@ Numbers = npt.NDArray[np.int64]
 _ROW_BITS = 32
 _ROW = (1 << _ROW_BITS) - 1
 _FARTHEST = 1 << 31  # four thousand years of minutes: beyond it, the number would need more than 64 bits
+_ONES = np.ones(1 << 14, np.int64)
+_ONES.flags.writeable = False
 _WIDTHS = (np.int8, np.int16, np.int32, np.int64)
 
 
@@ -43,6 +45,11 @@ def plain(numbers: npt.ArrayLike) -> Numbers:
     return np.ascontiguousarray(numbers, np.int64)
 
 
+def ones(length: int) -> Numbers:
+    """So many ones, which nobody may change: they are the same ones again and again."""
+    return _ONES[:length] if length <= len(_ONES) else np.ones(length, np.int64)
+
+
 def minutes_of(times_us: Numbers) -> Numbers:
     """The minutes of moments; floor division, so that times before 1970 fall where they should."""
     return times_us // MINUTE_US
@@ -56,7 +63,7 @@ def bucket_of(rows: npt.NDArray[Any], counts: npt.NDArray[Any]) -> Bucket:
 
 def bucket_of_dense(dense: Numbers) -> Bucket:
     """A minute that was gathered in an array with a place for every row."""
-    rows = np.flatnonzero(dense)
+    rows = dense.nonzero()[0]
     return Bucket(rows.astype(np.uint32), narrowed(dense[rows])) if len(rows) else EMPTY
 
 
@@ -68,9 +75,14 @@ def by_minute(rows: npt.NDArray[Any], minutes: Numbers, counts: npt.NDArray[Any]
     if int(minutes.max()) - first >= _FARTHEST:
         return _by_far_minutes(rows, minutes, counts)
     keys = (minutes - first) << _ROW_BITS | rows
-    found = np.empty((2, len(keys)), np.int64)
-    number = _sum_up(keys, plain(counts), np.argsort(keys), *found)
-    keys, sums = found[:, :number]
+    kept, sums = np.empty((2, len(keys)), np.int64)
+    count = int(counts[0])
+    if (counts == count).all():  # mostly all are 1, and keys alone are sorted in a fraction of the time
+        keys.sort()
+        number = _sum_up_equal(keys, count, kept, sums)
+    else:
+        number = _sum_up(keys, plain(counts), np.argsort(keys), kept, sums)
+    keys, sums = kept[:number], sums[:number]
     offsets = keys >> _ROW_BITS
     edges = np.concatenate(([0], np.flatnonzero(offsets[1:] != offsets[:-1]) + 1, [number]))
     return {
@@ -92,6 +104,19 @@ def _sum_up(keys: Numbers, counts: Numbers, order: Numbers, kept: Numbers, sums:
         if total != 0:
             kept[number], sums[number] = key, total
             number += 1
+    return number
+
+
+@compiled
+def _sum_up_equal(keys: Numbers, count: int, kept: Numbers, sums: Numbers) -> int:
+    """The same for keys that are in order, where all counts are equal."""
+    number = at = 0
+    while at < len(keys) and count != 0:
+        begin = at
+        while at < len(keys) and keys[at] == keys[begin]:
+            at += 1
+        kept[number], sums[number] = keys[begin], (at - begin) * count
+        number += 1
     return number
 
 

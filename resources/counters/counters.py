@@ -16,14 +16,15 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from resources.compiled import load_loops
-from resources.counters.buckets import Numbers, Rows, minutes_of
+from resources.counters.buckets import Numbers, Rows, minutes_of, ones
+from resources.counters.cells import PLACES, places_of, weight_of
 from resources.counters.errors import CountersError, FollowsLogError, ForeignHandlesError, NotYetError, TooFarBackError
 from resources.counters.names import NOBODY, Entities, Names
-from resources.counters.state import FEW, PLACES, State
+from resources.counters.state import FEW, State
 from resources.counters.windows import Window, on_a_minute, velocity
 from resources.timegrid import MINUTE_US
 
-# Pairs of entity and signal that there is room for, unless told otherwise: 1 GB of addresses, of which only what is
+# Pairs of entity and signal that there is room for, unless told otherwise: 3 GB of addresses, of which only what is
 # touched takes memory.
 CAPACITY = 1 << 24
 # So often a reader looks again before it waits for the writer.
@@ -37,6 +38,7 @@ class Handles(NamedTuple):
 
     names: Names
     rows: Rows
+    places: Numbers  # where their numbers lie
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class Counters:
         minutes = minutes_of(np.asarray(at_us, np.int64))
         if not minutes.ndim:
             minutes = np.full(len(entities), minutes)
-        numbers = np.ones(len(entities), np.int64) if counts is None else np.asarray(counts, np.int64)
+        numbers = ones(len(entities)) if counts is None else np.asarray(counts, np.int64)
         if not len(numbers) == len(minutes) == len(entities):
             raise CountersError(
                 f"{len(entities)} entities came with {len(minutes)} times and {len(numbers)} counts. Send one for each."
@@ -105,10 +107,11 @@ class Counters:
         with self._lock:
             state = self._state
             self._refuse_if_failed()
-            weight = state.weigh(numbers)
+            weight = state.weigh(len(numbers) if counts is None else weight_of(numbers))
             names = state.names
             rows = names.take(names.open(namespace, signal), entities)
-            self.advance()
+            if self._clock() // MINUTE_US > state.head:
+                self.advance()
             with self.changing():
                 state.count(rows, minutes, numbers, weight=weight)
             state.tidy()
@@ -138,17 +141,17 @@ class Counters:
         names = self._state.names
         group = names.group(namespace, signal)
         rows = np.full(len(entities), NOBODY, np.int64) if group is None else group.find(entities)
-        return Handles(names, rows)
+        return Handles(names, rows, places_of(rows))
 
     def count_resolved(self, handles: Handles, window: Window, as_of_us: int | None = None) -> Numbers:
         """`count_many` for entities that were resolved before."""
         place = PLACES[window]
-        names, rows = handles
+        names, rows, places = handles
 
         def look(state: State, as_of: int) -> Numbers:
             if state.names is not names:
                 raise ForeignHandlesError
-            return state.look(place, rows, as_of)
+            return state.look(place, rows, as_of, places)
 
         return self._ask(look, as_of_us)
 
@@ -160,7 +163,7 @@ class Counters:
             group = state.names.group(namespace, signal)
             rows = np.array([NOBODY]) if group is None else group.find([entity])
             count = int(state.look(place, rows, as_of)[0])
-            first = state.first(int(rows[0]))
+            first = state.cells.first(int(rows[0]))
             return velocity(count, Window(window), as_of * MINUTE_US, None if first is None else first * MINUTE_US)
 
         return self._ask(look, as_of_us)
@@ -219,9 +222,9 @@ class Counters:
         with self.standing() as state:
             to = self._clock() // MINUTE_US
             if to > state.head:
-                state.prepare(to)
+                move = state.prepare(to)
                 with self.changing():
-                    state.advance(to)
+                    state.advance(move)
 
     def _ask(self, look: Callable[[State, int], T], as_of_us: int | None) -> T:
         as_of = self._minute(as_of_us)

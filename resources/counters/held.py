@@ -21,11 +21,10 @@ from resources.counters.buckets import (
     look_up,
     together,
 )
+from resources.counters.cells import HOT, Table
 
 # So many loose counts are sorted into their minutes at once: 20 MB, and some hundredths of a second.
 LOOSE_LIMIT = 1 << 20
-# So many minutes are hot at most: each has its place in the ring by its last bits.
-HOT = 16
 
 
 class Stamp(NamedTuple):
@@ -38,9 +37,8 @@ class Stamp(NamedTuple):
 class HeldMinutes:
     """Minutes by number. One thread at a time."""
 
-    def __init__(self, capacity: int) -> None:
-        # The system gives out zeros page by page, when they are touched: the capacity costs nothing.
-        self.ring = np.zeros((HOT, capacity + 1), np.int64)
+    def __init__(self, ring: Table) -> None:
+        self._ring = ring
         self._hot: set[int] = set()
         self._buckets: dict[int, Bucket] = {}
         self._loose: list[tuple[Rows, Numbers, Numbers]] = []
@@ -133,5 +131,5 @@ class HeldMinutes:
 
     def _dense(self, minute: int) -> Numbers:
         """The places of a hot minute, with one for nobody at the end."""
-        found: Numbers = self.ring[minute & (HOT - 1)]
+        found: Numbers = self._ring[minute & (HOT - 1)]
         return found

@@ -6,8 +6,6 @@ change, so whoever has resolved a name need not do it again. One thread gives ou
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from resources.counters.buckets import Rows
 from resources.counters.errors import FullError
 from resources.counters.texts import NOBODY, Entities, TextTable, cut
@@ -27,9 +25,9 @@ class Group:
         return self.texts.find(cut(entities))[0]
 
     def put(self, entities: Entities, rows: Rows) -> None:
-        """Entities that are new here, each once, with rows that were given out before."""
-        given = cut(entities)
-        self.texts.add(given, np.full(len(rows), NOBODY, np.int64), rows, limit=len(rows))
+        """The first entities here, each once, with rows that were given out before. Nobody may look yet."""
+        self.texts.take(cut(entities), 0, limit=len(rows))
+        self.texts.renumber(rows)
 
 
 class Names:
@@ -56,15 +54,11 @@ class Names:
 
     def take(self, group: Group, entities: Entities) -> Rows:
         """The rows of entities; those that have none get one. All or nothing: beyond the capacity none is given out."""
-        given = cut(entities)
-        rows, missing = group.texts.find(given)
-        if missing:
-            fresh = np.arange(self.rows, self.rows + missing, dtype=np.int64)
-            added = group.texts.add(given, rows, fresh, limit=self.capacity - self.rows)
-            if self.rows + added > self.capacity:
-                raise FullError(
-                    f"There are {self.rows:,} pairs of entity and signal, {added:,} more came, and there is room for "
-                    f"{self.capacity:,}. Open the counters with a larger `capacity`."
-                )
-            self.rows += added
+        rows, added = group.texts.take(cut(entities), self.rows, limit=self.capacity - self.rows)
+        if self.rows + added > self.capacity:
+            raise FullError(
+                f"There are {self.rows:,} pairs of entity and signal, {added:,} more came, and there is room for "
+                f"{self.capacity:,}. Open the counters with a larger `capacity`."
+            )
+        self.rows += added
         return rows

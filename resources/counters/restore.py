@@ -12,12 +12,13 @@ from typing import Protocol
 import numpy as np
 
 from resources.counters.arrivals import count_arrivals, rows_of
+from resources.counters.cells import ALL, weight_of
 from resources.counters.counters import CAPACITY, Counters
 from resources.counters.log_tail import EVERYTHING, last_epochs, read_tail
 from resources.counters.names import Names
 from resources.counters.rollups import Beginning, LakeRollups
 from resources.counters.snapshot import load_state
-from resources.counters.state import ALL, Rollups, State
+from resources.counters.state import Rollups, State
 from resources.home import Home
 from resources.timegrid import MINUTE_US
 
@@ -69,7 +70,7 @@ def resumed_state(
     if is_reuse:
         return None
     state.settle(rollups.covered, rollups, taken)
-    state.advance(head)
+    state.advance_to(head)
     return state
 
 
@@ -108,9 +109,9 @@ def begin_with(state: State, rollups: Tables) -> None:
         rows, minutes, counts = rollups.hour(hour, state.names)
         is_held = minutes >= state.first_held
         if is_held.any():
-            state.note_firsts(rows[is_held], minutes[is_held])
+            state.cells.note_firsts(rows[is_held], minutes[is_held])
             state.hold(rows[is_held], minutes[is_held], counts[is_held])
-            state.weight = state.weigh(counts[minutes >= state.head])
+            state.weight = state.weigh(weight_of(counts[minutes >= state.head]))
 
 
 def state_as_of(home: Home, as_of: int, *, namespace: str, signal: str, capacity: int = CAPACITY) -> State:
@@ -124,12 +125,12 @@ def state_as_of(home: Home, as_of: int, *, namespace: str, signal: str, capacity
 
 def _begin_sums(state: State, rollups: Tables) -> None:
     found = rollups.beginning(state.head, state.names)
-    state.weight = state.weigh(found.counts)
-    state.note_firsts(found.rows, found.firsts)
-    np.add.at(state.sums[ALL], found.rows, found.counts)
+    state.weight = state.weigh(weight_of(found.counts))
+    state.cells.note_firsts(found.rows, found.firsts)
+    np.add.at(state.cells.sums[ALL], found.rows, found.counts)
     for place in range(ALL):
         is_out = found.ranges > place
-        np.subtract.at(state.sums[place], found.rows[is_out], found.counts[is_out])
+        np.subtract.at(state.cells.sums[place], found.rows[is_out], found.counts[is_out])
     state.covered, state.applied = dict(rollups.covered), dict(rollups.covered)
 
 

@@ -19,9 +19,10 @@ from msgspec import Struct
 
 from resources.coordinator.disk import Disk, RealDisk
 from resources.counters.buckets import Bucket
+from resources.counters.cells import WINDOWS
 from resources.counters.errors import FullError, SnapshotDamageError
 from resources.counters.late import LateColumns
-from resources.counters.state import WINDOWS, State
+from resources.counters.state import State
 
 MAGIC = b"TIDECNTS"
 VERSION = 1
@@ -99,8 +100,8 @@ def load_state(path: Path, capacity: int, disk: Disk | None = None) -> State:
         opened.put(entities, reader.array(np.int64, group.entities).copy())
     state.names.rows = outline.rows
     for place in range(len(WINDOWS)):
-        state.sums[place, : outline.rows] = reader.array(np.int64, outline.rows)
-    state.firsts[: outline.rows] = reader.array(np.int64, outline.rows)
+        state.cells.sums[place, : outline.rows] = reader.array(np.int64, outline.rows)
+    state.cells.firsts[: outline.rows] = reader.array(np.int64, outline.rows)
     for minute in outline.minutes:
         rows, counts = reader.array(np.uint32, minute.rows), reader.array(f"<i{minute.width}", minute.rows)
         state.held.put(minute.minute, Bucket(rows.copy(), counts.copy()))
@@ -137,8 +138,8 @@ def _laid_out(state: State) -> tuple[list[Any], _Outline, list[Any]]:
         late=len(late.rows),
     )
     arrays: list[Any] = [
-        *(state.sums[place, : state.rows] for place in range(len(WINDOWS))),
-        state.firsts[: state.rows],
+        *(np.ascontiguousarray(state.cells.sums[place, : state.rows]) for place in range(len(WINDOWS))),
+        np.ascontiguousarray(state.cells.firsts[: state.rows]),
     ]
     arrays += [part for _, bucket in minutes for part in bucket]
     arrays += [np.ascontiguousarray(column, np.int64) for column in late]

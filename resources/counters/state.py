@@ -16,20 +16,15 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from resources.compiled import compiled, inlined
 from resources.counters.buckets import EMPTY, Bucket, Numbers, Rows, by_minute, hours_of, look_up, plain, together
+from resources.counters.cells import ALL, HEAVIEST, HOT, PLACES, WINDOWS, Cells, places_of, weight_of
 from resources.counters.errors import BehindError, FullError
-from resources.counters.held import HOT, HeldMinutes, Stamp
+from resources.counters.held import HeldMinutes, Stamp
 from resources.counters.late import LateCounts
 from resources.counters.names import Names
 from resources.counters.windows import Window
 from resources.timegrid import MINUTE_US
 
-Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
-
-WINDOWS = tuple(Window)
-PLACES = {window: place for place, window in enumerate(WINDOWS)}
-ALL = PLACES[Window.ALL]
 # In minutes; none for everything there ever was.
 LENGTHS = tuple(None if window.length_us is None else window.length_us // MINUTE_US for window in WINDOWS)
 SHORTEST, LONGEST = LENGTHS[0] or 0, LENGTHS[PLACES[Window.MONTH]] or 0
@@ -37,10 +32,6 @@ SHORTEST, LONGEST = LENGTHS[0] or 0, LENGTHS[PLACES[Window.MONTH]] or 0
 FEW = 5
 # Minutes that are gathered densely: the running one, some before it, and those that a producer's clock may be ahead.
 BEHIND, AHEAD = HOT - 6, 6
-# A first minute is kept as its distance from here, so that 0 means that there was none.
-_NEVER = 1 << 40
-# No sum can leave 64 bits while all that was ever counted, without its signs, is below this.
-_HEAVIEST = 1 << 62
 
 
 class Rollups(Protocol):
@@ -60,6 +51,21 @@ class Taken(NamedTuple):
     epochs: Numbers
 
 
+class Change(NamedTuple):
+    """A minute that a window gains or loses; of `all`, or of what another window lacks."""
+
+    place: int
+    sign: int
+    bucket: Bucket
+
+
+class Move(NamedTuple):
+    """The head moves on to a minute."""
+
+    to: int
+    changes: list[Change]
+
+
 class State:
     """Everything that is counted. `rollups` is none for counters that nobody's tables stand behind."""
 
@@ -67,11 +73,8 @@ class State:
         self.names = Names(capacity)
         self.head = head
         self.rollups = rollups
-        # Of `all` what was counted, of every other window what it lacks. One place more than there are rows, for whom
-        # nobody knows; pages that nobody touched cost nothing.
-        self.sums = np.zeros((len(WINDOWS), capacity + 1), np.int64)
-        self.firsts = np.zeros(capacity + 1, np.int64)
-        self.held = HeldMinutes(capacity)
+        self.cells = Cells(capacity)
+        self.held = HeldMinutes(self.cells.ring)
         self.late = LateCounts()
         self.edges: dict[int, dict[int, Bucket]] = {}  # by hour, as of what is covered
         self.applied: dict[int, int] = {}  # shard → last epoch that was counted
@@ -88,10 +91,10 @@ class State:
         """From here on every minute is held."""
         return self.head - (LONGEST if self.rollups is None else SHORTEST) - FEW
 
-    def weigh(self, counts: Numbers) -> int:
-        """What the weight would be with these counts as well; refused if a sum might leave 64 bits."""
-        weight = self.weight + _weight(plain(counts))
-        if weight >= _HEAVIEST:
+    def weigh(self, added: int) -> int:
+        """What the weight would be with so much more; refused if a sum might leave 64 bits."""
+        weight = self.weight + added
+        if weight >= HEAVIEST:
             raise FullError(
                 f"Counts of {weight:,} or more in all could leave 64 bits. Send less; the lake stops at the same."
             )
@@ -114,43 +117,39 @@ class State:
         if not len(rows):
             return
         rows, minutes, counts = plain(rows), plain(minutes), plain(counts)
-        self.weight = self.weigh(counts) if weight is None else weight
-        hot, rest = self._hot(), np.empty(len(rows) + 1, np.int64)
-        sums, firsts, ring = self.sums, self.firsts, self.held.ring
-        touched = _count(sums, firsts, ring, rows, minutes, counts, self._starts(), hot.start, hot.stop, rest)
-        left = int(rest[-1])
-        stamp = None if epochs is None else Stamp(shard, int(epochs.max()))
-        self.held.were_added([minute for minute in hot if touched >> (minute - hot.start) & 1], stamp)
-        if left:
-            self._count_cold(rest[:left], rows, minutes, counts, shard, epochs)
+        self.weight = self.weigh(weight_of(counts)) if weight is None else weight
+        touched, rest = self.cells.count(rows, minutes, counts, self._starts(), _hot(self.head))
+        self.held.were_added(touched, None if epochs is None else Stamp(shard, int(epochs.max())))
+        if len(rest):
+            self._count_cold(rest, rows, minutes, counts, shard, epochs)
 
     def tidy(self) -> None:
         """Do what is left over from counting and is not seen by whoever asks as of the head."""
         if self.held.is_untidy:
             self.held.fold()
 
-    def prepare(self, to: int) -> None:
-        """Do what moving the head there will need beforehand, as far as nobody sees it who asks as of the head."""
+    def prepare(self, to: int) -> Move:
+        """Everything about moving the head there that nobody sees who asks as of the head: nearly all of the work."""
         self.held.fold()
-        for length in LENGTHS:
-            if length is not None and to > self.head:
-                for _ in self._not_held(self.head - length, to - length):
-                    pass
-
-    def advance(self, to: int) -> None:
-        """Let the head move on to a later minute."""
-        if to <= self.head:
-            return
-        self.held.fold()
-        changes = [(ALL, 1, bucket) for bucket in self._buckets(self.head, to)]
+        changes = [Change(ALL, 1, bucket) for bucket in self._buckets(self.head, to)]
         for place, length in enumerate(LENGTHS):
             if length is not None:
-                changes += [(place, -1, bucket) for bucket in self._buckets(self.head - length, to - length)]
-        for place, sign, bucket in changes:
-            self.sums[place][bucket.rows] += sign * bucket.counts.astype(np.int64)
-        self.head = to
-        self.held.cool(self._hot(), self.rows)
+                gone = self._buckets(self.head - length, to - length)
+                changes += [Change(place, -1, bucket) for bucket in gone]
+        self.held.cool(_hot(to), self.rows)
+        return Move(to, changes)
+
+    def advance(self, move: Move) -> None:
+        """Let the head move on, as was prepared; nothing may have been counted since."""
+        for place, sign, bucket in move.changes:
+            self.cells.sums[place][bucket.rows] += sign * bucket.counts.astype(np.int64)
+        self.head = move.to
         self._forget()
+
+    def advance_to(self, head: int) -> None:
+        """Both at once, where nobody asks meanwhile; a minute that is over already is no move."""
+        if head > self.head:
+            self.advance(self.prepare(head))
 
     def settle(self, covered: Mapping[int, int], rollups: Rollups, taken: Taken | None) -> None:
         """The rollups cover more: what was kept for that is let go, and what the drain set aside is taken back."""
@@ -167,11 +166,12 @@ class State:
         self.covered, self.rollups = dict(covered), rollups
         self._forget()
 
-    def look(self, place: int, rows: Rows, as_of: int) -> Numbers:
-        """Counts of rows in a window, as of the head or one of the last few minutes before it."""
-        found: Numbers = self.sums[ALL].take(rows)
-        if place != ALL:
-            found += self.sums[place].take(rows)
+    def look(self, place: int, rows: Rows, as_of: int, places: Numbers | None = None) -> Numbers:
+        """Counts of rows in a window, as of the head or one of the last few minutes before it.
+
+        Who asks for the same rows again and again gives their places (`places_of`) as well.
+        """
+        found = self.cells.look(place, places_of(rows) if places is None else places)
         if as_of == self.head:
             return found
         self.held.fold()
@@ -181,11 +181,6 @@ class State:
             found += self._look_between(as_of - length, self.head - length, rows)
         return found
 
-    def first(self, row: int) -> int | None:
-        """The minute of a row's first event."""
-        found = int(self.firsts[row])
-        return _NEVER - found if found else None
-
     def hold(self, rows: Rows, minutes: Numbers, counts: Numbers) -> None:
         """Hold minutes that are counted already, as the tables have them."""
         self.held.add(rows, minutes, counts)
@@ -193,13 +188,6 @@ class State:
     def _starts(self) -> Numbers:
         """Where each window begins, shortest first; in the place of `all`, where all of them end."""
         return np.array([self.head - (length or 0) for length in LENGTHS], np.int64)
-
-    def _hot(self) -> range:
-        return range(self.head - BEHIND, self.head + AHEAD)
-
-    def note_firsts(self, rows: Rows, minutes: Numbers) -> None:
-        """Rows have had events in these minutes."""
-        np.maximum.at(self.firsts, rows, _NEVER - minutes)
 
     def _count_cold(
         self, cold: Numbers, rows: Rows, minutes: Numbers, counts: Numbers, shard: int, epochs: Numbers | None
@@ -222,7 +210,7 @@ class State:
             self.late.add(rows[late], minutes[late], counts[late], np.full(len(late), shard), epochs[late])
 
     def _take_back(self, taken: Taken) -> None:
-        _add_up(self.sums, taken.rows, taken.minutes, -taken.counts, self._starts())
+        self.cells.add_up(taken.rows, taken.minutes, -taken.counts, self._starts())
         is_held = np.array(
             [minute >= self.first_held or self.held.holds(minute) for minute in taken.minutes.tolist()], dtype=np.bool_
         )
@@ -285,62 +273,5 @@ class State:
         return any(hour - 60 <= begin < hour + 60 + FEW for begin in begins)
 
 
-@inlined
-def _add_one(sums: Table, row: int, minute: int, count: int, starts: Numbers) -> None:
-    """What happened before the end is counted in `all`; and is lacking in windows that begin after it."""
-    if minute < starts[ALL]:
-        sums[ALL, row] += count
-        window = 0
-        while window < ALL and minute < starts[window]:
-            sums[window, row] -= count
-            window += 1
-
-
-@compiled
-def _count(
-    sums: Table,
-    firsts: Numbers,
-    ring: Table,
-    rows: Rows,
-    minutes: Numbers,
-    counts: Numbers,
-    starts: Numbers,
-    hot: int,
-    cold: int,
-    rest: Numbers,
-) -> int:
-    """Everything that most counts change, in one loop: so memory is waited for once and not three times.
-
-    Minutes from `hot` to `cold` are counted in the ring. Gives which of them there were, as bits, the first one lowest.
-    The places of others are in `rest`, and at its end how many these are.
-    """
-    left = touched = 0
-    for place in range(len(rows)):
-        minute, row, count = minutes[place], rows[place], counts[place]
-        firsts[row] = max(firsts[row], _NEVER - minute)
-        _add_one(sums, row, minute, count, starts)
-        if hot <= minute < cold:
-            ring[minute & (HOT - 1), row] += count
-            touched |= 1 << (minute - hot)
-        else:
-            rest[left] = place
-            left += 1
-    rest[-1] = left
-    return touched
-
-
-@compiled
-def _add_up(sums: Table, rows: Rows, minutes: Numbers, counts: Numbers, starts: Numbers) -> None:
-    for place in range(len(rows)):
-        _add_one(sums, rows[place], minutes[place], counts[place], starts)
-
-
-@compiled
-def _weight(counts: Numbers) -> int:
-    """All counts without their signs; or, where that is heavier than anything that is taken, some such number."""
-    weight = 0
-    for count in counts:
-        if weight >= _HEAVIEST or not -_HEAVIEST < count < _HEAVIEST:
-            return _HEAVIEST
-        weight += abs(count)
-    return weight
+def _hot(head: int) -> range:
+    return range(head - BEHIND, head + AHEAD)

@@ -27,6 +27,7 @@ from resources.counters.errors import FullError, NoTextError
 Numbers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
+Table = np.ndarray[tuple[int, int], np.dtype[np.uint64]]
 # Names of entities, as Python's texts or as Arrow's.
 Entities: TypeAlias = Sequence[str] | pa.Array
 
@@ -37,7 +38,7 @@ FILLED = 2
 _SMALLEST = 64
 _WORD = 8
 # So many texts are looked for at a time: few enough that what is known of them stays in the nearest cache.
-_BLOCK = 256
+_BLOCK = 64
 _PADDING = bytes(_WORD + 1)
 # Of a slot: a mark while a text is being added, 31 bits of the hash, and 32 of the record's place. 0 is an empty one,
 # and no record lies at 0. Of a record's first word: the length in bytes, and the row.
@@ -51,11 +52,19 @@ _ONE, _EIGHT, _EVERY_BIT = np.uint64(1), np.uint64(8), np.uint64(2**64 - 1)
 
 
 class Cut(NamedTuple):
-    """Texts as bytes in a row, which end with at least eight more, and where each begins and ends."""
+    """Texts as bytes in a row, which end with at least eight more.
 
-    data: npt.NDArray[np.uint8]
+    Where each begins, and where one more would; and how many bytes lie between one and the next.
+    """
+
+    data: Bytes
     starts: Numbers
-    ends: Numbers
+    gap: int
+
+    @property
+    def length(self) -> int:
+        """How many texts these are."""
+        return len(self.starts) - 1
 
 
 class _Table(NamedTuple):
@@ -72,13 +81,10 @@ def cut(texts: Entities) -> Cut:
         data = np.frombuffer("\0".join(texts).encode() + _PADDING, np.uint8)
     except (TypeError, UnicodeEncodeError) as error:
         raise NoTextError(error) from error
-    ends = np.flatnonzero(data[: 1 - len(_PADDING)] == 0)
-    if len(ends) != len(texts):  # there is none, or one has a zero itself
+    starts = np.empty(len(texts) + 1, np.int64)
+    if not _split(data, len(data) - len(_PADDING), starts):  # there is none, or one has a zero itself
         return _cut_array(pa.array(texts, pa.string()))
-    starts = np.empty_like(ends)
-    starts[0] = 0
-    starts[1:] = ends[:-1] + 1
-    return Cut(data, starts, ends)
+    return Cut(data, starts, gap=1)
 
 
 def _cut_array(texts: pa.Array) -> Cut:
@@ -91,7 +97,7 @@ def _cut_array(texts: pa.Array) -> Cut:
     first, last = int(offsets[0]), int(offsets[-1])
     data = np.frombuffer(bytes(memoryview(raw_data or b"")[first:last]) + _PADDING, np.uint8)
     offsets -= first
-    return Cut(data, offsets[:-1], offsets[1:])
+    return Cut(data, offsets, gap=0)
 
 
 class TextTable:
@@ -108,26 +114,40 @@ class TextTable:
 
     def find(self, given: Cut) -> tuple[Numbers, int]:
         """The rows of texts, `NOBODY` for those that have none, and how many have none."""
-        rows = np.empty(len(given.starts), np.int64)
-        hashes, seen, heads = np.empty((3, _BLOCK), np.uint64)
-        return rows, _find(*self._table, self._kept, given.data, given.starts, given.ends, hashes, seen, heads, rows)
+        rows, block = np.empty(given.length, np.int64), np.empty((3, _BLOCK), np.uint64)
+        data, starts, gap = given
+        return rows, _find(*self._table, self._kept, data, starts, gap, block, rows)
 
-    def add(self, given: Cut, rows: Numbers, fresh_rows: Numbers, limit: int) -> int:
-        """Give texts whose row is `NOBODY` the first of `fresh_rows`, in order and each text once.
+    def take(self, given: Cut, first: int, limit: int) -> tuple[Numbers, int]:
+        """The rows of texts, and how many were new: these get `first` and the next ones, in order, each text once.
 
-        Gives how many were new. If that is more than `limit`, none is added, though `rows` has changed.
+        If more than `limit` are new, none is added, and the rows mean nothing.
         """
-        self._make_room(len(fresh_rows), _words_of(given.starts, given.ends, rows))
-        places = np.empty(len(fresh_rows) + 1, np.int64)
-        data, starts, ends = given
-        added = _add(*self._table, self._kept, data, starts, ends, self._end, rows, fresh_rows, places)
+        rows, places = np.empty(given.length, np.int64), np.empty(given.length + 1, np.int64)
+        block = np.empty((3, _BLOCK), np.uint64)
+        data, starts, gap = given
+
+        def take() -> int:
+            size, end = self._size, self._end
+            return _take(*self._table, self._kept, data, starts, gap, block, size, end, first, rows, places)
+
+        added = take()
+        if added < 0:
+            self._make_room(int(np.count_nonzero(rows == NOBODY)), _words_of(starts, gap, rows))
+            added = take()
         if added > limit:
             self._table.slots[places[:added]] = 0
-        else:
+        elif added:
+            # Not in the loop that wrote the records: so they are written, whatever a compiler or a processor puts off.
             self._table.slots[places[:added]] ^= _ADDING
             self._size += added
             self._end = int(places[added])
-        return added
+        return rows, added
+
+    def renumber(self, rows: Numbers) -> None:
+        """Give all texts other rows, in the order in which they came. Nobody may look meanwhile."""
+        places, records = self.places(), self._table.records
+        records[places] = records[places] & ~_LOW | rows.astype(np.uint64)
 
     def places(self) -> Numbers:
         """Where the records lie, in the order in which the texts came."""
@@ -194,13 +214,10 @@ def _hash(data: Bytes, start: int, end: int) -> np.uint64:
 
 
 @inlined
-def _is_it(
-    records: Words, slot: np.uint64, head: np.uint64, hashed: np.uint64, data: Bytes, start: int, end: int
-) -> bool:
-    """Whether a slot without a mark, whose record begins with that word, has the text."""
-    if (slot ^ (hashed & _HASH)) & ~_LOW != 0 or head >> _HALF != np.uint64(end - start):
+def _is_it(records: Words, record: np.uint64, head: np.uint64, data: Bytes, start: int, end: int) -> bool:
+    """Whether a record, which begins with that word, has the text."""
+    if head >> _HALF != np.uint64(end - start):
         return False
-    record = slot & _LOW
     for at in range(start, end, _WORD):
         record += _ONE
         if records[record] != _word(data, at, end):
@@ -222,75 +239,101 @@ def _slot_of(
         slot = slots[place]
         if slot == 0:
             return place, slot
-        if slot & passed == 0 and _is_it(records, slot & ~_ADDING, records[slot & _LOW], hashed, data, start, end):
-            return place, slot
+        if slot & passed == 0 and (slot ^ hashed) & _HASH == 0:
+            record = slot & _LOW
+            if _is_it(records, record, records[record], data, start, end):
+                return place, slot
         place = (place + _ONE) & mask
 
 
 @compiled
-def _find(
-    slots: Words,
-    records: Words,
-    kept: np.uint64,
-    data: Bytes,
-    starts: Numbers,
-    ends: Numbers,
-    hashes: Words,
-    seen: Words,
-    heads: Words,
-    rows: Numbers,
-) -> int:
-    """Block by block, three short loops before the one that compares: no text waits for the memory of another.
+def _split(data: Bytes, end: int, starts: Numbers) -> bool:
+    """Where texts with a zero between them begin; false if there are not as many as there are places."""
+    last = len(starts) - 1
+    text = starts[0] = 0
+    for at in range(end):
+        if text >= last:
+            return False
+        starts[text + 1] = at + 1  # written over until there is a zero: nothing to be guessed, nothing to wait for
+        text += data[at] == 0
+    starts[last] = end + 1
+    return text == last - 1
 
-    What is known of a block stands in `hashes`, `seen` and `heads`.
+
+@compiled
+def _find(
+    slots: Words, records: Words, kept: np.uint64, data: Bytes, starts: Numbers, gap: int, block: Table, rows: Numbers
+) -> int:
+    """Block by block, four short loops before the one that compares: no text waits for the memory of another.
+
+    What is known of a block stands in `block`: hashes, slots, and first words of records.
     """
     mask = np.uint64(len(slots) - 1)
     missing = 0
-    for begin in range(0, len(starts), _BLOCK):
-        size = min(_BLOCK, len(starts) - begin)
+    for begin in range(0, len(rows), _BLOCK):
+        size = min(_BLOCK, len(rows) - begin)
         for at in range(size):
-            hashes[at] = _hash(data, starts[begin + at], ends[begin + at]) & kept
+            block[0, at] = _hash(data, starts[begin + at], starts[begin + at + 1] - gap) & kept
         for at in range(size):
-            seen[at] = slots[hashes[at] & mask]
+            block[1, at] = slots[block[0, at] & mask]
+        for at in range(size):  # slots that are not its own are near the first one: they are at hand by now
+            slot, place = block[1, at], block[0, at]
+            while slot != 0 and slot & ~_LOW != block[0, at] & _HASH:
+                place += _ONE
+                slot = slots[place & mask]
+            block[1, at] = slot & _LOW
         for at in range(size):
-            heads[at] = records[seen[at] & _LOW]
+            block[2, at] = records[block[1, at]]
         for at in range(size):
-            start, end, slot, head = starts[begin + at], ends[begin + at], seen[at], heads[at]
-            if not _is_it(records, slot, head, hashes[at], data, start, end):
-                _, slot = _slot_of(slots, records, hashes[at], data, start, end, _ADDING)
-                head = records[slot & _LOW]
-            missing += slot == 0
-            rows[begin + at] = NOBODY if slot == 0 else np.int64(head & _LOW)
+            start, end = starts[begin + at], starts[begin + at + 1] - gap
+            record, head = block[1, at], block[2, at]
+            if record != 0 and not _is_it(records, record, head, data, start, end):
+                _, slot = _slot_of(slots, records, block[0, at], data, start, end, _ADDING)
+                record = slot & _LOW
+                head = records[record]
+            missing += record == 0
+            rows[begin + at] = NOBODY if record == 0 else np.int64(head & _LOW)
     return missing
 
 
 @compiled
-def _add(
+def _take(
     slots: Words,
     records: Words,
     kept: np.uint64,
     data: Bytes,
     starts: Numbers,
-    ends: Numbers,
+    gap: int,
+    block: Table,
+    size: int,
     free: int,
+    first: int,
     rows: Numbers,
-    fresh_rows: Numbers,
     places: Numbers,
 ) -> int:
-    """Gives how many texts were new; `places` are their slots, all marked, and behind them where the records end."""
+    """Find texts, and add those that are new; gives how many, or -1 if there may be too little room for them.
+
+    `size` texts are there, and their records end at `free`. `places` are the slots of the new ones, all marked, and
+    behind them where the records end now.
+    """
+    missing = _find(slots, records, kept, data, starts, gap, block, rows)
+    if missing == 0:
+        return 0
+    if FILLED * (size + missing) > len(slots) or free + _words_of(starts, gap, rows) > len(records):
+        return -1
     added = 0
-    for text in range(len(starts)):
+    for text in range(len(rows)):
         if rows[text] != NOBODY:
             continue
-        start, end = starts[text], ends[text]
+        start, end = starts[text], starts[text + 1] - gap
         hashed = _hash(data, start, end) & kept
         place, slot = _slot_of(slots, records, hashed, data, start, end, np.uint64(0))
         if slot != 0:
             rows[text] = np.int64(records[slot & _LOW] & _LOW)
             continue
-        rows[text] = fresh_rows[added]
+        rows[text] = first + added
         slots[place] = _ADDING | (hashed & _HASH) | np.uint64(free)
-        records[free] = np.uint64(end - start) << _HALF | np.uint64(fresh_rows[added])
+        records[free] = np.uint64(end - start) << _HALF | np.uint64(first + added)
         free += 1
         for at in range(start, end, _WORD):
             records[free] = _word(data, at, end)
@@ -302,12 +345,12 @@ def _add(
 
 
 @compiled
-def _words_of(starts: Numbers, ends: Numbers, rows: Numbers) -> int:
+def _words_of(starts: Numbers, gap: int, rows: Numbers) -> int:
     """How many words the records of texts without a row take, at most: some may be the same."""
     words = 0
     for text in range(len(rows)):
         if rows[text] == NOBODY:
-            words += 1 + (ends[text] - starts[text] + _WORD - 1) // _WORD
+            words += 1 + (starts[text + 1] - gap - starts[text] + _WORD - 1) // _WORD
     return words
 
 

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,13 +14,19 @@ from assets.rollups.transform import count_days, count_hours, count_minutes, cou
 from resources.timegrid import GRAINS, HOUR_US, floor_to, from_us, to_us
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 DDL = (
     "namespace string, kind string, event_ts timestamp, event_hour timestamp, "
     "signal struct<entity_id: string, signal: string, count: bigint, weight_millionths: bigint>"
 )
 SUNDAY = datetime(2026, 3, 1, 23, 59, 59, 999_999, tzinfo=UTC)
+# The last microsecond of a Sunday, of a leap day, and of a year that ends in the middle of a week.
+LAST_MOMENTS = [
+    SUNDAY,
+    datetime(2024, 2, 29, 23, 59, 59, 999_999, tzinfo=UTC),
+    datetime(2025, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+]
 Signal = tuple[datetime, str, str, int, int]
 Sums = dict[tuple[str, str, datetime], tuple[int, int, int]]
 
@@ -47,16 +54,32 @@ def tiers_of(deltas: "DataFrame") -> "dict[str, DataFrame]":
     return {"minute": minutes, "hour": hours, "day": days, "week": count_weeks(days)}
 
 
-def sums_of(counts: "DataFrame") -> Sums:
+def collected(tiers: "dict[str, DataFrame]") -> "dict[str, list[Row]]":
+    """The rows of all tiers, by one job: each of its own would compute the finer ones again."""
+    from pyspark.sql import functions as F
+
+    marked = [counts.withColumn("tier", F.lit(bucket)) for bucket, counts in tiers.items()]
+    found: dict[str, list[Row]] = {bucket: [] for bucket in tiers}
+    for row in reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), marked).collect():
+        found[row.tier].append(row)
+    return found
+
+
+def sums_of(rows: "list[Row]") -> Sums:
     return {
         (row.entity_id, row.signal, row.bucket_start.astimezone(UTC)): (row["count"], row.weight_sum, row.deltas)
-        for row in counts.collect()
+        for row in rows
     }
 
 
 SIGNALS = st.lists(
     st.tuples(
-        st.integers(-(10 * 24 * 3600), 10 * 24 * 3600).map(lambda seconds: SUNDAY + timedelta(seconds=seconds)),
+        st.builds(
+            lambda last, seconds, beyond: last + timedelta(seconds=seconds, microseconds=beyond),
+            st.sampled_from(LAST_MOMENTS),
+            st.one_of(st.integers(-(10 * 24 * 3600), 10 * 24 * 3600), st.sampled_from([-3600, -60, 0, 60, 3600])),
+            st.integers(0, 1),
+        ),
         st.sampled_from(["a", "b"]),
         st.sampled_from(["view", "buy"]),
         st.integers(-3, 3),
@@ -70,18 +93,16 @@ SIGNALS = st.lists(
 @settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(signals=SIGNALS)
 def test_coarser_counts_are_sums_of_finer_ones_and_of_the_deltas(spark: "SparkSession", signals: list[Signal]) -> None:
-    for bucket, counts in tiers_of(deltas_of(spark, signals)).items():
-        assert sums_of(counts) == brute_force(signals, bucket), bucket
+    for bucket, rows in collected(tiers_of(deltas_of(spark, signals))).items():
+        assert sums_of(rows) == brute_force(signals, bucket), bucket
 
 
 @settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(signals=SIGNALS)
 def test_coarser_counts_keep_their_first_and_their_lowest_minute(spark: "SparkSession", signals: list[Signal]) -> None:
     minutes = brute_force(signals, "minute")
-    for bucket, counts in tiers_of(deltas_of(spark, signals)).items():
-        if bucket == "minute":
-            continue
-        for row in counts.collect():
+    for bucket, rows in collected(tiers_of(deltas_of(spark, signals))).items():
+        for row in () if bucket == "minute" else rows:
             start = row.bucket_start.astimezone(UTC)
             mine = {
                 minute: sums[0]
@@ -101,7 +122,7 @@ def test_only_signals_are_counted_and_columns_are_as_declared(spark: "SparkSessi
 def test_weeks_start_on_monday(spark: "SparkSession") -> None:
     signals = [(SUNDAY, "a", "view", 1, 0), (SUNDAY + timedelta(microseconds=1), "a", "view", 2, 0)]
     weeks = tiers_of(deltas_of(spark, signals))["week"]
-    assert {key[2].strftime("%A %F"): value[0] for key, value in sums_of(weeks).items()} == {
+    assert {key[2].strftime("%A %F"): value[0] for key, value in sums_of(weeks.collect()).items()} == {
         "Monday 2026-02-23": 1,
         "Monday 2026-03-02": 2,
     }

@@ -55,10 +55,10 @@ def test_a_table_that_grows_finds_all_that_it_had() -> None:
 def test_texts_that_were_too_many_are_not_there_and_leave_no_trace() -> None:
     table = TextTable(hash_bits=2)
     some, more = cut(["a", "b"]), cut(["b", "c", "d", "c"])
-    table.add(some, table.find(some)[0], np.arange(2), limit=2)
+    assert table.take(some, 0, limit=2)[1] == 2
     rows, missing = table.find(more)
     assert (rows.tolist(), missing) == ([1, NOBODY, NOBODY, NOBODY], 3)
-    assert table.add(more, rows, np.arange(2, 5), limit=1) == 2
+    assert table.take(more, 2, limit=1)[1] == 2
     assert table.find(more)[0].tolist() == [1, NOBODY, NOBODY, NOBODY]
     assert len(table) == len(table.places()) == 2
 
