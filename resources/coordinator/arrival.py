@@ -16,6 +16,7 @@ from resources.coordinator.checks import check
 from resources.coordinator.columns import Mask, Numbers, Words, constant, nulls, numbers_of, repeated
 from resources.coordinator.decode import DecodedBatch, bounded_original, decode_group
 from resources.coordinator.decoded import Deltas, Refusal
+from resources.coordinator.event_time import Stream
 from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.hashing import hash_rows
 from resources.coordinator.identities import IDENTITY_COLUMNS, REMEMBERED_COLUMNS, Identities, Seen, Sighting
@@ -23,7 +24,7 @@ from resources.coordinator.log_rows import FEW_TEXTS, LogRows, Writes
 from resources.coordinator.model import Kind, Reason, Verdict
 from resources.coordinator.schema import TIMESTAMP
 from resources.coordinator.streams import NO_TIME, Parts
-from resources.coordinator.watermarks import Stream, Watermarks
+from resources.coordinator.watermarks import Watermarks
 from resources.settings import Settings
 from resources.timegrid import from_us
 

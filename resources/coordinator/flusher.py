@@ -18,19 +18,19 @@ from resources.coordinator.control import BatchClosed, Control, EarliestRaised, 
 from resources.coordinator.decoded import Deltas
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
+from resources.coordinator.event_time import Stream
 from resources.coordinator.frames import Header
 from resources.coordinator.groups import encode_group
 from resources.coordinator.log import LogFile
 from resources.coordinator.log_content import read_log
 from resources.coordinator.log_rows import LogRows
-from resources.coordinator.manifest import Manifest
+from resources.coordinator.manifest import EventTime, Manifest
 from resources.coordinator.producers import Producers
 from resources.coordinator.recovery import Recovered, ShardFiles
 from resources.coordinator.schema import LOG_SCHEMA
 from resources.coordinator.seal import Sealer
 from resources.coordinator.segments import read_segment
 from resources.coordinator.state import STATE_FILE, ShardState, save
-from resources.coordinator.watermarks import Stream
 from resources.failpoints import reach
 from resources.settings import Settings
 
@@ -166,7 +166,7 @@ class LogFlusher:
     ) -> None:
         self._files, self._settings, self._clock, self._disk = files, settings, clock, disk
         self._sealing = sealing
-        self._incarnation, self._next_file = found.incarnation, found.next_file
+        self.incarnation, self._next_file = found.incarnation, found.next_file
         self._arrivals, self.manifest = found.arrivals, found.manifest
         self._producers = Producers(found.producers.snapshot())
         self._batches = list(found.batches)
@@ -205,6 +205,11 @@ class LogFlusher:
             self._roll()
         return LogSnapshot(self._last_epoch, self._disk, self._files, rows, tuple(outcomes))
 
+    @property
+    def log_end(self) -> int:
+        """How many bytes of the file that is being written are used."""
+        return self._file.end
+
     def snapshot(self) -> LogSnapshot:
         """What is there before anything is written."""
         return LogSnapshot(self._last_epoch, self._disk, self._files)
@@ -221,7 +226,7 @@ class LogFlusher:
 
     def next_look_us(self) -> int | None:
         """When time alone makes something due here: a file to be sealed, a watermark to be advanced."""
-        step_us = self._settings.watermark_ms * 1_000
+        step_us = self._arrivals.watermarks.rules.step_us
         looks = [self._due_us()] if self._file.last_epoch else []
         if self._has_active:
             looks.append((self.taken_us // step_us + 1) * step_us)
@@ -256,7 +261,7 @@ class LogFlusher:
         return self._file.header.created_us + self._allowed_age_us()
 
     def _begin_file(self, opening: Sequence[Control] = ()) -> LogFile:
-        header = Header(self._files.shard, self._next_file, self._incarnation, self._last_epoch + 1, self._clock())
+        header = Header(self._files.shard, self._next_file, self.incarnation, self._last_epoch + 1, self._clock())
         file = LogFile(self._disk, self._files.log, header, self._settings.segment_bytes)
         self._next_file += 1
         if opening:
@@ -280,20 +285,21 @@ class LogFlusher:
             watermarks=self._arrivals.watermarks.snapshot(),
             batches=[] if has_rows else batches,
             earliest_us=self._arrivals.raised_us,
+            rules=self._arrivals.watermarks.rules,
         )
         self._batches = list(state.batches)
-        watermarks = self._arrivals.watermarks.current()
+        event_time = self._arrivals.watermarks.reached(self._last_received_us)
         self._sealing.wait()
-        self._sealing.submit(lambda: self._seal(closed, state, watermarks, batches))
+        self._sealing.submit(lambda: self._seal(closed, state, event_time, batches))
 
-    def _seal(self, closed: LogFile, state: ShardState, watermarks: dict[str, int], batches: list[BatchRecord]) -> None:
+    def _seal(self, closed: LogFile, state: ShardState, event_time: EventTime, batches: list[BatchRecord]) -> None:
         content = read_log(self._disk, closed.path, is_at_rest=True)
         if content is None or content.is_torn or content.end != closed.end:
             raise LogDamageError(
                 f"{closed.path} is not what was written into it: what was acknowledged is damaged. Restore it from a "
                 "backup; nothing was changed."
             )
-        Sealer(self._disk, self._files.segments, self.manifest).seal(content, watermarks, batches, self._clock())
+        Sealer(self._disk, self._files.segments, self.manifest).seal(content, event_time, batches, self._clock())
         save(self._disk, self._files.log / STATE_FILE, state)
         self._disk.remove(closed.path)
         reach("seal.log_removed")

@@ -26,11 +26,13 @@ from resources.coordinator.control import (
     EarliestRaised,
     Lost,
     ProducerOpened,
+    RulesInForce,
     WatermarkAdvanced,
     WriteRefused,
 )
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
+from resources.coordinator.event_time import EventTimeRules
 from resources.coordinator.groups import decode_group
 from resources.coordinator.identities import REMEMBERED_COLUMNS, Identities
 from resources.coordinator.log_content import LogContent, read_log
@@ -71,8 +73,19 @@ class Recovered(NamedTuple):
     unbatched: Iterator[LogRows]  # rows that are in no closed batch, part of a segment at a time
 
 
-def recover(disk: Disk, files: ShardFiles, settings: Settings, now_us: int, durable_epoch: int) -> Recovered:
-    """Bring a shard to the point where it may take writes. The caller holds the shard's lock."""
+def recover(
+    disk: Disk,
+    files: ShardFiles,
+    settings: Settings,
+    now_us: int,
+    durable_epoch: int,
+    rules: EventTimeRules | None = None,
+) -> Recovered:
+    """Bring a shard to the point where it may take writes. The caller holds the shard's lock.
+
+    `rules` are to be in force from now on (default: what the settings say); the log is read under its own.
+    """
+    rules = rules or EventTimeRules.of(settings)
     disk.make_directory(files.log)
     disk.make_directory(files.segments)
     reservation = load(disk, files.log / RESERVATION_FILE, Reservation) or Reservation()
@@ -82,9 +95,8 @@ def recover(disk: Disk, files: ShardFiles, settings: Settings, now_us: int, dura
     _make_certain(disk, files, manifest, contents)
     _remove_leftovers(disk, files)
 
-    arrivals = Arrivals(
-        files.shard, settings, Watermarks(settings, state.watermarks), Identities(settings.recent_identities)
-    )
+    watermarks = Watermarks(state.rules or rules, state.watermarks)
+    arrivals = Arrivals(files.shard, settings, watermarks, Identities(settings.recent_identities))
     arrivals.raise_earliest(state.earliest_us)
     producers = Producers(state.producers)
     last_received_us = state.last_received_us
@@ -100,24 +112,25 @@ def recover(disk: Disk, files: ShardFiles, settings: Settings, now_us: int, dura
             last_received_us = max(last_received_us, replayed)
             draft = drafting.result()
             if draft is not None:
-                sealer.finish(draft, arrivals.watermarks.current(), batches, now_us)
+                sealer.finish(draft, watermarks.reached(last_received_us), batches, now_us)
             if draft is not None or _is_sealed(content, manifest):
                 batches = []
             state = ShardState(
                 next_file=content.header.number + 1,
                 last_received_us=last_received_us,
                 producers=producers.snapshot(),
-                watermarks=arrivals.watermarks.snapshot(),
+                watermarks=watermarks.snapshot(),
                 batches=batches,
                 earliest_us=arrivals.raised_us,
+                rules=watermarks.rules,
             )
             save(disk, files.log / STATE_FILE, state)
         disk.remove(path)
         reach("seal.log_removed")
 
-    # A watermark is never above its time less the disorder: it was logged then, with or without a write (T2).
-    watermarks_us = arrivals.watermarks.current().values()
-    last_received_us = max([last_received_us, *(at_us + settings.disorder_ms * 1_000 for at_us in watermarks_us)])
+    # A watermark is logged with or without a write, and nothing is received before it was (T2).
+    last_received_us = max(last_received_us, watermarks.latest_us())
+    watermarks.go_by(rules)
     next_epoch = max(reservation.to_epoch, manifest.to_epoch, durable_epoch + 1)
     incarnation = reservation.incarnation + 1
     save(disk, files.log / RESERVATION_FILE, Reservation(next_epoch, incarnation))
@@ -126,7 +139,7 @@ def recover(disk: Disk, files: ShardFiles, settings: Settings, now_us: int, dura
         incarnation=incarnation,
         next_epoch=next_epoch,
         next_file=state.next_file,
-        opening=[Lost(*span) for span in found_lost],
+        opening=[*(Lost(*span) for span in found_lost), *([RulesInForce(rules)] if rules != state.rules else [])],
         lost=[span for entry in manifest.entries for span in entry.lost] + found_lost,
         last_received_us=last_received_us,
         producers=producers,
@@ -230,7 +243,7 @@ def _apply(message: Control, arrivals: Arrivals, producers: Producers, batches: 
         producers.reopened(message.producer, message.instance)
     elif isinstance(message, WriteRefused):
         producers.refused(message.producer, message.sequence, message.why)
-    elif isinstance(message, WatermarkAdvanced):
+    elif isinstance(message, WatermarkAdvanced | RulesInForce):
         arrivals.watermarks.apply(message)
     elif isinstance(message, EarliestRaised):
         arrivals.raise_earliest(message.earliest_us)

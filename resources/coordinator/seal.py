@@ -13,7 +13,7 @@ from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.disk import Disk
 from resources.coordinator.frames import Header
 from resources.coordinator.log_content import LogContent
-from resources.coordinator.manifest import Entry, Manifest
+from resources.coordinator.manifest import Entry, EventTime, Manifest
 from resources.coordinator.segments import Census, encode_segment
 from resources.failpoints import reach
 
@@ -35,14 +35,14 @@ class Sealer:
         self._manifest = manifest
 
     def seal(
-        self, content: LogContent, watermarks: dict[str, int], batches: list[BatchRecord], sealed_us: int
+        self, content: LogContent, event_time: EventTime, batches: list[BatchRecord], sealed_us: int
     ) -> Entry | None:
         """Seal one log file; None if it holds no write that is not sealed already.
 
         `batches` were closed since the last segment, those that this file tells of included.
         """
         draft = self.draft(content)
-        return draft and self.finish(draft, watermarks, batches, sealed_us)
+        return draft and self.finish(draft, event_time, batches, sealed_us)
 
     def draft(self, content: LogContent) -> Draft | None:
         """What takes long about sealing, and needs nothing but the file; None if there is nothing to be sealed."""
@@ -54,7 +54,7 @@ class Sealer:
             return None
         return Draft(content.header, census, encode_segment(groups))
 
-    def finish(self, draft: Draft, watermarks: dict[str, int], batches: list[BatchRecord], sealed_us: int) -> Entry:
+    def finish(self, draft: Draft, event_time: EventTime, batches: list[BatchRecord], sealed_us: int) -> Entry:
         """Put a segment in its place and name it. Nothing else was sealed since it was drafted."""
         census = draft.census
         number = len(self._manifest.entries) + 1
@@ -77,8 +77,10 @@ class Sealer:
                 key: counts.accepted for key, counts in census.by_hour("watermark_ts").items() if counts.accepted
             },
             producers=census.sequences(),
-            watermarks=watermarks,
+            watermarks=event_time.watermarks,
             batches=batches,
+            received_us=event_time.received_us,
+            idle_from=event_time.idle_from,
             # Day files are read in the order of their names, so their days must not go back when a clock does.
             sealed_us=max([sealed_us, *(entry.sealed_us for entry in self._manifest.entries[-1:])]),
             incarnation=draft.header.incarnation,

@@ -104,11 +104,12 @@ class Life:
             self._received_us,
             found.producers.snapshot(),
             found.arrivals.watermarks.snapshot(),
+            rules=found.arrivals.watermarks.rules,
         )
         content = read_log(self._disk, closed.path)
         assert content is not None
         Sealer(self._disk, FILES.segments, found.manifest).seal(
-            content, found.arrivals.watermarks.current(), [], self._now_us
+            content, found.arrivals.watermarks.reached(self._received_us), [], self._now_us
         )
         save(self._disk, FILES.log / STATE_FILE, state)
         self._disk.remove(closed.path)
