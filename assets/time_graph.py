@@ -2,19 +2,22 @@
 
 Belongs here: the graph, and what is refused of one. A source is a namespace and kind, written `shop/signal`; `deltas`
 and `dead_letters` are made from all of them, a defined stream from its own. Importing this needs neither Spark nor
-Dagster. Does not belong here: which partitions hang together (`graph.py`). There a stream is made from rows of deltas;
-here from its source, because no other can hold it back.
+Dagster nor Arrow. Does not belong here: which partitions hang together (`graph.py`). There a stream is made from rows
+of deltas; here from its source, because no other can hold it back.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 
-from assets.ingest.schema import DEAD_LETTERS, DELTAS
-from assets.rollups.schema import CHAIN, TIERS, WINDOWED_COUNTS
 from resources.errors import ConfigurationError
 from resources.streams import Streams
 
+# The tables that are always there, by name: whoever asks how far they are has no need of their columns, nor of Arrow.
+LOG_TABLES = ("deltas", "dead_letters")
+TIERS = ("minute_counts", "hourly_counts", "daily_counts", "weekly_counts")
+WINDOWED_COUNTS = "windowed_counts"
 # What is kept of all streams together.
 LATE_DELTAS = "late_deltas"
 
@@ -70,9 +73,9 @@ def table_graph(streams: Streams, seen: Iterable[str]) -> Graph:
     """All tables: those that are always there, and what is defined. `seen` are the sources that the log knows."""
     sources = {*seen, *(stream.source for stream in streams.streams.values())}
     every = tuple(sorted(sources))
-    inputs: dict[str, tuple[str, ...]] = {DELTAS.name: every, DEAD_LETTERS.name: every}
-    inputs |= {target.name: (source.name,) for source, target in CHAIN}
-    inputs[WINDOWED_COUNTS.name] = tuple(spec.name for spec in TIERS)
+    inputs: dict[str, tuple[str, ...]] = dict.fromkeys(LOG_TABLES, every)
+    inputs |= {target: (source,) for source, target in pairwise((LOG_TABLES[0], *TIERS))}
+    inputs[WINDOWED_COUNTS] = TIERS
     inputs |= {name: (stream.source,) for name, stream in streams.streams.items()}
     inputs |= {name: (join.left, join.right) for name, join in streams.joins.items()}
     if streams.streams:

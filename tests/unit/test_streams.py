@@ -20,6 +20,7 @@ from resources.streams import (
     load_streams,
 )
 from resources.streams.durations import parse_duration, show_duration
+from resources.streams.fields import PAYLOADS, field_of
 from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from tests.support.windows import every_example
 
@@ -72,6 +73,21 @@ idle_timeout: 500ms
     assert stream.aggregates[0].columns == ("warm", "warm_sum", "warm_count")
     assert stream.late == Lateness(LatePolicy.REEMIT, 30 * SECOND_US, max_us=7 * DAY_US)
     assert (stream.disorder_us, stream.idle_us) == (0, 500_000)
+
+
+def test_the_fields_that_may_be_named_are_those_of_the_payload_that_are_texts_and_numbers() -> None:
+    """They are written out, so that reading a definition costs no Arrow."""
+    import pyarrow as pa
+
+    from resources.coordinator.schema import SAMPLE, SIGNAL, VECTOR
+
+    for kind, payload in {Kind.VECTOR: VECTOR, Kind.SAMPLE: SAMPLE, Kind.SIGNAL: SIGNAL}.items():
+        plain = {each.name: each.type for each in payload if not pa.types.is_nested(each.type)}
+        assert {name: field_of(kind, name).type for name in PAYLOADS[kind]} == plain
+        for name, type_ in plain.items():
+            is_integral, is_float = pa.types.is_integer(type_), pa.types.is_floating(type_)
+            found = field_of(kind, name)
+            assert (found.is_integral, found.is_number) == (is_integral, is_integral or is_float)
 
 
 def test_what_is_left_out_has_the_defaults_of_the_specification(tmp_path: Path) -> None:

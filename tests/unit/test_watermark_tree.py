@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from assets.ingest.log import SourceMark
-from assets.time_graph import Graph, GraphError, order, table_graph
+from assets.time_graph import LATE_DELTAS, Graph, GraphError, order, table_graph
 from assets.watermarks import input_marks, remember_marks
 from orchestration.cli.watermark_view import watermark_tree_table
 from orchestration.watermark_tree import build_tree, read_watermark_tree, tree_as_json
@@ -15,7 +15,7 @@ from resources.coordinator.status import read_status
 from resources.errors import DamageError
 from resources.marks import Mark, MarkFile, least_of, read_marks
 from resources.record import Record
-from resources.streams import load_streams
+from resources.streams import Streams, load_streams
 from resources.timegrid import MINUTE_US, SECOND_US
 from tests.support.live import TEN_O_CLOCK, HandClock, new_home, open_platform, signal
 
@@ -45,6 +45,16 @@ def test_the_examples_form_a_graph_whose_sinks_nothing_is_made_from() -> None:
     assert all(
         names.index(name) < names.index(table) for table in names for name in graph.inputs[table] if name in names
     )
+
+
+def test_watermarks_see_the_tables_that_there_are() -> None:
+    """Their names are written out, so that the tree costs no Arrow: none is forgotten, and none is made up."""
+    from assets.rollups.schema import CHAIN
+    from assets.tables import TABLES
+
+    found = table_graph(Streams(), []).inputs
+    assert found.keys() == TABLES.keys() - {LATE_DELTAS}
+    assert {target.name: (source.name,) for source, target in CHAIN}.items() <= found.items()
 
 
 def test_a_tables_watermark_is_the_least_of_its_inputs_and_never_falls_t3(tmp_path: Path) -> None:
