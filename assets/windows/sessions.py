@@ -4,13 +4,12 @@ Belongs here: which deltas are one session, over any range of hours and from wha
 close in the range, and what is open at the end of each of its hours. Pure functions of DataFrames. Does not belong
 here: which deltas are admitted (`lateness.py`), how a stream says it (`session_rows.py`).
 
-Deltas are first summed up in buckets that are no wider than the gap and do not cross an hour: all deltas of a bucket
-are one session, so only buckets are sorted, not deltas. What is carried has the form of a bucket, so it is one more
-row. A bucket, and what is carried, is kept apart by shard (and by the delta's own key, where the session's key does not
-say it): then the epochs and the keys of a session are found without carrying a list along.
+Deltas of a key are put in order of time, and a session begins where one comes later than all before it by more than
+the gap. What is carried is one more row in that order. It is kept apart by shard (and by the delta's own key, where the
+session's key does not say it): then the epochs and the keys of a session are found without carrying a list along.
 
 Sums of integers are exact. A sum of floats is taken in one order, which no border of a partition changes: within a
-bucket by value, then bucket by bucket, then by shard and key.
+moment by value, then moment by moment, then by shard and key.
 """
 
 from collections.abc import Sequence
@@ -57,14 +56,14 @@ class SessionShape:
     is_one_key: bool = True
 
     @property
-    def bucket_us(self) -> int:
-        """Any two deltas in a bucket of this width are one session."""
-        return min(self.gap_us, HOUR_US)
-
-    @property
     def part_keys(self) -> list[str]:
         """What tells the parts of a session apart that are carried on their own."""
         return [*self.keys, "shard", *([] if self.is_one_key else ["delta_key"])]
+
+    @property
+    def has_float_sums(self) -> bool:
+        """Whether the order matters in which values are added."""
+        return any(each.is_float and each.fold is Fold.SUM for each in self.folded)
 
     @property
     def measures(self) -> tuple[Folded, ...]:
@@ -85,20 +84,21 @@ OWN_MEASURES = (
 
 
 def session_parts(deltas: DataFrame, carried: DataFrame, *, shape: SessionShape, hours: Range) -> DataFrame:
-    """Buckets of the deltas of a range, and what was carried into it, each with the start of its session.
+    """The deltas of a range, and what was carried into it, each with the start of its session.
 
     `deltas` are the admitted ones of the range: columns of the key, `delta_key`, `shard`, `epoch`, `event_us`,
     `is_late`, `bytes`, and the folded ones. `carried` is what `open_parts` gave for the hour before.
     """
     columns = [*shape.part_keys, *(measure.name for measure in shape.measures)]
-    before = carried.select(*columns, F.lit(None).cast("bigint").alias("bucket_us"))
-    pieces = _pieces(deltas, shape).unionByName(before)
+    pieces = _pieces(deltas, shape).unionByName(carried.select(*columns))
     # All that follows is about one key at a time: shuffled once, sorted by a number before the text that it stands for.
-    placed = together(pieces.withColumn("key_hash", F.xxhash64(*shape.keys)), ["key_hash"], hours, hours_each=6)
-    grouped = placed.groupBy("key_hash", *shape.part_keys, "bucket_us")
-    parts = grouped.agg(*(_folded(each, []) for each in shape.measures))
+    parts = together(pieces.withColumn("key_hash", F.xxhash64(*shape.keys)), ["key_hash"], hours, hours_each=6)
+    if shape.has_float_sums:
+        # What is of one moment has no order of its own.
+        moments = parts.groupBy("key_hash", *shape.part_keys, "first_us", "last_us")
+        parts = moments.agg(*(_folded(each, []) for each in shape.measures if each.name not in ("first_us", "last_us")))
     in_order = Window.partitionBy("key_hash", *shape.keys).orderBy("first_us")
-    # Parts of one bucket overlap, so it is not the part before that counts but whatever came last so far.
+    # Parts that were carried overlap, so it is not the part before that counts but whatever came last so far.
     so_far = F.max("last_us").over(in_order.rowsBetween(Window.unboundedPreceding, -1))
     is_start = so_far.isNull() | (F.col("first_us") > so_far + F.lit(shape.gap_us))
     started = parts.withColumn("started_us", F.when(is_start, F.col("first_us")))
@@ -164,7 +164,7 @@ def open_parts(parts: DataFrame, *, shape: SessionShape, hours: Range) -> DataFr
             "next_us": F.lead("hour_us").over(of_part),
         }
     )
-    # The last of a part's buckets in an hour stands for it until the part has another, or the session ends.
+    # The last of a part's rows in an hour stands for it until the part has another, or the session ends.
     first_end = F.greatest(F.col("hour_us") + F.lit(HOUR_US), F.lit(hours.start_us + HOUR_US))
     last_end = F.least(F.coalesce("next_us", "ends_us"), F.lit(hours.end_us))
     standing = grown.withColumns({"first_end": first_end, "last_end": last_end}).where("first_end <= last_end")
@@ -176,7 +176,7 @@ def open_parts(parts: DataFrame, *, shape: SessionShape, hours: Range) -> DataFr
 
 
 def _pieces(deltas: DataFrame, shape: SessionShape) -> DataFrame:
-    """Every delta as a part of its own, with its bucket, which lies within one hour."""
+    """Every delta as a part of its own."""
     event = F.col("event_us")
     return deltas.select(
         *shape.part_keys,
@@ -188,7 +188,6 @@ def _pieces(deltas: DataFrame, shape: SessionShape) -> DataFrame:
         F.col("is_late").cast("bigint").alias("late"),
         "bytes",
         *(each.name for each in shape.folded),
-        (event - F.pmod(F.pmod(event, F.lit(HOUR_US)), F.lit(shape.bucket_us))).alias("bucket_us"),
     )
 
 
