@@ -13,7 +13,7 @@ from orchestration.cli.output import answer_json, at, console, in_bytes, say, ta
 from resources.home import Home
 from resources.streams.durations import show_duration
 from resources.streams.latest import LatestWindow, LatestWindows, WindowState, latest_windows
-from resources.timegrid import to_us
+from resources.timegrid import DAY_US, MINUTE_US, floor_to, to_us
 
 IN_WORDS = {
     WindowState.OPEN: "open",
@@ -86,6 +86,11 @@ def window_table(found: LatestWindows) -> Any:
     spec = stream.window
     lengths = [show_duration(each) for each in (spec.size_us, spec.gap_us) if each]
     rows = table(f"{stream.name}: {' '.join([str(spec.type), *lengths])}", *columns, numbers=numbers)
+    # The names of aggregates may be long: they are broken between their words, and nothing else is.
+    rows.collapse_padding = True
+    for name, column in zip(columns, rows.columns, strict=True):
+        column.header = name.replace("_", " ") if name in aggregates else name
+        column.no_wrap = name not in aggregates
     for window in found.windows:
         rows.add_row(*_cells(window))
     return rows
@@ -93,16 +98,23 @@ def window_table(found: LatestWindows) -> Any:
 
 def _cells(window: LatestWindow) -> list[str]:
     said = window.statistics
+    start_us, end_us = to_us(said["window_start"]), to_us(said["window_end"])
     return [
         *("" if value is None else str(value) for value in window.key.values()),
-        at(to_us(said["window_start"])),
-        at(to_us(said["window_end"])),
+        _moment(start_us),
+        # The day is said once, unless it is another one.
+        _moment(end_us).split()[-1] if floor_to(start_us, DAY_US) == floor_to(end_us, DAY_US) else _moment(end_us),
         *(f"{said[name]:,}" for name in ("deltas", "revision", "late")),
         in_bytes(said["bytes"]),
         in_bytes(round(said["mean_bytes"])),
         *(_number(value) for value in window.aggregates.values()),
         IN_WORDS[window.state],
     ]
+
+
+def _moment(time_us: int) -> str:
+    """To the minute, if it is a whole one, as the bounds of most windows are."""
+    return at(time_us).removesuffix(":00") if time_us % MINUTE_US == 0 else at(time_us)
 
 
 def _number(value: Any) -> str:
