@@ -1,11 +1,18 @@
-"""All tables of the lake, by name.
+"""All tables of the lake, by name, and the graph that the derived ones form.
 
-Belongs here: the list. A table's columns are declared in its stage's `schema.py`. Importing this needs neither Spark
-nor Dagster.
+Belongs here: the lists. A table's columns are declared in its stage's `schema.py`; those of windows and joins follow
+from their definitions (`streams/`). Importing this needs neither Spark nor Dagster.
 """
 
+from assets.graph import ROLLUPS, Derived, graph_of
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
-from assets.rollups.schema import TIERS, WINDOWED_COUNTS
+from assets.rollups.schema import WINDOWED_COUNTS
+from assets.windows.catalog import DERIVED
 from resources.lake import TableSpec
 
-TABLES: dict[str, TableSpec] = {spec.name: spec for spec in (DELTAS, DEAD_LETTERS, *TIERS, WINDOWED_COUNTS)}
+# What each derived table is made from, in the order in which they are to be refreshed.
+GRAPH: dict[str, Derived] = graph_of((*ROLLUPS, *DERIVED))
+
+TABLES: dict[str, TableSpec] = {
+    spec.name: spec for spec in (DELTAS, DEAD_LETTERS, *(each.spec for each in GRAPH.values()), WINDOWED_COUNTS)
+}

@@ -4,7 +4,8 @@ Belongs here: the rules that hold after every start of a shard, for every reader
 down from the specification, with loops over plain rows; nothing here shares code with what it judges.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -20,6 +21,7 @@ from resources.coordinator.core import ShardCore
 from resources.coordinator.disk import Disk
 from resources.coordinator.engine import View
 from resources.coordinator.errors import EpochLostError, EpochNotAssignedError
+from resources.coordinator.event_time import parse_stream
 from resources.coordinator.flusher import LogPart, LogSnapshot
 from resources.coordinator.state import STATE_FILE, ShardState, load
 
@@ -192,8 +194,10 @@ def check_end(scale: Scale, stored: Stored, history: History, lake: Lake, disk: 
         what = f"{write.name} was neither acknowledged nor refused for good"
         must(key in history.acknowledged or key in history.refused, "C10", what, write.name)
     _check_verdicts(scale, rows, history)
-    _check_stamps(scale, rows)
-    _check_manifest(scale, stored)
+    disorder = _disorder(history)
+    _check_stamps(disorder, rows)
+    _check_manifest(disorder, stored)
+    _check_idleness(stored, history)
     state = load(disk, FILES.log / STATE_FILE, ShardState) or ShardState()
     _check_batches([batch for entry in stored.entries for batch in entry.batches] + state.batches, found)
 
@@ -209,9 +213,32 @@ def _check_verdicts(scale: Scale, rows: list[Row], history: History) -> None:
             must(row.reason == reason, "Q3", f"{where} is refused as {row.reason}, not as {reason}", _name(row))
 
 
-def _check_stamps(scale: Scale, rows: list[Row]) -> None:
+def _disorder(history: History) -> dict[tuple[Any, Any], int]:
+    """The least that was ever in force for a stream: what was promised under it stays promised."""
+    streams = {parse_stream(name) for rules in history.rules.values() for name in rules.streams}
+    every = {stream: min(rules.rule(stream).disorder_us for rules in history.rules.values()) for stream in streams}
+    least = min((rules.default.disorder_us for rules in history.rules.values()), default=0)
+    return defaultdict(lambda: least, every)
+
+
+def _check_idleness(stored: Stored, history: History) -> None:
+    """From when on a stream is idle is what its last accepted write and the rules of that life say (T3)."""
+    heard: dict[str, int] = {}
+    received_us = 0
+    for entry, rows in stored.parts():
+        for row in rows:
+            received_us = row.received_us
+            if row.verdict == "accepted":
+                heard[f"{row.namespace}/{row.kind}"] = row.received_us
+        rules = history.rules[entry.incarnation]
+        most = {stream: at_us + rules.rule(parse_stream(stream)).idle_us for stream, at_us in heard.items()}
+        what = f"segment {entry.file} says that streams are idle from {entry.idle_from}, not {most}"
+        must(entry.idle_from == most, "T3", what)
+        must(entry.received_us == received_us, "T3", f"segment {entry.file} ends at {entry.received_us}")
+
+
+def _check_stamps(disorder: Mapping[tuple[Any, Any], int], rows: list[Row]) -> None:
     """Times of receipt follow the epochs; stamps never fall and never run ahead (T2, T4)."""
-    disorder_us = scale.settings.disorder_ms * 1_000
     for one, other in pairwise(rows):
         what = f"epoch {other.epoch} was received before epoch {one.epoch}"
         must(one.received_us <= other.received_us, "T4", what)
@@ -227,9 +254,9 @@ def _check_stamps(scale: Scale, rows: list[Row]) -> None:
             continue
         must(before is None or before <= row.stamp_us, "T2", f"{where} is stamped {row.stamp_us}, below {before}")
         what = f"{where}: stamp {row.stamp_us} is less than the disorder below its receipt {row.received_us}"
-        must(row.stamp_us <= row.received_us - disorder_us, "T2", what)
+        must(row.stamp_us <= row.received_us - disorder[stream], "T2", what)
         what = f"{where}: stamp {row.stamp_us} is above what the writes before it can have brought about"
-        must(row.stamp_us <= newest[row.epoch][stream] - disorder_us, "T2", what)
+        must(row.stamp_us <= newest[row.epoch][stream] - disorder[stream], "T2", what)
         stamps[stream] = row.stamp_us
 
 
@@ -247,7 +274,7 @@ def _newest_events(rows: list[Row]) -> dict[int, dict[tuple[Any, Any], int]]:
     return newest
 
 
-def _check_manifest(scale: Scale, stored: Stored) -> None:
+def _check_manifest(disorder: Mapping[tuple[Any, Any], int], stored: Stored) -> None:
     """Event-time watermarks and the counts of verdicts (T2, O4)."""
     watermarks: dict[str, int] = {}
     so_far: list[Row] = []
@@ -256,7 +283,7 @@ def _check_manifest(scale: Scale, stored: Stored) -> None:
         newest = _newest_events(so_far)[0]
         for stream, at_us in entry.watermarks.items():
             namespace, _, kind = stream.partition("/")
-            most = newest.get((namespace, kind), 0) - scale.settings.disorder_ms * 1_000
+            most = newest.get((namespace, kind), 0) - disorder[namespace, kind]
             what = f"segment {entry.file} says {at_us} for {stream}, but the writes so far give {most} at most"
             must(at_us <= most, "T2", what)
         for stream, before in watermarks.items():

@@ -7,6 +7,7 @@ names a broken rule. What follows from these facts is in `checker.py`.
 from typing import NamedTuple
 
 from chaos.traffic import Write
+from resources.coordinator.event_time import EventTimeRules
 
 # Events that are shown with a violation: those around it, and all that name what it is about.
 SHOWN_EVENTS = 25
@@ -80,6 +81,7 @@ class History:
         self.raised: list[Raised] = []  # what the log says of the earliest time of an event
         self.raising: list[Raised] = []  # what one group was to say of it; nobody knows yet whether it is logged
         self.counts: dict[str, int] = {}
+        self.rules: dict[int, EventTimeRules] = {}  # incarnation → what its watermarks went by
 
     def earliest_us(self, epoch: int) -> int:
         """The earliest time of an event that the log allowed when a write came."""

@@ -12,7 +12,7 @@ from typing import Any
 from chaos.checker import check_batch, check_read, check_recovered, check_view
 from chaos.history import History, Raised, ViolationError, must
 from chaos.lake import Lake
-from chaos.scale import FILES, Scale
+from chaos.scale import FILES, Scale, draw_rules
 from chaos.stored import Stored, rows_of
 from chaos.traffic import Write
 from chaos.watching import BusyDisk, StepSealing, watch
@@ -59,6 +59,7 @@ class Life:
         self._doing = Doing.LOOKING
         self._group: WriteGroup | None = None
         self._snapshot: LogSnapshot | None = None
+        rules = draw_rules(random, scale.settings)
         self.core = ShardCore(
             FILES,
             scale.settings,
@@ -68,7 +69,9 @@ class Life:
             durable_epoch=lake.durable_epoch,
             group_bytes=scale.group_bytes,
             reserved_ahead=scale.reserved_ahead,
+            rules=rules,
         )
+        history.rules[self.core.flusher.incarnation] = rules
         watch(self.core.engine)
         stored.look(disk)
         check_recovered(self.core, stored, history, lake)

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from resources.coordinator import core, flusher, frames, manifest, recovery
 from resources.coordinator.batching import Batch
-from resources.coordinator.control import Lost
+from resources.coordinator.control import Lost, RulesInForce
 from resources.coordinator.core import ShardCore
 from resources.coordinator.disk import RealDisk
 from resources.coordinator.engine import Engine, Group
@@ -273,6 +273,17 @@ def _watermarks_forgotten() -> AbstractContextManager[Any]:
     return patch.object(recovery, "Watermarks", lambda settings, _states=None: Watermarks(settings))
 
 
+def _rules_forgotten() -> AbstractContextManager[Any]:
+    """The log is read again under other rules than those it was written under."""
+    apply = Watermarks.apply
+
+    def without_rules(self: Watermarks, message: Any) -> None:
+        if not isinstance(message, RulesInForce):
+            apply(self, message)
+
+    return patch.object(Watermarks, "apply", without_rules)
+
+
 def _log_removed_first() -> AbstractContextManager[Any]:
     """The log file goes before the manifest names its segment."""
     append = manifest.Manifest.append
@@ -364,6 +375,7 @@ PLANTED = (
     Planted("identities_forgotten", "Q3", "a restart forgets identities", _identities_forgotten),
     Planted("earliest_forgotten", "D9", "a sealed log file takes the earliest event time with it", _earliest_forgotten),
     Planted("watermarks_forgotten", "T2", "a restart forgets watermarks", _watermarks_forgotten),
+    Planted("rules_forgotten", "T2", "a restart reads the log by other rules than it was written by", _rules_forgotten),
     Planted("batches_forgotten", "C5", "a restart forgets what is in no batch", _batches_forgotten),
     Planted("fence_open", "Q2", "older instances may go on writing", _fence_open),
     Planted("gap_taken", "Q2", "a gap in the numbers is not noticed", _gap_taken),

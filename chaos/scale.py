@@ -7,11 +7,15 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from chaos.traffic import KINDS, NAMESPACES
+from resources.coordinator.event_time import EventTimeRules, StreamRule
 from resources.coordinator.recovery import ShardFiles
 from resources.settings import BatchSettings, BoundSettings, Settings
 
 FILES = ShardFiles(0, Path("/home/log/0"), Path("/home/segments/0"))
 KEEP_FREE = 10_000
+# Disorder and idle timeout of streams that have rules of their own: below, at and above what the settings say.
+OWN_RULES = ((0, 1_000_000), (1_000_000, 3_000_000), (4_000_000, 20_000_000))
 
 
 class Scale(NamedTuple):
@@ -29,6 +33,13 @@ class Scale(NamedTuple):
     def most_deltas(self) -> int:
         """What fits into one write."""
         return self.settings.bounds.deltas
+
+
+def draw_rules(random: Random, settings: Settings) -> EventTimeRules:
+    """What one life goes by: the settings, or with rules of their own for some streams, others in every life."""
+    streams = [(namespace, kind) for namespace in NAMESPACES for kind in KINDS]
+    own = {stream: StreamRule(*random.choice(OWN_RULES)) for stream in streams if random.random() < 0.3}
+    return EventTimeRules.of(settings, own)
 
 
 def draw_scale(random: Random) -> Scale:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from resources.timegrid import HOUR_US, SECOND_US
 
 NAMESPACES = ("shop", "fleet")
+KINDS = ("signal", "sample", "vector")
 # Repeats are taken from the latest deltas: about twice what the shards of the simulation remember.
 REPEATED_FROM = 16
 
@@ -78,7 +79,7 @@ class Traffic:
 
     def _fresh(self, now_us: int) -> Made:
         random = self._random
-        kind = random.choices(("signal", "sample", "vector"), (8, 1, 1))[0]
+        kind = random.choices(KINDS, (8, 1, 1))[0]
         self._number += 1
         return _made(
             random.choice(NAMESPACES),

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from assets.graph import made_of
 from assets.ingest.log import Log
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
-from assets.tables import TABLES
+from assets.tables import GRAPH, TABLES
 from expectations.suite import Extent, Suite
 from resources.coordinator.manifest import Entry, HourCounts
 from resources.lake import Lake, Range, partition_predicate
 from resources.lineage import Edit
 from resources.record import Record
 from resources.session import frame_of
-from resources.timegrid import DAY_US, GRAINS, WEEK_US, hour_key
+from resources.timegrid import DAY_US, GRAINS, HOUR_US, WEEK_US, hour_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -75,7 +76,11 @@ def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
     views = {name: frame_of(lake.spark, frame) for name, frame in frames.items()}
     for table, extent in suite.reads.items():
         rows = lake.read(table, _kept(lake, table, record.input_versions.get(table)))
-        views[table] = _within(rows, TABLES[table].partition_by, _extended(ranges, extent))
+        views[table] = (
+            rows.where(made_of(GRAPH[suite.table].needs, table, ranges))
+            if extent is Extent.INPUT
+            else _within(rows, TABLES[table].partition_by, _extended(ranges, extent))
+        )
     return Evidence(batch, views)
 
 
@@ -84,7 +89,7 @@ def _extended(ranges: Sequence[Range], extent: Extent) -> list[Range]:
     if extent is Extent.EVERYTHING:
         return []
     # The partition that holds the first moment begins before it, by less than a week.
-    back_us = 30 * DAY_US + WEEK_US if extent is Extent.THIRTY_DAYS else 0
+    back_us = {Extent.THIRTY_DAYS: 30 * DAY_US + WEEK_US, Extent.HOUR_BEFORE: HOUR_US}.get(extent, 0)
     return [Range(each.start_us - back_us, each.end_us) for each in ranges]
 
 

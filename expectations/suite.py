@@ -5,6 +5,7 @@ is met only where a suite is run (`runner.py`).
 """
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -62,7 +63,9 @@ class Extent(StrEnum):
     """How much of another table a suite reads."""
 
     SAME_PARTITIONS = "same_partitions"  # what lies in the time of the checked partitions
+    HOUR_BEFORE = "hour_before"  # and what lies in the hour before them: what was carried into them
     THIRTY_DAYS = "thirty_days"  # and what lies in the thirty days before them: as far back as the longest window
+    INPUT = "input"  # what the graph says that the checked partitions are made of
     EVERYTHING = "everything"
 
 
@@ -109,10 +112,15 @@ def suite_names(folder: Path = SUITES) -> list[str]:
 
 
 @cache
-def read_suite(table: str, folder: Path = SUITES) -> Suite:
-    """The suite of a table, with what holds for every table; a file that is wrong is refused with what to write."""
-    path = folder / f"{table}.yaml"
-    suite = _decode(path, Suite)
+def read_suite(
+    table: str, folder: Path = SUITES, *, template: Path | None = None, words: tuple[tuple[str, str], ...] = ()
+) -> Suite:
+    """The suite of a table, with what holds for every table; a file that is wrong is refused with what to write.
+
+    A template stands for many tables: each name in double angle brackets is replaced by the word for this one.
+    """
+    path = template or folder / f"{table}.yaml"
+    suite = _decode(path, Suite, dict(words))
     if suite.table != table:
         raise SuiteError(f"{path}: the table is {suite.table!r}. Write 'table: {table}', or rename the file.")
     if suite.grain not in GRAINS:
@@ -135,9 +143,9 @@ def _for_partition(expectation: Expectation, column: str) -> Expectation:
     return msgspec.structs.replace(expectation, wrong_rows=query and query.replace("{partition}", column))
 
 
-def _decode(path: Path, model: type[Model]) -> Model:
+def _decode(path: Path, model: type[Model], words: Mapping[str, str] | None = None) -> Model:
     try:
-        raw = yaml.safe_load(path.read_text())
+        raw = _filled(yaml.safe_load(path.read_text()), words or {}, path)
         return msgspec.convert(raw, model)
     except FileNotFoundError as error:
         raise SuiteError(f"{path} is missing. Every table has a suite: write one beside the others.") from error
@@ -145,6 +153,19 @@ def _decode(path: Path, model: type[Model]) -> Model:
         raise SuiteError(f"{path} is not YAML: {error}") from error
     except msgspec.ValidationError as error:
         raise SuiteError(f"{path}{_entry_of(raw, str(error))}: {error}. {_advice(str(error))}") from error
+
+
+def _filled(raw: Any, words: Mapping[str, str], path: Path) -> Any:
+    """What was read, with every name in double angle brackets replaced; a list may stand for one, too."""
+    if isinstance(raw, dict):
+        return {_filled(key, words, path): _filled(value, words, path) for key, value in raw.items()}
+    if isinstance(raw, list):
+        return [_filled(value, words, path) for value in raw]
+    if not isinstance(raw, str):
+        return raw
+    if unknown := set(re.findall(r"<<(\w+)>>", raw)) - words.keys():
+        raise SuiteError(f"{path}: nothing is known to stand for <<{min(unknown)}>>. Use one of {', '.join(words)}.")
+    return re.sub(r"<<(\w+)>>", lambda found: words[found.group(1)], raw)
 
 
 def _entry_of(raw: Any, message: str) -> str:
@@ -160,7 +181,9 @@ def _entry_of(raw: Any, message: str) -> str:
 
 def _advice(message: str) -> str:
     if "reads" in message:
-        return "Write 'reads:' and below it '  table: same_partitions' (or thirty_days, or everything)."
+        return (
+            "Write 'reads:' and below it '  table: same_partitions' (or hour_before, thirty_days, input or everything)."
+        )
     if "severity" in message:
         return "Write 'severity: error' (stops what is downstream) or 'severity: warning' (only shows)."
     if "missing required field" in message:

@@ -1,7 +1,7 @@
 """When a table follows its inputs: the automation condition that every derived table gets by being declared.
 
 Belongs here: the condition, and the sensor that evaluates it. Does not belong here: when new segments are drained
-(`sensors.py`), what runs by the clock (`schedules.py`), what makes a partition stale (`assets/rollups/stale.py`).
+(`sensors.py`), what runs by the clock (`schedules.py`), what makes a partition stale (`assets/stale.py`).
 """
 
 from collections import defaultdict
@@ -16,8 +16,10 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from dagster._core.storage.tags import PARTITION_NAME_TAG
 from dagster._record import copy
 
-from assets.rollups.stale import stale_partitions
-from assets.tables import TABLES
+from assets.graph import By
+from assets.held import hang_on
+from assets.stale import stale_partitions
+from assets.tables import GRAPH, TABLES
 from expectations.checks import CHECK_NAME
 from orchestration.materialize import PARTITIONS_PER_RUN
 from orchestration.runs import RANGE_END, RANGE_START, ranges_of
@@ -103,34 +105,76 @@ class IsFoundWrong(dg.AutomationCondition[dg.AssetKey]):
         view, partitions = context.asset_graph_view, context.partitions_def
         if partitions is None or context.candidate_subset.is_empty:
             return dg.AutomationResult(context, context.get_empty_subset())
-        storage, check = view.instance.event_log_storage, dg.AssetCheckKey(context.key, CHECK_NAME)
-        good = {
-            info.partition_key
-            for info in storage.get_asset_check_partition_info([check])
-            if info.is_current and info.latest_execution_status == AssetCheckExecutionRecordStatus.SUCCEEDED
-        }
-        made = storage.get_latest_storage_id_by_partition(context.key, dg.DagsterEventType.ASSET_MATERIALIZATION)
-        wrong = {key for key in made.keys() - good if partitions.has_partition_key(key)}
+        wrong = {key for key in found_wrong(view.instance, context.key) if partitions.has_partition_key(key)}
         subset = view.get_subset_from_partition_keys(context.key, partitions, wrong)
         return dg.AutomationResult(context, context.candidate_subset.compute_intersection(subset))
 
 
-def follow_inputs() -> dg.AutomationCondition[Any]:
+class HangsOnWrong(dg.AutomationCondition[dg.AssetKey]):
+    """True for the partitions that are made of what was found wrong, where the orchestrator cannot tell.
+
+    What arrived in an hour may have happened at any time, so for the orchestrator every partition hangs on every hour;
+    the log says which really do.
+    """
+
+    @property
+    def name(self) -> str:
+        """As it is shown beside an evaluation."""
+        return "hangs_on_wrong"
+
+    def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
+        """Those of the partitions in question that hang on a wrong one."""
+        view, partitions = context.asset_graph_view, context.partitions_def
+        if partitions is None or context.candidate_subset.is_empty:
+            return dg.AutomationResult(context, context.get_empty_subset())
+        derived = GRAPH[context.key.to_user_string()]
+        wrong = {
+            table: {TABLES[table].grain.start(key) for key in found_wrong(view.instance, dg.AssetKey(table))}
+            for table in derived.inputs
+        }
+        held = {derived.spec.grain.key(start) for start in hang_on(Home.locate(), derived, wrong)}
+        keys = {key for key in held if partitions.has_partition_key(key)}
+        subset = view.get_subset_from_partition_keys(context.key, partitions, keys)
+        return dg.AutomationResult(context, context.candidate_subset.compute_intersection(subset))
+
+
+def found_wrong(instance: dg.DagsterInstance, asset: dg.AssetKey) -> set[str]:
+    """Partitions that were materialized and have no good verdict on that."""
+    storage, check = instance.event_log_storage, dg.AssetCheckKey(asset, CHECK_NAME)
+    good = {
+        info.partition_key
+        for info in storage.get_asset_check_partition_info([check])
+        if info.is_current and info.latest_execution_status == AssetCheckExecutionRecordStatus.SUCCEEDED
+    }
+    return storage.get_latest_storage_id_by_partition(asset, dg.DagsterEventType.ASSET_MATERIALIZATION).keys() - good
+
+
+def follow_inputs(*, is_by_the_log: bool = False) -> dg.AutomationCondition[Any]:
     """Exactly the partitions that are behind their inputs, unless one is under way or an input is wrong (O4)."""
     is_idle = (~AC.any_deps_in_progress() & ~AC.in_progress()).with_label("nothing is under way")
     may_be_tried = (~AC.execution_failed() | AC.cron_tick_passed(RETRY_CRON)).with_label("the last run did not fail")
-    found_wrong = AC.any_deps_match(IsFoundWrong()).with_label("an input was found wrong, or is not judged yet")
+    is_held: dg.AutomationCondition[Any] = (
+        HangsOnWrong()
+        if is_by_the_log
+        else AC.any_deps_match(IsFoundWrong()).with_label("an input was found wrong, or is not judged yet")
+    )
     must_wait = AC.any_deps_match(IsStale() & ~AC.will_be_requested()).with_label("an input is stale and waits itself")
     # Last, because what was under way at the first question may be done at the second, and is not to be done again.
-    return IsStale() & is_idle & may_be_tried & ~found_wrong & ~must_wait & IsStillStale()
+    return IsStale() & is_idle & may_be_tried & ~is_held & ~must_wait & IsStillStale()
 
 
 def automated(asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
     """The asset, following its inputs if it has any; a table without partitions follows the clock instead."""
     if asset.partitions_def is None:
         return asset
+
+    def condition(spec: dg.AssetSpec) -> dg.AutomationCondition[Any]:
+        derived = GRAPH.get(spec.key.to_user_string())
+        needs = derived.needs if derived else ()
+        return follow_inputs(is_by_the_log=any(need.by in (By.RECEIPT, By.STAMP) for need in needs))
+
     return asset.map_asset_specs(
-        lambda spec: spec.replace_attributes(automation_condition=follow_inputs()) if list(spec.deps) else spec
+        lambda spec: spec.replace_attributes(automation_condition=condition(spec)) if list(spec.deps) else spec
     )
 
 

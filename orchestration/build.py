@@ -10,8 +10,11 @@ from typing import Any
 import dagster as dg
 
 from assets.ingest.asset import dead_letters, deltas, drain
+from assets.joins.asset import join_assets
 from assets.rollups.asset import daily_counts, hourly_counts, minute_counts, weekly_counts
 from assets.rollups.windowed_asset import windowed_counts
+from assets.windows.factory import stream_assets
+from assets.windows.session_assets import adaptive_assets, session_assets
 from expectations.checks import check_drained, suite_check
 from orchestration.automation import automated, follow_inputs_sensor
 from orchestration.jobs import EXECUTOR, JOBS
@@ -23,7 +26,19 @@ from resources.spark import SparkResource
 from resources.tidemark import TidemarkResource
 
 # Every table of the lake; each has a suite.
-TABLE_ASSETS = (deltas, dead_letters, minute_counts, hourly_counts, daily_counts, weekly_counts, windowed_counts)
+TABLE_ASSETS = (
+    deltas,
+    dead_letters,
+    minute_counts,
+    hourly_counts,
+    daily_counts,
+    weekly_counts,
+    windowed_counts,
+    *stream_assets(),
+    *session_assets(),
+    *adaptive_assets(),
+    *join_assets(),
+)
 
 
 def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Definitions:

@@ -6,11 +6,11 @@ run is started (`runs.py`), what it does (`assets`).
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from assets.rollups.schema import INPUTS
-from assets.tables import TABLES
+from assets.held import hang_on
+from assets.tables import GRAPH, TABLES
 from orchestration.instance import open_instance
 from orchestration.runs import Outcome, Progress, Step, ranges_of, run
 from resources.errors import TidemarkError
@@ -69,34 +69,57 @@ def materialize_hours(
     with open_instance(home) as instance:
         request = _Request(home, instance, wanted, progress)
         finished = request.finished_parts() if is_resumed else set()
-        held_back: dict[str, set[str]] = defaultdict(set)
+        held = _Held(home, instance)
         outcome = Outcome(resumed=len(finished))
         for number, (names, part) in enumerate(request.parts, start=1):
             if number in finished:
                 continue
-            wrong = _wrong_inputs(home, instance, names, part, held_back)
-            held_back[names[0]] |= wrong
-            good = ranges_of((key for key in part if key not in wrong), TABLES[names[0]].grain)
-            for each in good:
-                outcome += request.run(number, names, each, is_end=each is good[-1])
-        return outcome + _held(held_back)
+            good = held.good_parts(names, part)
+            for together, each in good:
+                outcome += request.run(number, together, each, is_end=each is good[-1][1])
+        return outcome + held.outcome
 
 
 def materialize_everything_stale(home: Home, *, progress: Progress | None = None) -> Outcome:
-    """Bring every rollup up to date: exactly the partitions that are behind, unless their input was found wrong."""
-    from assets.rollups.stale import stale_partitions
+    """Bring every table up to date: exactly the partitions that are behind, unless their input was found wrong."""
+    from assets.stale import stale_partitions
 
     with open_instance(home) as instance:
-        outcome, held_back = Outcome(), defaultdict[str, set[str]](set)
+        outcome, held = Outcome(), _Held(home, instance)
         for names in PARTITIONED.values():
-            # Asked anew for each grain: only what was made is an input of what follows.
-            stale = stale_partitions(instance, home)
-            wanted: dict[tuple[str, ...], list[str]] = defaultdict(list)
-            for key in sorted({key for name in names for key in stale.get(name, {})}):
-                wanted[tuple(name for name in names if key in stale.get(name, {}))].append(key)
-            for together, keys in wanted.items():
-                outcome += _run_good(home, instance, together, keys, held_back, progress)
-        return outcome + _held(held_back)
+            tried: set[Part] = set()
+            # Asked anew for each grain, and again until nothing new is found: only what was made is an input of what
+            # follows, and what an hour carries to the next is known when it was made.
+            while True:
+                stale = stale_partitions(instance, home)
+                wanted = side_by_side({name: stale[name].keys() for name in names if stale.get(name)})
+                good = [part for assets, keys in wanted for part in held.good_parts(assets, keys)]
+                fresh = [part for part in good if part not in tried]
+                if not fresh:
+                    break
+                tried |= set(fresh)
+                outcome += Outcome(tuple(run(home, instance, assets, part, progress) for assets, part in fresh))
+        return outcome + held.outcome
+
+
+def side_by_side(stale: Mapping[str, Iterable[str]]) -> list[Part]:
+    """Assets of one grain, in the order in which they follow one another, put together where the same is stale of them.
+
+    A run takes one range for all of its assets, and every asset in it costs seconds, however little there is to do: so
+    each is run once for all of its partitions. None is put before what it is made from.
+    """
+    groups: list[tuple[list[str], tuple[str, ...]]] = []
+    place: dict[str, int] = {}
+    for name, keys in stale.items():
+        wanted = tuple(sorted(keys))
+        after = max((place[each] for each in GRAPH[name].inputs if each in place), default=0) if name in GRAPH else 0
+        found = next((at for at in range(after, len(groups)) if groups[at][1] == wanted), None)
+        if found is None:
+            found = len(groups)
+            groups.append(([], wanted))
+        groups[found][0].append(name)
+        place[name] = found
+    return [(tuple(names), keys) for names, keys in groups]
 
 
 def check_hours(
@@ -180,38 +203,41 @@ def _refuse_unknown(assets: Sequence[str]) -> None:
         raise UnknownAssetError(f"There is no partitioned asset {unknown[0]!r}. The assets are {known}.")
 
 
-def _run_good(
-    home: Home,
-    instance: "DagsterInstance",
-    names: tuple[str, ...],
-    keys: Sequence[str],
-    held_back: dict[str, set[str]],
-    progress: Progress | None,
-) -> Outcome:
-    """Run what does not hang on a wrong partition, and note what does."""
-    wrong = _wrong_inputs(home, instance, names, keys, held_back)
-    held_back[names[0]] |= wrong
-    good = ranges_of((key for key in keys if key not in wrong), TABLES[names[0]].grain)
-    return Outcome(tuple(run(home, instance, names, part, progress) for part in good))
+class _Held:
+    """What hangs on a partition that was found wrong, and is left alone."""
 
+    def __init__(self, home: Home, instance: "DagsterInstance") -> None:
+        self._home, self._instance = home, instance
+        self._all: dict[str, set[str]] = defaultdict(set)
+        # Those whose own input is wrong, and not only another one that is held back in the same run.
+        self._first: dict[str, set[str]] = defaultdict(set)
 
-def _wrong_inputs(
-    home: Home,
-    instance: "DagsterInstance",
-    names: tuple[str, ...],
-    keys: Sequence[str],
-    held_back: dict[str, set[str]],
-) -> set[str]:
-    """Which of the partitions hang on one that was found wrong, or that was itself held back."""
-    rollups = [name for name in names if name in INPUTS]
-    if not rollups or INPUTS[rollups[0]] in names:
-        return set()  # a rebuild repairs; what follows in the same run is stopped by its checks
-    source, grain = INPUTS[rollups[0]], TABLES[rollups[0]].grain
-    wrong = {source: found_wrong(home, instance, source)}
-    starts = {
-        TABLES[table].grain.start(key) for each in (wrong, held_back) for table, found in each.items() for key in found
-    }
-    return {grain.key(start) for start in starts} & set(keys)
+    @property
+    def outcome(self) -> Outcome:
+        """What was held back, by asset."""
+        return Outcome(held_back={asset: tuple(sorted(keys)) for asset, keys in self._first.items() if keys} or None)
+
+    def good_parts(self, names: tuple[str, ...], keys: Sequence[str]) -> list[Part]:
+        """What may be run: for each partition the assets that do not hang on a wrong one, in unbroken ranges."""
+        wanted, held = set(keys), dict[str, set[str]]()
+        for name in names:
+            inputs = GRAPH[name].inputs if name in GRAPH else ()
+            # A rebuild repairs; what follows in the same run is stopped by its checks.
+            outside = {each: found_wrong(self._home, self._instance, each) for each in inputs if each not in names}
+            first = self._hanging(name, {each: found | self._all[each] for each, found in outside.items()}) & wanted
+            held[name] = first | (self._hanging(name, {each: held[each] for each in inputs if each in held}) & wanted)
+            self._first[name] |= first
+            self._all[name] |= held[name]
+        together: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        for key in keys:
+            together[tuple(name for name in names if key not in held[name])].append(key)
+        grain = TABLES[names[0]].grain
+        return [(good, part) for good, of in together.items() if good for part in ranges_of(of, grain)]
+
+    def _hanging(self, name: str, inputs: dict[str, set[str]]) -> set[str]:
+        starts = {each: {TABLES[each].grain.start(key) for key in keys} for each, keys in inputs.items() if keys}
+        found = hang_on(self._home, GRAPH[name], starts) if starts else ()
+        return {TABLES[name].grain.key(start) for start in found}
 
 
 def found_wrong(home: Home, instance: "DagsterInstance", table: str) -> set[str]:
@@ -232,7 +258,3 @@ def found_wrong(home: Home, instance: "DagsterInstance", table: str) -> set[str]
 
 def _no_session() -> "SparkSession":
     raise AssertionError("a question about files starts no JVM")
-
-
-def _held(held_back: dict[str, set[str]]) -> Outcome:
-    return Outcome(held_back={asset: tuple(sorted(keys)) for asset, keys in held_back.items() if keys} or None)

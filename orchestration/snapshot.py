@@ -11,6 +11,7 @@ from msgspec import Struct, to_builtins
 
 from orchestration.lake_status import TableStatus, read_tables
 from orchestration.run_status import OrchestratorStatus, RunsUnreadableError, read_run_status
+from orchestration.watermark_tree import WatermarkTree, read_watermark_tree, tree_as_json
 from resources.coordinator.manifest import Manifest
 from resources.coordinator.status import ShardStatus, read_status
 from resources.errors import ConfigurationError
@@ -39,6 +40,7 @@ class Snapshot(Struct, frozen=True):
     tables: dict[str, TableStatus]
     orchestrator: OrchestratorStatus
     orchestrator_error: str | None = None  # why nothing is known of runs and checks, if it cannot be known
+    event_time: WatermarkTree = WatermarkTree()
 
 
 def take_snapshot(home: Home, *, now_us: int) -> Snapshot:
@@ -61,6 +63,7 @@ def take_snapshot(home: Home, *, now_us: int) -> Snapshot:
         tables=read_tables(home),
         orchestrator=orchestrator,
         orchestrator_error=error,
+        event_time=read_watermark_tree(home, shards, now_us=now_us),
     )
 
 
@@ -106,6 +109,7 @@ def snapshot_as_json(snapshot: Snapshot) -> dict[str, Any]:
             stream: {"watermark": from_us(watermark).isoformat(), "lag_s": seconds_between(watermark, now_us)}
             for stream, watermark in stream_watermarks(snapshot.shards).items()
         },
+        "event_time": tree_as_json(snapshot.event_time, now_us=now_us),
         "pending": {
             "segments": pending.segments,
             "rows": pending.rows,

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from assets.rollups.schema import INPUTS
+from assets.tables import GRAPH
 from orchestration.materialize import drain, materialize_hours
 from orchestration.runs import Outcome
 from resources import lake_files
@@ -92,9 +92,9 @@ class TinyPlatform:
     def materialize(self, asset: str) -> Outcome:
         """Drain what was given, then compute the asset and what it is made from, for the hours that have deltas."""
         outcome = drain(self.home)
-        chain = [asset] if asset in INPUTS else []
-        while chain and INPUTS[chain[0]] in INPUTS:
-            chain.insert(0, INPUTS[chain[0]])
+        chain = [asset] if asset in GRAPH else []
+        while chain and (before := [table for table in GRAPH[chain[0]].inputs if table in GRAPH]):
+            chain.insert(0, before[0])
         if chain:
             hours = [hour_key(start) for start in lake_files.partitions(self.home.lake / "deltas")]
             outcome += materialize_hours(self.home, chain, hours)

@@ -115,6 +115,38 @@ def partitions(path: Path, version: int | None = None) -> dict[int, PartitionFil
     }
 
 
+def lowest_times(path: Path, column: str) -> dict[int, int]:
+    """The lowest value of a time in every partition that has rows, in microseconds, by what the table's log says."""
+    table = open_table(path)
+    if table is None:
+        return {}
+    actions = table.get_add_actions(flatten=True)
+    by = next(name for name in actions.schema.names if name.startswith("partition."))
+    found: dict[int, int] = {}
+    columns = (actions.column(name).to_pylist() for name in (by, f"min.{column}") if name in actions.schema.names)
+    for start, lowest in zip(*columns, strict=True):
+        place, time_us = partition_start(start), partition_start(lowest)
+        found[place] = min(found.get(place, time_us), time_us)
+    return found
+
+
+def partition_checksums(path: Path, version: int, starts: Iterable[int]) -> dict[int, str]:
+    """The checksum of each partition that has rows, as `checksum` takes it of a table."""
+    table, wanted = open_table(path, version), set(starts)
+    if table is None:
+        return {}
+    kinds = {field["name"]: field["type"] for field in json.loads(table.schema().to_json())["fields"]}
+    by = table.metadata().partition_columns[0]
+    found: dict[int, str] = {}
+    with quiet_database() as database:
+        for start, files in partitions(path, version).items():
+            if start in wanted:
+                names = [str(Path(file).absolute()) for file in files.files]
+                count, total = _sum_of_rows(database, kinds, {FILE: names, by: [start] * len(names)})
+                found[start] = f"{count}:{total:064x}"
+    return found
+
+
 def partition_start(value: datetime | str) -> int:
     """Start of a partition in microseconds, from its value as the table's log has it."""
     moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)

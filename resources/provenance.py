@@ -3,7 +3,7 @@
 Belongs here: what is remembered of partitions outside of a table, so that a reader can tell in milliseconds, without a
 JVM and without the orchestrator, whether a sum still is the sum of what lies below it. The table's own log is the
 truth: what it says after the remembered version is read from it, and what it no longer says is not known. Does not
-belong here: what follows from it (`resources/counters`), what runs because of it (`assets/rollups/stale.py`).
+belong here: what follows from it (`resources/counters`), what runs because of it (`assets/stale.py`).
 """
 
 from collections.abc import Iterable

@@ -44,6 +44,8 @@ class Record(Struct, frozen=True, kw_only=True):
     rows_refused: int = 0
     bytes: int = 0
     duration_ms: int = 0
+    carried_in: str | None = None  # checksum of what the partition before it handed over, where there is such a thing
+    carried_out: str | None = None  # and of what it hands over itself
     as_of_us: int | None = None  # of a table that holds one moment: which
     recorded_us: int | None = None  # when; what the watermark's lag is measured from
 
@@ -71,6 +73,8 @@ class Record(Struct, frozen=True, kw_only=True):
             "durable_epoch": min(self.durable.values(), default=None),
             "flushed_epoch": min(self.flushed.values(), default=None),
             "applied_epoch": min(self.applied.values(), default=None),
+            # In seconds since 1970, because the orchestrator draws numbers only.
+            "watermark_s": None if self.watermark_us is None else self.watermark_us / 1e6,
             "watermark_lag_s": self.watermark_lag_s,
             "rows_in": self.rows_in,
             "rows_late": self.rows_late,

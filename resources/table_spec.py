@@ -163,6 +163,8 @@ def _protocol(spec: TableSpec) -> dict[str, Any]:
     if any(column.generated_as for column in spec.columns):
         features = ["appendOnly", "invariants", "checkConstraints", "generatedColumns"]
         return {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
+    if spec.properties.get("delta.enableChangeDataFeed") == "true":
+        return {"minReaderVersion": 1, "minWriterVersion": 4}
     return {"minReaderVersion": 1, "minWriterVersion": 3}
 
 

@@ -1,5 +1,6 @@
 """What every tier of tests shares."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,11 @@ from tests.support.batch import FORGETFUL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Which streams there are is decided when the tables are first imported. Most tests are about none: every stream would
+# be computed and checked wherever they refresh what is stale. Those that are about streams define some, or run a
+# process.
+os.environ.setdefault("TIDEMARK_STREAMS", str(Path(__file__).parent / "support" / "no_streams"))
 
 # Time is no property of a law: these machines are noisy, and a slow example is not a wrong one.
 settings.register_profile("tidemark", deadline=None, derandomize=True)

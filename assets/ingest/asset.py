@@ -17,6 +17,7 @@ from assets.ingest.records import drain_record, hour_records
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
 from assets.partitions import HOURLY, starts_in, window_of
+from assets.watermarks import remember_marks
 from resources import lake_files
 from resources.failpoints import reach
 from resources.lake import Lake, TableSpec
@@ -75,6 +76,7 @@ def drain(
                 )
             )
         reported[spec.name] = [record.partition for record in records if record.partition]
+        remember_marks(lake.home.plans, records)
     reach("record.logged")
     drain_observer(context, reported)
     last = _last_drain(context.instance)
@@ -160,8 +162,10 @@ def _rebuild(
     plan = plan_store(lake).committed(rebuilt.number)
     starts = starts_in(window, HOUR_US)
     previous, duration_ms = _recorded(context.instance, spec, starts), _since(started)
-    for record in hour_records(lake, spec, starts, plan, previous, duration_ms=duration_ms, now_us=tidemark.now_us()):
+    records = hour_records(lake, spec, starts, plan, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
+    for record in records:
         context.add_asset_metadata(record.to_metadata(), partition_key=record.partition)
+    remember_marks(lake.home.plans, records)
     return dg.MaterializeResult()
 
 

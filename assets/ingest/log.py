@@ -34,6 +34,47 @@ class TouchedHours:
         return TouchedHours(self.event | other.event, self.receipt | other.receipt, self.stamp | other.stamp)
 
 
+@dataclass(frozen=True)
+class SourceMark:
+    """How far one source has come: a namespace and kind, over all shards (T2)."""
+
+    time_us: int
+    held_by: str  # the shard, and the source
+    is_idle: bool  # nobody has sent for its idle timeout, by the clock of the log
+    idle_from_us: int | None = None  # unless it is heard before; none where the log does not say
+
+
+def source_marks(last: Iterable[Entry]) -> dict[str, SourceMark]:
+    """The marks of all sources, given the last segment of each shard.
+
+    Time is what the log says: the latest receipt in any of these segments. So the same segments give the same answer
+    whenever they are looked at, and whoever was heard last is never idle. A shard in which a source is idle follows the
+    others (T2) and does not hold it back; one that is idle in all is where the slowest of them left it.
+    """
+    entries = list(last)
+    now_us = max((entry.received_us for entry in entries), default=0)
+    found: dict[str, SourceMark] = {}
+    for name in sorted({name for entry in entries for name in entry.watermarks}):
+        seen = [entry for entry in entries if name in entry.watermarks]
+        active = [entry for entry in seen if entry.idle_from.get(name, now_us + 1) > now_us]
+        holder = min(active or seen, key=lambda entry: (entry.watermarks[name], entry.shard))
+        found[name] = SourceMark(
+            holder.watermarks[name],
+            f"shard {holder.shard}, {name}",
+            is_idle=not active,
+            idle_from_us=max((entry.idle_from[name] for entry in seen if name in entry.idle_from), default=None),
+        )
+    return found
+
+
+def least(marks: Iterable[SourceMark]) -> Watermark:
+    """The one that holds the others back. Idle ones do not count, unless there are no others (T3)."""
+    found = list(marks)
+    counted = [mark for mark in found if not mark.is_idle] or found
+    held = [(mark.time_us, mark.held_by) for mark in counted]
+    return Watermark(*min(held)) if held else Watermark()
+
+
 class Log:
     """The sealed segments of all shards, as they are now."""
 
@@ -76,14 +117,13 @@ class Log:
         """Paths of segments, each proved byte by byte to be what was sealed."""
         return [verify_segment(self._home.segments(entry.shard), entry) for entry in entries]
 
+    def sources(self, upto: Mapping[int, int]) -> dict[str, SourceMark]:
+        """How far each source had come when everything before `upto` was sealed, by `namespace/kind`."""
+        return source_marks({entry.shard: entry for entry in self.below(upto)}.values())
+
     def watermark(self, upto: Mapping[int, int]) -> Watermark:
-        """The minimum over shards and streams of what the last segment before `upto` says."""
-        held: list[tuple[int, str]] = []
-        for shard in self._manifests:
-            entries = [entry for entry in self.below(upto) if entry.shard == shard]
-            if entries:
-                held.extend((time, f"shard {shard}, {stream}") for stream, time in entries[-1].watermarks.items())
-        return Watermark(*min(held)) if held else Watermark()
+        """The minimum over all sources; those that are idle do not count (T3)."""
+        return least(self.sources(upto).values())
 
     def _entry_of(self, segment: PlannedSegment, number: int) -> Entry:
         entries = self._manifests[segment.shard].entries if segment.shard in self._manifests else []

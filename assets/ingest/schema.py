@@ -53,7 +53,7 @@ DELTAS = TableSpec(
     partition_by="event_hour",
     partition_us=HOUR_US,
     constraints={"epochs_start_at_1": "epoch >= 1"},
-    properties={**PROPERTIES, STATISTICS: "epoch,event_ts"},
+    properties={**PROPERTIES, STATISTICS: "epoch,event_ts,received_ts,watermark_ts"},
 )
 
 DEAD_LETTERS = TableSpec(

@@ -16,6 +16,7 @@ from assets.partitions import DAILY, HOURLY, SAME_TIME, WEEKLY, starts_in, windo
 from assets.rollups.records import rollup_records
 from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
 from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
+from assets.watermarks import input_marks, remember_marks
 from resources.counters.retention import settled_before
 from resources.counters.windows import shown
 from resources.failpoints import reach
@@ -126,14 +127,16 @@ def _roll_up(
 ) -> dg.MaterializeResult[None]:
     """Read the range at one version of the input, sum it up, replace the range, one record per partition."""
     started, lake = time.monotonic(), tidemark.lake
-    window = window_of(context)
+    window, marks = window_of(context), input_marks(lake.home.plans, [source.name])
     version = replace_sums(lake, source, target, transform, window)
     reach("rollup.committed")
     duration_ms = round((time.monotonic() - started) * 1000)
     starts = starts_in(window, target.partition_us)
-    for record in rollup_records(
+    records = rollup_records(
         context.instance, lake, source, version, target, starts, duration_ms=duration_ms, now_us=tidemark.now_us()
-    ):
+    )
+    for record in records:
         context.add_asset_metadata(record.to_metadata(), partition_key=record.partition)
+    remember_marks(lake.home.plans, records, marks)
     reach("record.logged")
     return dg.MaterializeResult()

@@ -16,6 +16,7 @@ from assets.metadata import KINDS, OWNERS, table_metadata
 from assets.rollups.records import input_watermark, windowed_record
 from assets.rollups.schema import TIERS, WINDOWED_COUNTS
 from assets.rollups.windowed import TABLES, count_windows, spans_of
+from assets.watermarks import input_marks, remember_marks
 from resources.counters.decay import HalfLife, half_life
 from resources.counters.retention import LONGEST_US, GoneError, gone_before
 from resources.counters.tables import Tables
@@ -63,6 +64,7 @@ def windowed_counts(
     """Read the tiers at one moment of theirs, sum up the buckets, replace the table, one record."""
     started, lake, spec = time.monotonic(), tidemark.lake, WINDOWED_COUNTS
     half_lives = [half_life(name) for name in lake.home.settings.counts.half_lives]
+    marks = input_marks(lake.home.plans, [table.name for table in TIERS])
     tables = Tables(lake.home, gone_before(lake.home))
     inputs = {table.name: Record.latest_by_partition(context.instance, table.name) for table in TIERS}
     as_of_us = chosen_moment(config.as_of, input_watermark(inputs.values()))
@@ -83,6 +85,7 @@ def windowed_counts(
         duration_ms=round((time.monotonic() - started) * 1000),
         now_us=tidemark.now_us(),
     )
+    remember_marks(lake.home.plans, [record], marks)
     reach("record.logged")
     return dg.MaterializeResult(metadata={**record.to_metadata(), "as_of": shown(as_of_us)})
 

@@ -18,7 +18,7 @@ import click
 
 from orchestration.cli.output import say_error
 from resources.errors import TidemarkError
-from resources.home import Home
+from resources.home import HOME_VARIABLE, Home
 
 
 class Entry(NamedTuple):
@@ -54,6 +54,13 @@ COMMANDS = (
         "Ask", "counts", "counts:counts", "How often something happened to an entity, in five windows.", is_light=True
     ),
     Entry("Ask", "top", "top:top", "The entities with the highest counts of a signal.", is_light=True),
+    Entry(
+        "Ask",
+        "windows",
+        "windows:windows",
+        "The latest windows of a stream, and whether each is final.",
+        is_light=True,
+    ),
     Entry("Ask", "report", "report:report", "One HTML page with plots of this home, to look at offline."),
     Entry(
         "Operate",
@@ -102,12 +109,27 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in _BY_NAME:
             raise click.UsageError(f"There is no command {args[0]!r}. 'tidemark --help' lists them.", ctx)
+        invocation = ctx.find_object(Invocation)
+        home = _home_in(args) or ctx.params.get("home")
+        if home and invocation and invocation.is_own_process:
+            # Which tables there are follows from the home's streams, and is decided when they are first imported.
+            os.environ[HOME_VARIABLE] = home
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         for group in dict.fromkeys(entry.group for entry in COMMANDS):
             with formatter.section(group):
                 formatter.write_dl([(entry.name, entry.summary) for entry in COMMANDS if entry.group == group])
+
+
+def _home_in(arguments: Sequence[str]) -> str | None:
+    """The home that is named behind a command."""
+    for place, word in enumerate(arguments):
+        if word == "--home" and place + 1 < len(arguments):
+            return arguments[place + 1]
+        if word.startswith("--home="):
+            return word.removeprefix("--home=")
+    return None
 
 
 class _WithoutPandas(MetaPathFinder):

@@ -75,6 +75,17 @@ def in_bytes(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
+def duration(seconds: float) -> str:
+    """A length of time as people say it, in its two largest units."""
+    sign, rest = ("-" if seconds < 0 else ""), abs(seconds)
+    if rest < 60:
+        return f"{sign}{rest:.1f} s"
+    minutes, hours, days = int(rest // 60), int(rest // 3_600), int(rest // 86_400)
+    if hours == 0:
+        return f"{sign}{minutes} min {int(rest % 60)} s"
+    return f"{sign}{hours} h {minutes % 60} min" if days == 0 else f"{sign}{days} d {hours % 24} h"
+
+
 def at(time_us: int | None) -> str:
     """A moment as people read it."""
     from resources.timegrid import from_us

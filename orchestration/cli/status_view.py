@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from orchestration.cli.output import at, in_bytes, table
+from orchestration.cli.output import at, duration, in_bytes, table
+from orchestration.cli.watermark_view import watermark_tree_table
 from orchestration.lake_status import TableStatus
 from orchestration.run_status import BackfillStatus, CheckStatus, RunStatus
-from orchestration.snapshot import Snapshot, seconds_between, stream_watermarks
+from orchestration.snapshot import Snapshot, seconds_between
 from resources.coordinator.live import LiveStatus
 from resources.coordinator.status import ShardStatus
 
@@ -30,7 +31,7 @@ def _parts(snapshot: Snapshot) -> Iterator[RenderableType]:
     if running := [shard.live for shard in snapshot.shards if shard.live]:
         yield live_table(running, snapshot.now_us)
     yield f"{_waiting(snapshot)}\n"
-    yield watermark_table(stream_watermarks(snapshot.shards), now_us=snapshot.now_us)
+    yield watermark_tree_table(snapshot.event_time, now_us=snapshot.now_us)
     yield lake_table(snapshot.tables)
     orchestrator = snapshot.orchestrator
     if orchestrator.checks:
@@ -119,17 +120,6 @@ def backfill_table(backfills: list[BackfillStatus]) -> Table:
     return rows
 
 
-def duration(seconds: float) -> str:
-    """A length of time as people say it, in its two largest units."""
-    sign, rest = ("-" if seconds < 0 else ""), abs(seconds)
-    if rest < 60:
-        return f"{sign}{rest:.1f} s"
-    minutes, hours, days = int(rest // 60), int(rest // 3_600), int(rest // 86_400)
-    if hours == 0:
-        return f"{sign}{minutes} min {int(rest % 60)} s"
-    return f"{sign}{hours} h {minutes % 60} min" if days == 0 else f"{sign}{days} d {hours % 24} h"
-
-
 def _ago(moment_us: int, now_us: int) -> str:
     return f"{duration(seconds_between(moment_us, now_us))} ago"
 
@@ -157,6 +147,8 @@ def _partitions(run: RunStatus) -> str:
 
 
 def _wrong(snapshot: Snapshot) -> Iterator[str]:
+    if snapshot.event_time.error:
+        yield f"UNKNOWN: {snapshot.event_time.error}"
     if snapshot.orchestrator_error:
         yield f"UNKNOWN: {snapshot.orchestrator_error}"
     for run in snapshot.orchestrator.runs:

@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from assets.rollups.schema import TIERS
+from assets.rollups.schema import MINUTE_COUNTS
+from assets.tables import GRAPH
 from orchestration.cli.app import as_json, command
 from orchestration.cli.output import answer_json, console, progress, table
 from orchestration.materialize import (
@@ -33,7 +34,8 @@ from resources.lake_files import partitions
 from resources.timegrid import HOUR_US, from_us, hour_key, hour_start, to_us
 
 INGESTED = ("deltas", "dead_letters")
-ROLLUPS = tuple(spec.name for spec in TIERS)
+# What is computed again unless something is named: all that is made from deltas, partition by partition.
+DERIVED = tuple(GRAPH)
 # The running hour is a partition, and so is the next one, in which a producer's clock may be (O3).
 HOURS_AHEAD = 2
 
@@ -100,13 +102,14 @@ def backfill(
 ) -> None:
     """Compute hours of chosen assets again, up to a week of them in one Spark job; then their days and weeks.
 
-    Without names: all counts, from minutes to weeks. One that was interrupted goes on where it stopped.
+    Without names: everything that is made from deltas: counts from minutes to weeks, windows and joins. One that was
+    interrupted goes on where it stopped.
     """
     # Of what is settled nothing is left to compute it from; whoever names such hours is told (R5).
-    settled_us = settled_before(home, ROLLUPS[0])
+    settled_us = settled_before(home, MINUTE_COUNTS.name)
     hours = [key for key in _hours(home, first, end) if first is not None or hour_start(key) >= (settled_us or 0)]
     with watched("backfilling") as watch:
-        outcome = materialize_hours(home, assets or ROLLUPS, hours, progress=watch, is_resumed=not again)
+        outcome = materialize_hours(home, assets or DERIVED, hours, progress=watch, is_resumed=not again)
     _tell(outcome, as_json)
 
 

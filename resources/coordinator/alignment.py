@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from resources.coordinator.watermarks import Stream, parse_stream
+from resources.coordinator.event_time import Stream, parse_stream
 
 
 class ShardView(NamedTuple):

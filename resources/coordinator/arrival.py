@@ -17,13 +17,14 @@ from resources.coordinator.columns import Mask, Numbers, Words, constant, nulls,
 from resources.coordinator.decode import DecodedBatch, bounded_original, decode_group
 from resources.coordinator.decoded import Deltas, Refusal
 from resources.coordinator.delta_hashes import delta_hashes
+from resources.coordinator.event_time import Stream
 from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.identities import REMEMBERED_COLUMNS, Identities, Seen, Sighting
 from resources.coordinator.log_rows import FEW_TEXTS, LogRows, Writes
 from resources.coordinator.model import Reason, Verdict
 from resources.coordinator.schema import TIMESTAMP
 from resources.coordinator.streams import NO_TIME, Parts
-from resources.coordinator.watermarks import Stream, Watermarks
+from resources.coordinator.watermarks import Watermarks
 from resources.settings import Settings
 from resources.timegrid import from_us
 

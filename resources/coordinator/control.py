@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from resources.coordinator.batch_record import BatchRecord
+from resources.coordinator.event_time import EventTimeRules
 
 
 class Lost(Struct, frozen=True, tag="lost"):
@@ -59,13 +60,19 @@ class EarliestRaised(Struct, frozen=True, tag="earliest_raised"):
     earliest_us: int
 
 
+class RulesInForce(Struct, frozen=True, tag="rules_in_force"):
+    """From here on watermarks follow these rules (T2)."""
+
+    rules: EventTimeRules
+
+
 class BatchClosed(Struct, frozen=True, tag="batch_closed"):
     """What was delivered together, and why then (C5)."""
 
     record: BatchRecord
 
 
-Control = Lost | ProducerOpened | WriteRefused | WatermarkAdvanced | EarliestRaised | BatchClosed
+Control = Lost | ProducerOpened | WriteRefused | WatermarkAdvanced | RulesInForce | EarliestRaised | BatchClosed
 
 _decoder = msgspec.json.Decoder(list[Control])
 

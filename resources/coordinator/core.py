@@ -29,6 +29,7 @@ from resources.coordinator.errors import (
     WriteRefusedError,
     WriteTooLargeError,
 )
+from resources.coordinator.event_time import EventTimeRules, Stream
 from resources.coordinator.flusher import ArrivedWrite, LogBuffer, LogFlusher, LogPart, LogSnapshot, Sealing
 from resources.coordinator.handles import Sending
 from resources.coordinator.log_rows import LogRows
@@ -36,7 +37,6 @@ from resources.coordinator.lookup import FirstEpochs
 from resources.coordinator.model import Priority
 from resources.coordinator.recovery import ShardFiles, recover
 from resources.coordinator.state import RESERVATION_FILE, Reservation, save
-from resources.coordinator.watermarks import Stream
 from resources.settings import Settings
 
 Clock = Callable[[], int]
@@ -69,11 +69,12 @@ class ShardCore:
         predicate: Predicate | None = None,
         group_bytes: int = GROUP_BYTES,
         reserved_ahead: int = RESERVED_AHEAD,
+        rules: EventTimeRules | None = None,
     ) -> None:
         self.number = files.shard
         self._table_epoch = durable_epoch
         self._files, self._settings, self._clock, self._disk = files, settings, clock, disk
-        found = recover(disk, files, settings, durable_epoch())
+        found = recover(disk, files, settings, durable_epoch(), rules)
         self._incarnation = found.incarnation
         self._producers = found.producers
         self._lost = found.lost

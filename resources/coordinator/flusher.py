@@ -16,6 +16,7 @@ from resources.coordinator.bounds import DiskGauge
 from resources.coordinator.control import BatchClosed, Control, EarliestRaised, ProducerOpened, WriteRefused
 from resources.coordinator.decoded import Deltas
 from resources.coordinator.disk import Disk
+from resources.coordinator.event_time import Stream
 from resources.coordinator.frames import Header
 from resources.coordinator.groups import encode_group
 from resources.coordinator.log import LogFile
@@ -28,7 +29,6 @@ from resources.coordinator.schema import LOG_SCHEMA
 from resources.coordinator.seal import ClosedFile, Sealer
 from resources.coordinator.segments import read_segment
 from resources.coordinator.state import ShardState
-from resources.coordinator.watermarks import Stream
 from resources.settings import Settings
 
 
@@ -165,7 +165,7 @@ class LogFlusher:
     ) -> None:
         self._files, self._settings, self._clock, self._disk = files, settings, clock, disk
         self._sealing = sealing
-        self._incarnation, self._next_file = found.incarnation, found.next_file
+        self.incarnation, self._next_file = found.incarnation, found.next_file
         self._arrivals, self.manifest = found.arrivals, found.manifest
         self._producers = Producers(found.producers.snapshot())
         self._batches = list(found.batches)
@@ -209,6 +209,11 @@ class LogFlusher:
             self._roll()
         return LogSnapshot(self._last_epoch, self._disk, self._files, rows, tuple(outcomes))
 
+    @property
+    def log_end(self) -> int:
+        """How many bytes of the file that is being written are used."""
+        return self._file.end
+
     def snapshot(self) -> LogSnapshot:
         """What is there before anything is written."""
         return LogSnapshot(self._last_epoch, self._disk, self._files)
@@ -225,7 +230,7 @@ class LogFlusher:
 
     def next_look_us(self) -> int | None:
         """When time alone makes something due here: a file to be sealed, a watermark to be advanced."""
-        step_us = self._settings.watermark_ms * 1_000
+        step_us = self._arrivals.watermarks.rules.step_us
         looks = [self._due_us()] if self._file.last_epoch else []
         if self._has_active:
             looks.append((self.taken_us // step_us + 1) * step_us)
@@ -260,7 +265,7 @@ class LogFlusher:
         return self._file.header.created_us + self._allowed_age_us()
 
     def _begin_file(self, opening: Sequence[Control] = ()) -> LogFile:
-        header = Header(self._files.shard, self._next_file, self._incarnation, self._last_epoch + 1, self._clock())
+        header = Header(self._files.shard, self._next_file, self.incarnation, self._last_epoch + 1, self._clock())
         file = LogFile(self._disk, self._files.log, header, self._settings.segment_bytes)
         self._next_file += 1
         if opening:
@@ -284,9 +289,11 @@ class LogFlusher:
             watermarks=self._arrivals.watermarks.snapshot(),
             batches=[] if has_rows else batches,
             earliest_us=self._arrivals.raised_us,
+            rules=self._arrivals.watermarks.rules,
         )
         self._batches = list(state.batches)
-        file = ClosedFile(closed.path, closed.end, state, self._arrivals.watermarks.current(), batches)
+        event_time = self._arrivals.watermarks.reached(self._last_received_us)
+        file = ClosedFile(closed.path, closed.end, state, event_time, batches)
         self._sealing.wait()
         self._sealing.submit(lambda: self._seal([file]))
 

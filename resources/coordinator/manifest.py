@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from io import BufferedIOBase
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -61,6 +62,16 @@ class Entry(Struct, frozen=True):
     incarnation: int
     previous: str  # sha256 of the line before
     batches: list[BatchRecord] = []  # closed since the entry before was sealed; deltas may lie in that one (C5)
+    received_us: int = 0  # when its last write was received: the clock by which a stream is idle (T3)
+    idle_from: dict[str, int] = {}  # "namespace/kind" → when it is idle in this shard, unless heard before
+
+
+class EventTime(NamedTuple):
+    """How far event time had come when a log file ended, as its writes and messages say."""
+
+    watermarks: dict[str, int]
+    idle_from: dict[str, int]
+    received_us: int
 
 
 def manifest_name(sealed_us: int) -> str:

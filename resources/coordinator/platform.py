@@ -7,7 +7,7 @@ is in `shard.py`.
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -30,6 +30,7 @@ from resources.coordinator.errors import (
     WriteFormatError,
     WriteTooLargeError,
 )
+from resources.coordinator.event_time import EventTimeRules, Stream, StreamRule
 from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.handles import Receipt, WriteHandle
 from resources.coordinator.memory import keep_memory
@@ -157,6 +158,7 @@ class Platform:
         disk: Disk,
         durable_epochs: Callable[[], dict[int, int]],
         close_batch_when: Predicate | None = None,
+        rules: Mapping[Stream, StreamRule] | None = None,
     ) -> None:
         self._stack = ExitStack()
         self._series = SeriesNames()
@@ -173,6 +175,7 @@ class Platform:
                     disk,
                     lambda number=number: durable_epochs().get(number, 0),  # type: ignore[misc]
                     predicate=close_batch_when,
+                    rules=EventTimeRules.of(settings, rules),
                 )
                 self.shards[number] = self._stack.enter_context(shard)
             self._stack = self._stack.pop_all()
@@ -192,15 +195,18 @@ class Platform:
         disk: Disk | None = None,
         durable_epochs: Callable[[], dict[int, int]] | None = None,
         close_batch_when: Predicate | None = None,
+        rules: Mapping[Stream, StreamRule] | None = None,
     ) -> "Platform":
         """Open a home for writing; it is created if it is not there.
 
         `durable_epochs` tells how far each shard has come in the lake; by default it is read from the tables.
         `close_batch_when` is a trigger of your own for batches (C5): it is shown what is pending, and should be quick.
+        `rules` are disorder and idle timeout of single streams; by default those of the home's stream definitions.
         """
         keep_memory()
         home.create()
-        return cls(home, clock, disk or RealDisk(), durable_epochs or _epochs_in_lake(home), close_batch_when)
+        rules = _defined_rules(home) if rules is None else rules
+        return cls(home, clock, disk or RealDisk(), durable_epochs or _epochs_in_lake(home), close_batch_when, rules)
 
     def __enter__(self) -> "Platform":
         return self
@@ -289,6 +295,12 @@ def _join(parts: list[ShardDeltas]) -> ShardDeltas:
     if batches:
         return pa.concat_batches(batches)
     return [delta for part in parts if not isinstance(part, pa.RecordBatch) for delta in part]
+
+
+def _defined_rules(home: Home) -> Mapping[Stream, StreamRule]:
+    from resources.streams.event_time import read_rules  # imported late: the definitions are made of our own words
+
+    return read_rules(home)
 
 
 def _epochs_in_lake(home: Home) -> Callable[[], dict[int, int]]:

@@ -28,11 +28,13 @@ from resources.coordinator.control import (
     EarliestRaised,
     Lost,
     ProducerOpened,
+    RulesInForce,
     WatermarkAdvanced,
     WriteRefused,
 )
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
+from resources.coordinator.event_time import EventTimeRules
 from resources.coordinator.groups import decode_group
 from resources.coordinator.identities import REMEMBERED_COLUMNS, Identities
 from resources.coordinator.log_content import LogContent, read_log
@@ -76,8 +78,14 @@ class Recovered(NamedTuple):
     unbatched: Iterator[LogRows]  # rows that are in no closed batch, a part of a file at a time
 
 
-def recover(disk: Disk, files: ShardFiles, settings: Settings, durable_epoch: int) -> Recovered:
-    """Bring a shard to the point where it may take writes. The caller holds the shard's lock."""
+def recover(
+    disk: Disk, files: ShardFiles, settings: Settings, durable_epoch: int, rules: EventTimeRules | None = None
+) -> Recovered:
+    """Bring a shard to the point where it may take writes. The caller holds the shard's lock.
+
+    `rules` are to be in force from now on (default: what the settings say); the log is read under its own.
+    """
+    rules = rules or EventTimeRules.of(settings)
     disk.make_directory(files.log)
     disk.make_directory(files.segments)
     reservation = load(disk, files.log / RESERVATION_FILE, Reservation) or Reservation()
@@ -88,20 +96,18 @@ def recover(disk: Disk, files: ShardFiles, settings: Settings, durable_epoch: in
     _remove_leftovers(disk, files)
     logs = _remove_superfluous(disk, found, state.next_file)
 
-    arrivals = Arrivals(
-        files.shard, settings, Watermarks(settings, state.watermarks), Identities(settings.recent_identities)
-    )
+    watermarks = Watermarks(state.rules or rules, state.watermarks)
+    arrivals = Arrivals(files.shard, settings, watermarks, Identities(settings.recent_identities))
     arrivals.raise_earliest(state.earliest_us)
     remembered_from, in_log = _tail(logs, manifest.to_epoch, settings.recent_identities)
     _remember_segments(arrivals, manifest, settings.recent_identities - in_log)
     replay = _Replay(arrivals, Producers(state.producers), state, manifest.to_epoch, remembered_from)
     unsealed = [replay.file(path, content) for path, content in logs]
 
-    # A watermark is never above its time less the disorder: it was logged then, with or without a write (T2).
-    watermarks_us = arrivals.watermarks.current().values()
-    last_received_us = max(
-        [replay.last_received_us, *(at_us + settings.disorder_ms * 1_000 for at_us in watermarks_us)]
-    )
+    # A watermark is logged with or without a write, and nothing is received before it was (T2).
+    last_received_us = max(replay.last_received_us, watermarks.latest_us())
+    logged_rules = watermarks.rules if logs else state.rules
+    watermarks.go_by(rules)
     next_epoch = max(reservation.to_epoch, replay.logged_to, durable_epoch + 1)
     incarnation = reservation.incarnation + 1
     save(disk, files.log / RESERVATION_FILE, Reservation(next_epoch, incarnation))
@@ -115,7 +121,7 @@ def recover(disk: Disk, files: ShardFiles, settings: Settings, durable_epoch: in
         incarnation=incarnation,
         next_epoch=next_epoch,
         next_file=max([state.next_file, *(content.header.number + 1 for _, content in logs)]),
-        opening=[Lost(*span) for span in found_lost],
+        opening=[*(Lost(*span) for span in found_lost), *([RulesInForce(rules)] if rules != logged_rules else [])],
         lost=[span for entry in manifest.entries for span in entry.lost] + replay.lost + found_lost,
         last_received_us=last_received_us,
         producers=replay.producers,
@@ -254,8 +260,9 @@ class _Replay:
             watermarks=watermarks.snapshot(),
             batches=list(self.batches),
             earliest_us=self._arrivals.raised_us,
+            rules=watermarks.rules,
         )
-        return ClosedFile(path, content.end, state, watermarks.current(), batches)
+        return ClosedFile(path, content.end, state, watermarks.reached(self.last_received_us), batches)
 
     def _group(self, rows: LogRows) -> None:
         self._arrivals.replay(rows)
@@ -277,7 +284,7 @@ def _apply(message: Control, arrivals: Arrivals, producers: Producers, batches: 
         producers.reopened(message.producer, message.instance)
     elif isinstance(message, WriteRefused):
         producers.refused(message.producer, message.sequence, message.why)
-    elif isinstance(message, WatermarkAdvanced):
+    elif isinstance(message, WatermarkAdvanced | RulesInForce):
         arrivals.watermarks.apply(message)
     elif isinstance(message, EarliestRaised):
         arrivals.raise_earliest(message.earliest_us)

@@ -13,7 +13,7 @@ from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.log_content import LogContent, read_log
-from resources.coordinator.manifest import Entry, Manifest
+from resources.coordinator.manifest import Entry, EventTime, Manifest
 from resources.coordinator.segments import Census, encode_segment
 from resources.coordinator.state import STATE_FILE, ShardState, save
 from resources.failpoints import reach
@@ -25,7 +25,7 @@ class ClosedFile(NamedTuple):
     path: Path
     end: int
     state: ShardState  # to be saved when it is sealed: nothing behind this file may be in it
-    watermarks: dict[str, int]
+    event_time: EventTime
     batches: list[BatchRecord]  # closed since the last segment, those that this file tells of included
 
 
@@ -45,13 +45,13 @@ class Sealer:
                 f"{closed.path} is not what was written into it: what was acknowledged is damaged. Restore it from a "
                 "backup; nothing was changed."
             )
-        self.seal(content, closed.watermarks, closed.batches, sealed_us)
+        self.seal(content, closed.event_time, closed.batches, sealed_us)
         save(self._disk, closed.path.parent / STATE_FILE, closed.state)
         self._disk.remove(closed.path)
         reach("seal.log_removed")
 
     def seal(
-        self, content: LogContent, watermarks: dict[str, int], batches: list[BatchRecord], sealed_us: int
+        self, content: LogContent, event_time: EventTime, batches: list[BatchRecord], sealed_us: int
     ) -> Entry | None:
         """The segment of one log file; None if it holds no write that is not sealed already."""
         groups = [group.rows for group in content.groups() if group.rows is not None]
@@ -81,8 +81,10 @@ class Sealer:
                 key: counts.accepted for key, counts in census.by_hour("watermark_ts").items() if counts.accepted
             },
             producers=census.sequences(),
-            watermarks=watermarks,
+            watermarks=event_time.watermarks,
             batches=batches,
+            received_us=event_time.received_us,
+            idle_from=event_time.idle_from,
             # Day files are read in the order of their names, so their days must not go back when a clock does.
             sealed_us=max([sealed_us, *(entry.sealed_us for entry in self._manifest.entries[-1:])]),
             incarnation=content.header.incarnation,

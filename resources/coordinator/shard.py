@@ -25,6 +25,7 @@ from resources.coordinator.errors import (
     ShardStoppedError,
     WaitTimeoutError,
 )
+from resources.coordinator.event_time import EventTimeRules
 from resources.coordinator.flusher import LogPart, LogSnapshot
 from resources.coordinator.handles import Receipt, WriteHandle
 from resources.coordinator.metrics import Metrics, Standing
@@ -51,6 +52,7 @@ class Shard:
         durable_epoch: Callable[[], int],
         *,
         predicate: Predicate | None = None,
+        rules: EventTimeRules | None = None,
     ) -> None:
         self.number = files.shard
         self._clock = clock
@@ -58,7 +60,14 @@ class Shard:
         self._sealing = BackgroundSealing(self.number)
         try:
             self.core = ShardCore(
-                files, settings, clock, disk, self._sealing, durable_epoch=durable_epoch, predicate=predicate
+                files,
+                settings,
+                clock,
+                disk,
+                self._sealing,
+                durable_epoch=durable_epoch,
+                predicate=predicate,
+                rules=rules,
             )
         except BaseException:
             self._sealing.shutdown()

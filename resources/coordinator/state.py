@@ -13,6 +13,7 @@ from msgspec import Struct
 from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
+from resources.coordinator.event_time import EventTimeRules
 from resources.coordinator.producers import ProducerState
 from resources.coordinator.watermarks import StreamState
 
@@ -36,6 +37,7 @@ class ShardState(Struct, frozen=True):
     watermarks: dict[str, StreamState] = {}
     batches: list[BatchRecord] = []  # closed since the last segment, of which the log file is gone
     earliest_us: int | None = None  # events before this are refused, whatever the settings say (R5)
+    rules: EventTimeRules | None = None  # in force when the last file was closed; none in a home of older days
 
 
 T = TypeVar("T", bound=Struct)

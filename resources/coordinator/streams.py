@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from resources.coordinator.columns import Mask, Numbers, Words, numbers_of
-from resources.coordinator.watermarks import Stream
+from resources.coordinator.event_time import Stream
 
 # Less than any moment.
 NO_TIME = int(np.iinfo(np.int64).min)

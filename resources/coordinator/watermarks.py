@@ -16,11 +16,12 @@ What is replayed. The state has two parts, and each is a fold over the log, in i
   Steps that passed between two writes are caught up on when the second is observed, with nothing but what the first
   left behind and the second's time of receipt;
 - the watermark is the greatest of what the rows give, the stamps on them (`restore`) and the logged messages (`apply`).
-So after any prefix of the log a replay holds the state that the shard had, field by field (under the same settings;
-under others no stamp or message is taken back). It cannot matter how the prefix was cut into files or groups, or
-which part of it a snapshot stands for: a fold may be interrupted anywhere. A restart forgets only what never reached
-the log, namely ticks that said nothing. And because steps lie on a grid, a tick says early what the next write would
-have been stamped with anyway: with or without ticks, however late, the stamps are the same.
+So after any prefix of the log a replay holds the state that the shard had, field by field. Which rules were in force is
+in the log too (`RulesInForce`), and a change of them takes no stamp or message back. It cannot matter how the prefix
+was cut into files or groups, or which part of it a snapshot stands for: a fold may be interrupted anywhere. A restart
+forgets only what never reached the log, namely ticks that said nothing. And because steps lie on a grid, a tick says
+early what the next write would have been stamped with anyway: with or without ticks, however late, the stamps are the
+same.
 """
 
 import sys
@@ -29,10 +30,10 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from resources.coordinator.control import Cause, WatermarkAdvanced
+from resources.coordinator.control import Cause, RulesInForce, WatermarkAdvanced
+from resources.coordinator.event_time import EventTimeRules, Stream, StreamRule, parse_stream, stream_name
+from resources.coordinator.manifest import EventTime
 from resources.settings import Settings
-
-Stream = tuple[str, str]  # namespace, kind
 
 # A producer silent for this many idle timeouts is forgotten, however far ahead of the others it was. If it comes back
 # with older events the watermark waits for it as for a new one, which is later than it might be and never wrong.
@@ -56,6 +57,7 @@ class StreamState(Struct):
     logged_us: int | None = None  # the greatest watermark that stands in the log word for word: stamp or message
     next_look_us: int | None = None  # the first step whose time had not come at the last write
     producers: dict[str, ProducerClock] = {}
+    risen_under_us: int | None = None  # the disorder in force when the watermark last rose
 
 
 class _Live:
@@ -63,16 +65,21 @@ class _Live:
 
     __slots__ = (
         "clocks",
+        "disorder_us",
+        "idle_us",
         "last_received_us",
         "logged_us",
         "low_us",
         "marks",
         "next_look_us",
+        "risen_under_us",
         "surveyed_us",
         "watermark_us",
     )
 
-    def __init__(self, saved: StreamState) -> None:
+    def __init__(self, saved: StreamState, rule: StreamRule) -> None:
+        self.go_by(rule)
+        self.risen_under_us = saved.risen_under_us
         self.watermark_us = saved.watermark_us
         self.logged_us = saved.logged_us
         self.next_look_us = _LONG_AGO if saved.next_look_us is None else saved.next_look_us
@@ -82,6 +89,9 @@ class _Live:
         # Active producers and what counts of them; `low_us` is always the least of these.
         self.marks = {name: clock.mark_us for name, clock in saved.producers.items() if clock.mark_us is not None}
         self.low_us = min(self.marks.values(), default=0)
+
+    def go_by(self, rule: StreamRule) -> None:
+        self.disorder_us, self.idle_us = rule.disorder_us, rule.idle_us
         self.surveyed_us: int | None = None  # what the last tick looked at, if no write came since; not saved
 
     def save(self) -> StreamState:
@@ -90,6 +100,7 @@ class _Live:
             logged_us=self.logged_us,
             next_look_us=None if self.next_look_us == _LONG_AGO else self.next_look_us,
             producers={name: replace(clock, mark_us=self.marks.get(name)) for name, clock in self.clocks.items()},
+            risen_under_us=self.risen_under_us,
         )
 
     def join(self, producer: str, mark_us: int) -> None:
@@ -105,7 +116,7 @@ class _Live:
     def rise(self, watermark_us: int) -> bool:
         if self.watermark_us is not None and watermark_us <= self.watermark_us:
             return False
-        self.watermark_us = watermark_us
+        self.watermark_us, self.risen_under_us = watermark_us, self.disorder_us
         return True
 
     def logged(self, watermark_us: int) -> None:
@@ -118,12 +129,19 @@ class _Live:
 class Watermarks:
     """The watermarks of all streams of a shard."""
 
-    def __init__(self, settings: Settings, states: Mapping[str, StreamState] | None = None) -> None:
-        self._disorder_us = settings.disorder_ms * 1_000
-        self._idle_us = settings.idle_timeout_ms * 1_000
-        self._step_us = settings.watermark_ms * 1_000
-        self._events = settings.watermark_events
-        self._streams = {parse_stream(name): _Live(state) for name, state in (states or {}).items()}
+    def __init__(self, rules: EventTimeRules | Settings, states: Mapping[str, StreamState] | None = None) -> None:
+        self.rules = rules if isinstance(rules, EventTimeRules) else EventTimeRules.of(rules)
+        self._streams = {
+            stream: _Live(state, self.rules.rule(stream))
+            for stream, state in ((parse_stream(name), state) for name, state in (states or {}).items())
+        }
+        self.go_by(self.rules)
+
+    def go_by(self, rules: EventTimeRules) -> None:
+        """From here on these rules are in force: what was promised under others stays promised."""
+        self.rules, self._step_us, self._events = rules, rules.step_us, rules.events
+        for stream, live in self._streams.items():
+            live.go_by(rules.rule(stream))
         self._ticked_us = _LONG_AGO
 
     def stamp(self, stream: Stream, now_us: int) -> int | None:
@@ -162,7 +180,7 @@ class Watermarks:
         if clock.pending >= self._events or live.watermark_us is None:
             clock.pending = 0
             live.advance(producer, clock.max_event_us)
-            live.rise(min(live.low_us, now_us) - self._disorder_us)
+            live.rise(min(live.low_us, now_us) - live.disorder_us)
 
     def tick(self, now_us: int) -> list[WatermarkAdvanced]:
         """What has risen without a write, or by the last one, and is not in the log yet: it is to be logged.
@@ -186,17 +204,20 @@ class Watermarks:
 
         None if it would not rise, and if a producer has become active here meanwhile: then that one decides.
         """
-        watermark_us = min(watermark_us, now_us - self._disorder_us)
         if self.active(stream, now_us):
             return None
         live = self._live(stream)
+        watermark_us = min(watermark_us, now_us - live.disorder_us)
         if live.watermark_us is not None and watermark_us <= live.watermark_us:
             return None
         live.logged(watermark_us)
         return WatermarkAdvanced(*stream, watermark_us, Cause.ADOPTED)
 
-    def apply(self, message: WatermarkAdvanced) -> None:
+    def apply(self, message: WatermarkAdvanced | RulesInForce) -> None:
         """Replay: the log holds this message."""
+        if isinstance(message, RulesInForce):
+            self.go_by(message.rules)
+            return
         self._live((message.namespace, message.kind)).logged(message.watermark_us)
 
     def restore(self, stream: Stream, stamp_us: int | None) -> None:
@@ -209,11 +230,35 @@ class Watermarks:
     def active(self, stream: Stream, now_us: int) -> bool:
         """Whether any producer of the stream is not idle."""
         live = self._streams.get(stream)
-        return live is not None and now_us - live.last_received_us < self._idle_us
+        return live is not None and now_us - live.last_received_us < live.idle_us
 
     def active_streams(self, now_us: int) -> frozenset[str]:
         """`namespace/kind` of every stream that has a producer that is not idle."""
         return frozenset(stream_name(stream) for stream in self._streams if self.active(stream, now_us))
+
+    def idle_from(self) -> dict[str, int]:
+        """`namespace/kind` → the moment from which on the stream is idle here, unless somebody sends before."""
+        return {
+            stream_name(stream): live.last_received_us + live.idle_us
+            for stream, live in self._streams.items()
+            if live.clocks
+        }
+
+    def reached(self, received_us: int) -> EventTime:
+        """How far everything has come with what was received until then."""
+        return EventTime(self.current(), self.idle_from(), received_us)
+
+    def latest_us(self) -> int:
+        """A moment that had come when the watermarks stood where they are, with or without a write.
+
+        None is ever above its time less the disorder: the one in force when it rose, which may not be today's.
+        """
+        moments = (
+            live.watermark_us + (live.disorder_us if live.risen_under_us is None else live.risen_under_us)
+            for live in self._streams.values()
+            if live.watermark_us is not None
+        )
+        return max(moments, default=0)
 
     def current(self) -> dict[str, int]:
         """`namespace/kind` → watermark in force, for streams that have one."""
@@ -239,7 +284,7 @@ class Watermarks:
     def _live(self, stream: Stream) -> _Live:
         live = self._streams.get(stream)
         if live is None:
-            live = self._streams[stream] = _Live(StreamState())
+            live = self._streams[stream] = _Live(StreamState(), self.rules.rule(stream))
         return live
 
     def _step(self, now_us: int) -> int:
@@ -251,11 +296,11 @@ class Watermarks:
         Between two writes fewer and fewer are active, so of several steps the last gives the greatest watermark, and
         the steps before it need not be looked at.
         """
-        return min(step_us, live.last_received_us + self._idle_us - 1)
+        return min(step_us, live.last_received_us + live.idle_us - 1)
 
     def _active_at(self, live: _Live, moment_us: int) -> dict[str, int]:
         """Whoever is not idle then, with all that it has sent. Never empty, because of how a moment is chosen."""
-        since = moment_us - self._idle_us
+        since = moment_us - live.idle_us
         return {name: clock.max_event_us for name, clock in live.clocks.items() if clock.last_received_us > since}
 
     def _catch_up(self, live: _Live, now_us: int) -> None:
@@ -268,7 +313,7 @@ class Watermarks:
             moment = self._moment(live, step)
             live.marks = self._active_at(live, moment)
             live.low_us = min(live.marks.values())
-            live.rise(min(live.low_us, moment) - self._disorder_us)
+            live.rise(min(live.low_us, moment) - live.disorder_us)
             self._forget(live, moment)
             if moment < step:
                 live.marks = {}
@@ -281,7 +326,7 @@ class Watermarks:
         """
         if len(live.marks) == len(live.clocks) or live.watermark_us is None:
             return
-        promised, long_ago = live.watermark_us + self._disorder_us, moment_us - FORGOTTEN_AFTER * self._idle_us
+        promised, long_ago = live.watermark_us + live.disorder_us, moment_us - FORGOTTEN_AFTER * live.idle_us
         live.clocks = {
             name: clock
             for name, clock in live.clocks.items()
@@ -298,18 +343,7 @@ class Watermarks:
         live.surveyed_us = moment
         active = self._active_at(live, moment)
         low = min(active.values())
-        if not live.rise(min(low, moment) - self._disorder_us):
+        if not live.rise(min(low, moment) - live.disorder_us):
             return None
         is_somebody_gone = any(live.clocks[name].max_event_us < low for name in live.marks if name not in active)
         return Cause.IDLE if is_somebody_gone else Cause.TIME
-
-
-def stream_name(stream: Stream) -> str:
-    """`namespace/kind`, as manifests and snapshots name it."""
-    return "/".join(stream)
-
-
-def parse_stream(name: str) -> Stream:
-    """The stream behind `namespace/kind`."""
-    namespace, _, kind = name.rpartition("/")
-    return namespace, kind

@@ -11,7 +11,7 @@ import dagster as dg
 import psutil
 import pytest
 
-from assets.rollups.stale import stale_partitions
+from assets.stale import stale_partitions
 from orchestration.instance import open_instance
 from resources.home import Home
 from resources.timegrid import DAY, HOUR_US, hour_key, week_key

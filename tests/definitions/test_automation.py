@@ -12,7 +12,7 @@ from dagster import DagsterEvent
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from assets.rollups.schema import INPUTS
-from assets.rollups.stale import stale_partitions
+from assets.stale import stale_partitions
 from expectations.checks import CHECK_NAME
 from orchestration import automation
 from orchestration.automation import in_ranges

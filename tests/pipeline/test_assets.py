@@ -12,8 +12,8 @@ from assets.ingest import asset as ingest
 from assets.ingest.schema import DELTAS
 from assets.rollups import asset as rollups
 from assets.rollups.schema import TIERS
-from assets.rollups.stale import stale_partitions
 from assets.rollups.windowed_asset import BehindError, windowed_counts
+from assets.stale import stale_partitions
 from resources import lake_files
 from resources.counters.windows import NotOnAMinuteError, Window, shown, velocity
 from resources.home import Home

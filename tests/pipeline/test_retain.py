@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assets.rollups.stale import stale_partitions
+from assets.stale import stale_partitions
 from orchestration.instance import open_instance
 from orchestration.materialize import check_hours, drain, materialize_everything_stale, materialize_hours
 from orchestration.retain import retain

@@ -105,10 +105,11 @@ class Life:
             self._received_us,
             found.producers.snapshot(),
             found.arrivals.watermarks.snapshot(),
+            rules=found.arrivals.watermarks.rules,
         )
-        watermarks = found.arrivals.watermarks.current()
+        event_time = found.arrivals.watermarks.reached(self._received_us)
         seal_found(self._disk, found)
-        _sealer(self._disk, found).seal_closed(ClosedFile(closed.path, closed.end, state, watermarks, []), self._now_us)
+        _sealer(self._disk, found).seal_closed(ClosedFile(closed.path, closed.end, state, event_time, []), self._now_us)
 
     def _take_epoch(self) -> int:
         if self._next_epoch >= self._reserved_to:

@@ -93,6 +93,7 @@ def test_r5_every_shard_is_raised_or_it_does_not_count(tmp_path: Path) -> None:
 
 def test_r5_a_raise_that_could_not_be_synced_was_never_told(tmp_path: Path) -> None:
     home = new_home(tmp_path)
-    platform = open_platform(home, HandClock(), disk=FailingDisk(fail_at=2))
+    # The header of the log file and the rules of event time are synced before.
+    platform = open_platform(home, HandClock(), disk=FailingDisk(fail_at=3))
     with pytest.raises(ShardStoppedError):
         platform.raise_earliest(CUT)

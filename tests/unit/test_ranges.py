@@ -1,6 +1,6 @@
 """Which runs a request takes: one for each unbroken range."""
 
-from orchestration.materialize import hours_between
+from orchestration.materialize import hours_between, side_by_side
 from orchestration.runs import ranges_of
 from resources.timegrid import DAY, HOUR, WEEK
 
@@ -30,3 +30,18 @@ def test_days_are_told_from_weeks_by_their_grain_and_not_by_their_names() -> Non
     assert ranges_of(mondays, WEEK) == [tuple(mondays)]
     assert ranges_of(mondays, DAY) == [("2026-02-23",), ("2026-03-02",)]
     assert ranges_of(["2026-03-02", "2026-02-28", "2026-03-01"], DAY) == [("2026-02-28", "2026-03-01", "2026-03-02")]
+
+
+def test_assets_of_which_the_same_is_stale_are_one_run_and_none_is_put_before_its_input() -> None:
+    """O2: each asset is run once for all of its partitions, not once for every set of assets that share one."""
+    assert side_by_side({"views": ["b", "c"], "trends": ["a", "b", "c"], "buys": ["c", "b"]}) == [
+        (("views", "buys"), ("b", "c")),
+        (("trends",), ("a", "b", "c")),
+    ]
+    # hourly_counts are made from minute_counts, of which more is stale.
+    stale = {"views": ["b"], "minute_counts": ["a", "b"], "hourly_counts": ["b"]}
+    assert side_by_side(stale) == [
+        (("views",), ("b",)),
+        (("minute_counts",), ("a", "b")),
+        (("hourly_counts",), ("b",)),
+    ]

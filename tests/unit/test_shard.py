@@ -249,8 +249,8 @@ def test_damage_in_the_middle_of_the_log_stops_the_start_and_changes_nothing(hom
 
 
 def test_an_fsync_error_stops_the_shard_and_waiters_are_told_that_the_outcome_is_unknown(home: Home) -> None:
-    # The header of the log file is the first sync, the producer's opening the second.
-    platform = open_platform(home, disk=FailingDisk(fail_at=4))
+    # Synced before: the header of the log file, the rules of event time, the producer's opening.
+    platform = open_platform(home, disk=FailingDisk(fail_at=5))
     producer = platform.producer("web")
     producer.write([signal("a")]).wait()
     doomed = producer.write([signal("b")])

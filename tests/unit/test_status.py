@@ -17,8 +17,9 @@ from rich.console import Console
 
 from orchestration.cli import status
 from orchestration.cli.app import main
+from orchestration.cli.output import duration
 from orchestration.cli.status import watch_home
-from orchestration.cli.status_view import duration, status_view
+from orchestration.cli.status_view import status_view
 from orchestration.run_status import (
     BackfillStatus,
     CheckStatus,
@@ -94,6 +95,7 @@ def test_the_json_has_its_keys_and_is_json(home: Home) -> None:
         "at",
         "shards",
         "watermarks",
+        "event_time",
         "pending",
         "tables",
         "runs",

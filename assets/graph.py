@@ -1,0 +1,115 @@
+"""The graph of tables: what each derived table is made from, partition by partition.
+
+Belongs here: which partitions of an input a partition is made of, and the other way round; staleness, held-back
+partitions and the orchestrator's mappings all ask here, so they cannot disagree. Importing this needs neither Spark nor
+Dagster. Does not belong here: the tables themselves (each stage's `schema.py`), what is stale (`stale.py`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from assets.ingest.schema import DELTAS
+from assets.rollups.schema import CHAIN
+from resources.lake import Range, partition_predicate
+from resources.table_spec import TableSpec
+
+
+class By(StrEnum):
+    """By which time the rows of an input are assigned to a partition."""
+
+    EVENT = "event"  # that of the input's own partitions
+    RECEIPT = "receipt"  # the hour in which deltas arrived
+    STAMP = "stamp"  # the hour of the watermark in force when they did
+    BATCH = "batch"  # the hour in which the coordinator closed the batch that they are in
+    CARRY = "carry"  # what the partition before it handed over
+    MEETING = "meeting"  # sessions: those of the same partition, and earlier ones that their partners reach back to
+
+
+# Where that time stands in a row of `deltas`; else in the column that the table is partitioned by.
+_COLUMNS = {By.RECEIPT: "received_ts", By.STAMP: "watermark_ts"}
+
+
+@dataclass(frozen=True)
+class Need:
+    """An input: which of its rows a partition is made of.
+
+    A partition from `start` to `end` is made of what lies from `start - before_us` up to `end + after_us`.
+    """
+
+    table: TableSpec
+    by: By = By.EVENT
+    before_us: int = 0
+    after_us: int = 0
+    partner: TableSpec | None = None  # by meeting: the table on the other side
+
+    def partitions_of(self, target: TableSpec, start_us: int, length_us: int) -> range:
+        """Starts of the partitions of `target` that are made of what lies in this piece of time."""
+        first = target.grain.floor(start_us - self.after_us)
+        last = target.grain.floor(start_us + length_us - 1 + self.before_us)
+        return range(first, last + 1, target.partition_us)
+
+    def inputs_of(self, start_us: int, length_us: int) -> range:
+        """Starts of the input's partitions that a partition is made of."""
+        grain = self.table.grain
+        first = grain.floor(start_us - self.before_us)
+        return range(first, grain.floor(start_us + length_us - 1 + self.after_us) + 1, self.table.partition_us)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A table that is made from others."""
+
+    spec: TableSpec
+    needs: tuple[Need, ...]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The other tables that it is made from, each once; what a table carries from hour to hour is its own."""
+        names = dict.fromkeys(need.table.name for need in self.needs)
+        return tuple(name for name in names if name != self.spec.name)
+
+    @property
+    def is_carried(self) -> bool:
+        """Whether a partition is made of the one before it."""
+        return any(need.table is self.spec for need in self.needs)
+
+
+def made_of(needs: Iterable[Need], table: str, ranges: Iterable[Range]) -> str:
+    """SQL: the rows of an input that the partitions of these ranges are made of, and with it the files to be opened."""
+    found = [
+        partition_predicate(
+            _COLUMNS.get(need.by, need.table.partition_by),
+            Range(_floor(need, each.start_us - need.before_us), each.end_us + need.after_us),
+        )
+        for need in needs
+        if need.table.name == table and need.by in (By.EVENT, By.RECEIPT, By.STAMP)
+        for each in ranges
+    ]
+    return " OR ".join(f"({each})" for each in found) or "false"
+
+
+def _floor(need: Need, time_us: int) -> int:
+    """A partition that holds the moment begins before it."""
+    return need.table.grain.floor(time_us) if need.by is By.EVENT else time_us
+
+
+def graph_of(tables: Iterable[Derived]) -> dict[str, Derived]:
+    """Tables by name, each after what it is made from."""
+    waiting, done = {each.spec.name: each for each in tables}, dict[str, Derived]()
+    while waiting:
+        ready = [name for name, each in waiting.items() if not set(each.inputs) & (waiting.keys() - {name})]
+        if not ready:
+            raise ValueError(f"tables are made from one another in a circle: {', '.join(waiting)}")
+        done |= {name: waiting.pop(name) for name in ready}
+    return done
+
+
+def followers(graph: Mapping[str, Derived], table: str) -> Iterator[Derived]:
+    """The tables that are made from a table."""
+    return (each for each in graph.values() if table in each.inputs)
+
+
+# Every tier of counts is made from the one before it, for the same time.
+ROLLUPS = tuple(Derived(target, (Need(source),)) for source, target in CHAIN)
+ROOTS = (DELTAS,)

@@ -1,0 +1,210 @@
+"""Which partitions of the derived tables are behind their inputs, and why.
+
+Belongs here: comparing records with records, with the tables and with the log, along the graph; what to do about it is
+the caller's. No Spark.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assets.graph import By, Derived, Need
+from assets.ingest.log import Log
+from assets.ingest.schema import DELTAS
+from assets.tables import GRAPH
+from resources import lake_files
+from resources.coordinator.manifest import Entry
+from resources.counters.retention import settled_before
+from resources.home import Home
+from resources.lake import TableSpec
+from resources.lineage import Lineage, LineageFile, find_break
+from resources.plans import durable_epochs
+from resources.record import Record
+from resources.timegrid import HOUR_US, floor_to, hour_start
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
+
+
+@dataclass
+class _Found:
+    """What is known so far, for each table: its records, the partitions that it has or should have, what is stale."""
+
+    instance: "DagsterInstance"
+    home: Home
+    seen: dict[int, Record | None] | None
+    records: dict[str, dict[str, Record]] = field(default_factory=dict)
+    present: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    stale: dict[str, dict[str, str]] = field(default_factory=dict)
+    lineages: dict[str, int] = field(default_factory=dict)
+    _committed: list[Entry] | None = None
+    _reach: dict[str, dict[int, int]] = field(default_factory=dict)
+
+    def read(self, spec: TableSpec) -> dict[str, Record]:
+        """The records of a table, read once."""
+        if spec.name not in self.records:
+            self.records[spec.name] = Record.latest_by_partition(self.instance, spec.name, seen=self.seen)
+            self.lineages[spec.name] = _present(self.home, spec)
+        return self.records[spec.name]
+
+    @property
+    def committed(self) -> list[Entry]:
+        """The segments whose deltas are in the lake."""
+        if self._committed is None:
+            upto = {shard: epoch + 1 for shard, epoch in durable_epochs(self.home).items()}
+            self._committed = Log(self.home).below(upto)
+        return self._committed
+
+    def reach(self, spec: TableSpec) -> dict[int, int]:
+        """Of each partition of sessions, the hour in which the first of them begins."""
+        if spec.name not in self._reach:
+            self._reach[spec.name] = reach_back(self.home.lake / spec.name, spec)
+        return self._reach[spec.name]
+
+
+def stale_partitions(
+    instance: "DagsterInstance",
+    home: Home,
+    *,
+    seen: dict[int, Record | None] | None = None,
+    graph: Mapping[str, Derived] = GRAPH,
+) -> dict[str, dict[str, str]]:
+    """Asset → partition → why it is stale; assets in the order in which they are to be refreshed.
+
+    A partition is fresh when its record was made under the table's present lineage, from inputs of their present
+    lineage, each at a version that is not older than the last change of what it is made of there.
+    """
+    found = _Found(instance, home, seen)
+    hours = {DELTAS.grain.start(key) for key in found.read(DELTAS)}
+    found.present[DELTAS.name] = hours | set(lake_files.partitions(home.lake / DELTAS.name))
+    for derived in graph.values():
+        target, stale = derived.spec, dict[str, str]()
+        found.read(target)
+        settled_us = settled_before(home, target.name)
+        for need in derived.needs:
+            for start, why in _behind(need, target, found):
+                if settled_us is not None and start < settled_us:
+                    continue  # what it is made of was dropped, and no event is taken that could change it (R5)
+                found.present[target.name].add(start)
+                if why:
+                    stale.setdefault(target.grain.key(start), why)
+        found.stale[target.name] = stale
+    return found.stale
+
+
+def _behind(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int, str | None]]:
+    """Every partition that an input calls for, and why it is behind it, if it is."""
+    ways = {By.CARRY: _behind_the_carry, By.MEETING: _behind_a_meeting}
+    if need.by is not By.EVENT:
+        yield from ways.get(need.by, _behind_the_log)(need, target, found)
+        return
+    source = need.table
+    given = found.read(source)
+    for start in sorted(found.present[source.name]):
+        key = source.grain.key(start)
+        is_stale = key in found.stale.get(source.name, {})
+        for own in need.partitions_of(target, start, source.partition_us):
+            made = found.records[target.name].get(target.grain.key(own))
+            yield (
+                own,
+                f"{source.name} {key} is stale"
+                if is_stale
+                else _why(source, given.get(key), target, made, found.lineages),
+            )
+
+
+def _behind_the_log(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int, str | None]]:
+    """By receipt, stamp or batch: a partition is behind when a segment has something for it that it does not cover."""
+    found.read(need.table)
+    for entry in found.committed:
+        for hour in hours_of(entry, need.by):
+            for own in need.partitions_of(target, hour, HOUR_US):
+                made = found.records[target.name].get(target.grain.key(own))
+                why = _why(need.table, None, target, made, found.lineages)
+                if why is None and made and entry.to_epoch - 1 > made.durable.get(entry.shard, 0):
+                    why = (
+                        f"{need.table.name} has deltas for it up to epoch {entry.to_epoch - 1} of shard {entry.shard}, "
+                        f"it was made from those up to {made.durable.get(entry.shard, 0)}"
+                    )
+                yield own, why
+
+
+def _behind_the_carry(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int, str | None]]:
+    """A partition is behind when something else is carried to it now than what it was made from (N2).
+
+    That the partition before it is stale says nothing: perhaps it will hand over the same again.
+    """
+    source, given = need.table, found.read(need.table)
+    before = {source.grain.start(key) for key in given}
+    after = {start - HOUR_US for key in found.records[target.name] for start in (target.grain.start(key),)}
+    for start in sorted(before | after):
+        handed = given.get(source.grain.key(start))
+        if handed and handed.lineage != found.lineages[source.name]:
+            handed = None
+        made = found.records[target.name].get(target.grain.key(start + HOUR_US))
+        carried = handed.carried_out if handed else None
+        if made is None and carried is None:
+            continue  # nothing is carried to where nothing has come
+        why = None
+        if made is None or made.lineage != found.lineages[target.name]:
+            why = _why(source, None, target, made, {**found.lineages, source.name: 0}) or "it has never been made"
+        elif made.carried_in != carried:
+            why = f"what {source.name} {source.grain.key(start)} carries to it is not what it was made from"
+        yield start + HOUR_US, why
+
+
+def _behind_a_meeting(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int, str | None]]:
+    """An hour of pairs is behind when sessions changed that may meet those of the other side that close in it."""
+    source, given = need.table, found.read(need.table)
+    partner = need.partner or need.table
+    found.read(partner)
+    back = found.reach(partner)
+    for start in sorted(found.present[source.name] | found.present[partner.name]):
+        made = found.records[target.name].get(target.grain.key(start))
+        why = _why(source, None, target, made, found.lineages)
+        for hour in range(min(back.get(start, start), start), start + 1, HOUR_US):
+            key = source.grain.key(hour)
+            if key in found.stale.get(source.name, {}):
+                why = why or f"{source.name} {key} is stale"
+            why = why or _why(source, given.get(key), target, made, found.lineages)
+        yield start, why
+
+
+def reach_back(path: Path, spec: TableSpec) -> dict[int, int]:
+    """Of each partition of a table of sessions, the hour in which the first of its sessions begins."""
+    earliest = lake_files.lowest_times(path, "window_start")
+    return {start: spec.grain.floor(time_us) for start, time_us in earliest.items()}
+
+
+def hours_of(entry: Entry, by: By) -> list[int]:
+    """Hours, in microseconds, that a segment has accepted deltas for; by batch, in which a batch of it was closed."""
+    if by is By.BATCH:
+        return sorted({floor_to(batch.closed_us, HOUR_US) for batch in entry.batches})
+    if by is By.RECEIPT:
+        return [hour_start(key) for key, counts in entry.receipt_hours.items() if key and counts.accepted]
+    if by is By.STAMP:
+        return [hour_start(key) for key, rows in entry.stamp_hours.items() if key and rows]
+    return [hour_start(key) for key, counts in entry.event_hours.items() if key and counts.accepted]
+
+
+def _present(home: Home, spec: TableSpec) -> int:
+    """The lineage that the table's next commit will have: a table that was tampered with is as good as gone."""
+    known: Lineage = LineageFile(home.plans, spec.name).read()
+    return known.lineage + (1 if find_break(home.lake / spec.name, known) else 0)
+
+
+def _why(
+    source: TableSpec, given: Record | None, target: TableSpec, made: Record | None, lineages: Mapping[str, int]
+) -> str | None:
+    if made is None:
+        return "it has never been materialized"
+    if made.lineage != lineages[target.name]:
+        return f"{target.name} was deleted, restored or replaced since"
+    if made.input_lineages.get(source.name) != lineages[source.name]:
+        return f"{source.name} was deleted, restored or replaced since"
+    version = made.input_versions.get(source.name, -1)
+    if given and given.table_version > version:
+        return f"{source.name} {given.partition} changed in version {given.table_version}, it was made from {version}"
+    return None

@@ -1,0 +1,94 @@
+"""The streams of this home as tables: what is defined, which tables that makes, and what these are made from.
+
+Belongs here: from definitions to `TableSpec` and to the graph. Definitions are read once, when this is imported, as the
+partitions of time are; a definition that cannot be used keeps everything from loading, with a message that says what to
+write. No Spark, no Dagster. Does not belong here: the assets (`factory.py`).
+"""
+
+from collections.abc import Iterable
+
+from assets.graph import By, Derived, Need
+from assets.ingest.schema import DEAD_LETTERS, DELTAS
+from assets.joins.schema import join_table
+from assets.rollups.schema import TIERS, WINDOWED_COUNTS
+from assets.windows.open_schema import open_table
+from assets.windows.reach import reach_us
+from assets.windows.schema import LATE_DELTAS, window_table
+from resources.streams import Join, JoinForm, LatePolicy, Stream, Streams, WindowType, find_streams, load_streams
+from resources.timegrid import HOUR_US
+
+# What other tables and assets are called.
+RESERVED = {spec.name for spec in (DELTAS, DEAD_LETTERS, *TIERS, WINDOWED_COUNTS, LATE_DELTAS)} | {"drain"}
+PANES = (WindowType.TUMBLING, WindowType.SLIDING, WindowType.FIXED)
+
+
+def pane_needs(stream: Stream) -> tuple[Need, ...]:
+    """What an hour of a stream's panes is made of."""
+    after_us = reach_us(stream)
+    if stream.window.type is WindowType.FIXED:
+        return (Need(DELTAS, By.RECEIPT, after_us=after_us),)
+    own = Need(DELTAS, By.EVENT, after_us=after_us)
+    return (own, stamp_need(stream)) if stream.late.policy is LatePolicy.NEXT_WINDOW else (own,)
+
+
+def stamp_need(stream: Stream) -> Need:
+    """What is late goes into the pane that is open under its stamp: one that began up to its size before that."""
+    allowed_us = stream.late.allowed_us
+    return Need(DELTAS, By.STAMP, before_us=-allowed_us, after_us=allowed_us + reach_us(stream))
+
+
+def derived_tables(streams: Streams) -> list[Derived]:
+    """Every table that the definitions make, and what it is made from."""
+    panes = [Derived(window_table(stream), pane_needs(stream)) for stream in of_type(streams, PANES)]
+    sessions = [each for stream in of_type(streams, [WindowType.SESSION]) for each in session_tables(stream)]
+    batches = of_type(streams, [WindowType.ADAPTIVE])
+    adaptive = [Derived(window_table(stream), (Need(DELTAS, By.BATCH),)) for stream in batches]
+    joins = [join_tables(join, streams) for join in streams.joins.values()]
+    late = by_event_time(streams)
+    return [*panes, *sessions, *adaptive, *joins, *([Derived(LATE_DELTAS, late_needs(late))] if late else [])]
+
+
+def session_tables(stream: Stream) -> list[Derived]:
+    """Open sessions, from those of the hour before; closed ones, from what was open at the end of the hour before."""
+    still_open, own = open_table(stream), Need(DELTAS)
+    carried = Need(still_open, By.CARRY, before_us=HOUR_US, after_us=-HOUR_US)
+    return [Derived(still_open, (own, carried)), Derived(window_table(stream), (own, carried))]
+
+
+def join_tables(join: Join, streams: Streams) -> Derived:
+    """What an hour of pairs is made of: the deltas that either side may have in its panes, or sessions."""
+    left, right = streams.streams[join.left], streams.streams[join.right]
+    spec = join_table(join, left, right)
+    if join.form is JoinForm.SESSIONS:
+        tables = window_table(left), window_table(right)
+        meetings = [Need(one, By.MEETING, partner=other) for one, other in (tables, tables[::-1])]
+        return Derived(spec, tuple(meetings))
+    # A delta on the right that slides is looked for in the panes of the left.
+    rights = pane_needs(right) if join.form is JoinForm.SAME_PANE else (Need(DELTAS, after_us=reach_us(left)),)
+    own = pane_needs(left)
+    return Derived(spec, (*own, *(need for need in rights if need not in own)))
+
+
+def late_needs(streams: Iterable[Stream]) -> tuple[Need, ...]:
+    """What an hour of `late_deltas` is made of: all that any of the streams needs for it."""
+    sessions = [Need(DELTAS, before_us=each.window.gap_us) for each in streams if each.window.gap_us]
+    panes = [need for each in streams if not each.window.gap_us for need in pane_needs(each)]
+    own = [need for need in (*sessions, *panes) if need.by is By.EVENT]
+    whole = Need(DELTAS, before_us=max(n.before_us for n in own), after_us=max(n.after_us for n in own))
+    stamps = {(need.before_us, need.after_us): need for need in panes if need.by is By.STAMP}
+    return (whole, *stamps.values())
+
+
+def by_event_time(streams: Streams) -> list[Stream]:
+    """The streams for which a delta can be late."""
+    return [stream for stream in streams.streams.values() if not stream.window.is_by_arrival]
+
+
+def of_type(streams: Streams, types: Iterable[WindowType]) -> list[Stream]:
+    """The streams with windows of these types."""
+    wanted = set(types)
+    return [stream for stream in streams.streams.values() if stream.window.type in wanted]
+
+
+STREAMS = load_streams(find_streams(), reserved=RESERVED)
+DERIVED = tuple(derived_tables(STREAMS))

@@ -1,0 +1,153 @@
+"""From a definition to an asset: every stream and every join of `streams/` becomes one through here.
+
+Belongs here: what all of them share: dependencies that say what the graph says, reading one version of `deltas`,
+replacing the partitions of a range in one job (O2), a record for each. Does not belong here: how rows are computed
+(`transform.py` and its neighbours), which tables there are (`catalog.py`).
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+import dagster as dg
+from pyspark.sql import DataFrame
+
+from assets.graph import By, Derived, Need, made_of
+from assets.ingest.schema import DELTAS
+from assets.metadata import KINDS, OWNERS, table_metadata
+from assets.partitions import HOURLY, starts_in, window_of
+from assets.tables import GRAPH
+from assets.watermarks import remember_marks
+from assets.windows.catalog import PANES, STREAMS, by_event_time, of_type
+from assets.windows.late import late_deltas
+from assets.windows.records import window_records
+from assets.windows.schema import LATE_DELTAS
+from assets.windows.transform import count_windows
+from resources.failpoints import reach
+from resources.lake import Lake, LakeError, Range
+from resources.provenance import Input
+from resources.record import Record
+from resources.streams import Stream
+from resources.tidemark import TidemarkResource
+from resources.timegrid import HOUR_US
+
+GROUP = "windows"
+
+# The rows of a range of hours, from `deltas` at one version.
+Compute: TypeAlias = Callable[[DataFrame, Range], DataFrame]
+Materialize: TypeAlias = Callable[[dg.AssetExecutionContext, TidemarkResource, Range], list[Record]]
+
+
+def stream_assets() -> list[dg.AssetsDefinition]:
+    """The assets of everything that is defined."""
+    late = by_event_time(STREAMS)
+    return [*(pane_asset(stream) for stream in of_type(STREAMS, PANES)), *([late_asset(late)] if late else [])]
+
+
+def pane_asset(stream: Stream) -> dg.AssetsDefinition:
+    """The asset of a stream with tumbling, fixed or sliding windows."""
+    return hourly_asset(GRAPH[stream.name], pane_windows(stream), sources=[stream.source])
+
+
+def late_asset(streams: Sequence[Stream]) -> dg.AssetsDefinition:
+    """The asset `late_deltas`, which holds what was late for any of the streams."""
+    return hourly_asset(
+        GRAPH[LATE_DELTAS.name],
+        lambda deltas, hours: late_deltas(deltas, streams, hours),
+        sources=[stream.source for stream in streams],
+    )
+
+
+def pane_windows(stream: Stream) -> Compute:
+    """How the windows of a stream are computed."""
+    return lambda deltas, hours: count_windows(deltas, stream, hours)
+
+
+def hourly_asset(derived: Derived, compute: Compute, *, sources: Iterable[str]) -> dg.AssetsDefinition:
+    """An asset with a partition an hour, made from `deltas`; `sources` are the streams whose watermarks it follows."""
+    spec, followed = derived.spec, tuple(dict.fromkeys(sources))
+
+    def materialize(context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Range) -> list[Record]:
+        started, lake = time.monotonic(), tidemark.lake
+        version = write_hours(lake, derived, compute, hours)
+        return window_records(
+            context.instance,
+            lake,
+            spec,
+            version,
+            starts_in(hours, HOUR_US),
+            sources=followed,
+            duration_ms=round((time.monotonic() - started) * 1000),
+            now_us=tidemark.now_us(),
+        )
+
+    return declared(derived, materialize)
+
+
+def declared(derived: Derived, materialize: Materialize) -> dg.AssetsDefinition:
+    """The asset of a derived table with a partition an hour; `materialize` writes a range and gives its records."""
+    spec = derived.spec
+
+    @dg.asset(
+        name=spec.name,
+        deps=[dg.AssetDep(table, partition_mapping=mapping_of(derived, table)) for table in derived.inputs],
+        partitions_def=HOURLY,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        group_name=GROUP,
+        kinds=KINDS,
+        owners=OWNERS,
+        description=spec.description,
+        metadata=table_metadata(spec),
+    )
+    def windows(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
+        records = materialize(context, tidemark, window_of(context))
+        for record in records:
+            context.add_asset_metadata(record.to_metadata(), partition_key=record.partition)
+        remember_marks(tidemark.home.plans, records)
+        reach("record.logged")
+        return dg.MaterializeResult()
+
+    return windows
+
+
+def write_hours(lake: Lake, derived: Derived, compute: Compute, hours: Range) -> int:
+    """Compute a range of hours from the latest version of `deltas` and replace them; gives that version.
+
+    Only what the hours are made of is read.
+    """
+    spec = derived.spec
+    version = lake.version(DELTAS.name)
+    if version is None:
+        raise LakeError(f"There is no table {DELTAS.name} yet. Drain first: ./tidemark drain.")
+    with lake.lock(spec.name):
+        lake.settle(spec)
+        deltas = lake.read(DELTAS.name, version).where(made_of(derived.needs, DELTAS.name, [hours]))
+        rows = compute(deltas, hours)
+        # Windows are small: one file per partition, in the order in which they are looked up.
+        filed = rows.repartition(spec.partition_by).sortWithinPartitions(spec.partition_by, *spec.order_by)
+        lake.replace(spec, filed, hours=hours, made_from=Input(version, lake.lineage(DELTAS.name).lineage))
+    reach("rollup.committed")
+    return version
+
+
+def mapping_of(derived: Derived, table: str) -> dg.PartitionMapping:
+    """What the graph says of an input, as the orchestrator says it.
+
+    What arrived in an hour, or under a watermark of that hour, may have happened at any time before.
+    """
+    needs = [need for need in derived.needs if need.table.name == table]
+    if any(need.by in (By.RECEIPT, By.STAMP, By.BATCH) for need in needs):
+        return dg.AllPartitionMapping()
+    if any(need.by is By.MEETING for need in needs):
+        # How far sessions reach back is found in the tables; the orchestrator is shown a day.
+        return dg.TimeWindowPartitionMapping(start_offset=-24, allow_nonexistent_upstream_partitions=True)
+    return dg.TimeWindowPartitionMapping(
+        start_offset=-max(_hours(need, need.before_us) for need in needs),
+        end_offset=max(_hours(need, need.after_us) for need in needs),
+        allow_nonexistent_upstream_partitions=True,
+    )
+
+
+def _hours(need: Need, time_us: int) -> int:
+    """How many partitions of the input a piece of time may reach into."""
+    return -(-time_us // need.table.partition_us)

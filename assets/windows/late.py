@@ -1,0 +1,88 @@
+"""`late_deltas`: every delta that was late for a window of a stream, with what became of it (T5).
+
+Belongs here: one row per stream and late delta, in the hour in which it takes effect: that of the first pane it lies
+in, of the pane it was moved to, or, for sessions, of the end of its own gap. Pure functions; one plan for all streams.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from assets.windows.lateness import Outcome, is_late_for, outcome_for, passed_by, session_end
+from assets.windows.panes import first_open_pane, first_pane, last_pane, open_pane, pane_start
+from assets.windows.schema import LATE_DELTAS
+from assets.windows.view import is_of
+from resources.lake import Range
+from resources.streams import LatePolicy, Stream, WindowType
+
+
+def late_deltas(deltas: DataFrame, streams: Sequence[Stream], hours: Range) -> DataFrame:
+    """The late deltas of all streams that take effect in these hours."""
+    found = reduce(DataFrame.unionByName, [late_of(deltas, stream) for stream in streams])
+    start, end = (F.timestamp_micros(F.lit(time_us)) for time_us in (hours.start_us, hours.end_us))
+    return found.where((F.col("effect_hour") >= start) & (F.col("effect_hour") < end)).select(*LATE_DELTAS.names)
+
+
+def late_of(deltas: DataFrame, stream: Stream) -> DataFrame:
+    """The late deltas of one stream."""
+    times = {
+        "event_us": F.unix_micros("event_ts"),
+        "received_us": F.unix_micros("received_ts"),
+        "stamp_us": F.unix_micros("watermark_ts"),
+    }
+    own = deltas.where(is_of(stream)).withColumns(times)
+    found = _sliding(own, stream) if stream.window.type is WindowType.SLIDING else _in_one(own, stream)
+    columns = {
+        "stream": F.lit(stream.name),
+        "policy": F.lit(stream.late.policy.value),
+        "channel": F.lit(stream.late.channel).cast("string"),
+        "effect_hour": F.date_trunc("HOUR", F.timestamp_micros("effect_us")),
+    }
+    return found.withColumns(columns).select(*LATE_DELTAS.names)
+
+
+def _in_one(own: DataFrame, stream: Stream) -> DataFrame:
+    """Of deltas that lie in one pane, or session, each."""
+    is_session = stream.window.type is WindowType.SESSION
+    end = session_end(stream) if is_session else pane_start(stream) + F.lit(stream.window.size_us)
+    home = end if is_session else pane_start(stream)
+    outcome = outcome_for(end, stream)
+    is_moved = stream.late.policy is LatePolicy.NEXT_WINDOW
+    return own.where(is_late_for(end, stream)).withColumns(
+        {
+            "outcome": outcome,
+            "late_by_us": passed_by(end, stream),
+            "panes": _count(F.lit(1)),
+            "panes_late": _count(F.lit(1)),
+            "panes_missed": _count(F.when(outcome == Outcome.REEMITTED.value, 0).otherwise(1)),
+            "effect_us": open_pane(stream) if is_moved else home,
+        }
+    )
+
+
+def _sliding(own: DataFrame, stream: Stream) -> DataFrame:
+    """Of deltas that lie in several panes; late is what is late for the first of them."""
+    first, last, late = first_pane(stream), last_pane(stream), stream.late
+    end, step_us = first + F.lit(stream.window.size_us), F.lit(stream.window.step_us)
+    panes_late = (first_open_pane(stream) - first) / step_us
+    missed: Column = panes_late
+    outcome = outcome_for(end, stream)
+    if late.policy is LatePolicy.REEMIT:
+        is_bounded = late.max_us is not None
+        missed = (first_open_pane(stream, extra_us=late.max_us or 0) - first) / step_us if is_bounded else F.lit(0)
+    return own.where(is_late_for(end, stream)).withColumns(
+        {
+            "outcome": outcome,
+            "late_by_us": passed_by(end, stream),
+            "panes": _count((last - first) / step_us + 1),
+            "panes_late": _count(panes_late),
+            "panes_missed": _count(missed),
+            "effect_us": first,
+        }
+    )
+
+
+def _count(number: Column) -> Column:
+    return number.cast("int")

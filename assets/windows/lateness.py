@@ -1,0 +1,87 @@
+"""Lateness: what becomes of a delta, by its time and the stamp that it got at arrival, and by nothing else (T4, T5).
+
+Belongs here: the one verdict that windows, joins and `late_deltas` share. It is a function of a row and of a stream's
+definition, so another cut into segments, a backfill, a run a year later say the same. A delta without a stamp came
+before anybody had promised anything, and is on time. Columns in microseconds: `event_us`, `stamp_us`.
+"""
+
+from enum import StrEnum
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from resources.streams import LatePolicy, Stream, WindowType
+
+
+class Outcome(StrEnum):
+    """What became of a delta of a stream."""
+
+    ON_TIME = "on_time"
+    REEMITTED = "reemitted"  # admitted: its windows were emitted again
+    TOO_LATE = "too_late"  # later than reemit allows, for at least one of its windows
+    DISCARDED = "discarded"
+    MOVED = "moved"  # admitted to the pane that was open under its stamp
+    SIDE_OUTPUT = "side_output"
+
+
+LATE = {
+    LatePolicy.REEMIT: Outcome.REEMITTED,
+    LatePolicy.DISCARD: Outcome.DISCARDED,
+    LatePolicy.NEXT_WINDOW: Outcome.MOVED,
+    LatePolicy.SIDE_OUTPUT: Outcome.SIDE_OUTPUT,
+}
+
+
+def floor_us(time: Column, step_us: int) -> Column:
+    """Start of the step that holds a time; times before 1970 fall where they should."""
+    return time - F.pmod(time, F.lit(step_us))
+
+
+def passed_by(end: Column, stream: Stream) -> Column:
+    """By how much the stamp has passed the moment at which a pane with this end closes; null without a stamp."""
+    return F.col("stamp_us") - (end + F.lit(stream.late.allowed_us))
+
+
+def is_late_for(end: Column, stream: Stream) -> Column:
+    """Whether a delta is late for a pane: `pane_end + allowed_lateness <= stamp`; for a session, by more than that.
+
+    The end of a session, as far as one event knows, is the event plus the gap; an event exactly there belongs to it.
+    """
+    by = passed_by(end, stream)
+    is_late = by > 0 if stream.window.type is WindowType.SESSION else by >= 0
+    return F.coalesce(is_late, F.lit(False))
+
+
+def is_too_late_for(end: Column, stream: Stream) -> Column:
+    """Whether reemit does not admit it any more."""
+    if stream.late.policy is not LatePolicy.REEMIT or stream.late.max_us is None:
+        return F.lit(False)
+    return is_late_for(end + F.lit(stream.late.max_us), stream)
+
+
+def is_admitted_to(end: Column, stream: Stream) -> Column:
+    """Whether a pane with this end takes the delta."""
+    if stream.late.policy is LatePolicy.REEMIT:
+        return ~is_too_late_for(end, stream)
+    return ~is_late_for(end, stream)
+
+
+def session_end(stream: Stream) -> Column:
+    """Up to when, as far as one event knows, its session is open."""
+    return F.col("event_us") + F.lit(stream.window.gap_us)
+
+
+def session_outcome(stream: Stream) -> Column:
+    """What becomes of a delta of a stream of sessions."""
+    return outcome_for(session_end(stream), stream)
+
+
+def outcome_for(end: Column, stream: Stream) -> Column:
+    """What becomes of a delta that lies in one pane, or session, with this end."""
+    late = F.when(is_too_late_for(end, stream), Outcome.TOO_LATE.value).otherwise(LATE[stream.late.policy].value)
+    return F.when(is_late_for(end, stream), late).otherwise(Outcome.ON_TIME.value)
+
+
+def is_admitted(outcome: Column) -> Column:
+    """Whether a delta with this outcome is in a window."""
+    return outcome.isin(Outcome.ON_TIME.value, Outcome.REEMITTED.value, Outcome.MOVED.value)

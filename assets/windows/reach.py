@@ -1,0 +1,13 @@
+"""How far panes reach beyond the hour in which they begin.
+
+Belongs here: arithmetic that the graph and the transformations share. No Spark.
+"""
+
+from resources.streams import Stream
+from resources.timegrid import HOUR_US
+
+
+def reach_us(stream: Stream) -> int:
+    """How far after the end of an hour the panes reach that begin in it."""
+    step_us, size_us = stream.window.step_us, stream.window.size_us
+    return size_us - step_us if HOUR_US % step_us == 0 else size_us - 1

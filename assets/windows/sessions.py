@@ -1,0 +1,206 @@
+"""Sessions: deltas of a key that follow one another within the gap, whatever hours they lie in (N2).
+
+Belongs here: which deltas are one session, over any range of hours and from what was carried into it; which sessions
+close in the range, and what is open at the end of each of its hours. Pure functions of DataFrames. Does not belong
+here: which deltas are admitted (`lateness.py`), how a stream says it (`session_rows.py`).
+
+Deltas of a key are put in order of time, and a session begins where one comes later than all before it by more than
+the gap. What is carried is one more row in that order. It is kept apart by shard (and by the delta's own key, where the
+session's key does not say it): then the epochs and the keys of a session are found without carrying a list along.
+
+Sums of integers are exact. A sum of floats is taken in one order, which no border of a partition changes: within a
+moment by value, then moment by moment, then by shard and key.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from assets.windows.lateness import floor_us
+from assets.windows.view import one_shard, together
+from resources.lake import Range
+from resources.timegrid import HOUR_US
+
+
+class Fold(StrEnum):
+    """How values of several deltas become one."""
+
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+
+
+FOLDS = {Fold.SUM: F.sum, Fold.MIN: F.min, Fold.MAX: F.max}
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A column of the deltas that every session folds into one value."""
+
+    name: str
+    fold: Fold
+    is_float: bool = False
+
+
+@dataclass(frozen=True)
+class SessionShape:
+    """What sessions are made of: the columns of their key, the gap, and what is folded."""
+
+    keys: tuple[str, ...]
+    gap_us: int
+    folded: tuple[Folded, ...] = ()
+    # Whether all deltas of a session have one key of their own, because it is among the columns of the session's key.
+    is_one_key: bool = True
+
+    @property
+    def part_keys(self) -> list[str]:
+        """What tells the parts of a session apart that are carried on their own."""
+        return [*self.keys, "shard", *([] if self.is_one_key else ["delta_key"])]
+
+    @property
+    def has_float_sums(self) -> bool:
+        """Whether the order matters in which values are added."""
+        return any(each.is_float and each.fold is Fold.SUM for each in self.folded)
+
+    @property
+    def measures(self) -> tuple[Folded, ...]:
+        """Everything that is folded, in the order of the columns."""
+        return (*OWN_MEASURES, *self.folded)
+
+
+# What every session has, whatever its aggregates are. Times are microseconds: they are only compared and added to.
+OWN_MEASURES = (
+    Folded("first_us", Fold.MIN),
+    Folded("last_us", Fold.MAX),
+    Folded("first_epoch", Fold.MIN),
+    Folded("last_epoch", Fold.MAX),
+    Folded("deltas", Fold.SUM),
+    Folded("late", Fold.SUM),
+    Folded("bytes", Fold.SUM),
+)
+
+
+def session_parts(deltas: DataFrame, carried: DataFrame, *, shape: SessionShape, hours: Range) -> DataFrame:
+    """The deltas of a range, and what was carried into it, each with the start of its session.
+
+    `deltas` are the admitted ones of the range: columns of the key, `delta_key`, `shard`, `epoch`, `event_us`,
+    `is_late`, `bytes`, and the folded ones. `carried` is what `open_parts` gave for the hour before.
+    """
+    columns = [*shape.part_keys, *(measure.name for measure in shape.measures)]
+    pieces = _pieces(deltas, shape).unionByName(carried.select(*columns))
+    # All that follows is about one key at a time: shuffled once, sorted by a number before the text that it stands for.
+    parts = together(pieces.withColumn("key_hash", F.xxhash64(*shape.keys)), ["key_hash"], hours, hours_each=6)
+    if shape.has_float_sums:
+        # What is of one moment has no order of its own.
+        moments = parts.groupBy("key_hash", *shape.part_keys, "first_us", "last_us")
+        parts = moments.agg(*(_folded(each, []) for each in shape.measures if each.name not in ("first_us", "last_us")))
+    in_order = Window.partitionBy("key_hash", *shape.keys).orderBy("first_us")
+    # Parts that were carried overlap, so it is not the part before that counts but whatever came last so far.
+    so_far = F.max("last_us").over(in_order.rowsBetween(Window.unboundedPreceding, -1))
+    is_start = so_far.isNull() | (F.col("first_us") > so_far + F.lit(shape.gap_us))
+    started = parts.withColumn("started_us", F.when(is_start, F.col("first_us")))
+    of_session = F.max("started_us").over(in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    return started.withColumn("session_us", of_session).select("key_hash", *columns, "session_us")
+
+
+def closed_sessions(parts: DataFrame, *, shape: SessionShape, hours: Range) -> DataFrame:
+    """The sessions that close before the end of the range, one row each; the others are open.
+
+    An event exactly at the gap still belongs, so one that closes on the border of an hour belongs to the later hour.
+    """
+    sessions = _one_place(parts, shape) if shape.is_one_key else _many_places(parts, shape)
+    closes = F.col("last_us") + F.lit(shape.gap_us)
+    closed = sessions.where(closes < F.lit(hours.end_us)).withColumns({"closes_us": closes, "hour_us": _hour(closes)})
+    names = [each.name for each in shape.measures if not each.name.endswith("_epoch")]
+    return closed.select(*shape.keys, *names, "keys", "epochs", "closes_us", "hour_us")
+
+
+def _one_place(parts: DataFrame, shape: SessionShape) -> DataFrame:
+    """Sessions about one key of deltas, all of which lie in one shard (Q3): each sum has a fixed width."""
+    sessions = parts.groupBy("key_hash", *shape.keys, "session_us").agg(
+        *(_folded(each, ["first_us"]) for each in shape.measures),
+        F.min("shard").alias("shard"),
+        F.max("shard").alias("last_shard"),
+    )
+    shard = one_shard(shape.keys).alias("shard")
+    epochs = F.struct(shard, F.col("first_epoch").alias("first"), F.col("last_epoch").alias("last"))
+    return sessions.withColumns({"keys": F.lit(1).cast("bigint"), "epochs": F.array(epochs)})
+
+
+def _many_places(parts: DataFrame, shape: SessionShape) -> DataFrame:
+    """Sessions about several keys of deltas: by key and shard, then by shard, then as a whole."""
+    of_session, order = ["key_hash", *shape.keys, "session_us"], ["shard", "delta_key"]
+    places = parts.groupBy(*of_session, *order).agg(*(_folded(each, ["first_us"]) for each in shape.measures))
+    epochs = F.struct("shard", F.col("first_epoch").alias("first"), F.col("last_epoch").alias("last"))
+    by_shard = Window.partitionBy(*of_session, "shard")
+    bounds = {"first_epoch": F.min("first_epoch").over(by_shard), "last_epoch": F.max("last_epoch").over(by_shard)}
+    return (
+        places.withColumns(bounds)
+        .groupBy(*of_session)
+        .agg(
+            *(_folded(each, order) for each in shape.measures if not each.name.endswith("_epoch")),
+            F.array_sort(F.collect_set(epochs)).alias("epochs"),
+            F.count_distinct("delta_key").alias("keys"),
+        )
+    )
+
+
+def open_parts(parts: DataFrame, *, shape: SessionShape, hours: Range) -> DataFrame:
+    """What is open at the end of each hour of the range: of each session what it had by then, in parts.
+
+    A session is open at an hour's end when an event at that very moment would still belong to it.
+    """
+    of_session = Window.partitionBy("key_hash", *shape.keys, "session_us")
+    ends = F.max("last_us").over(of_session) + F.lit(shape.gap_us)
+    crossing = parts.withColumn("ends_us", _hour(ends)).where(F.col("ends_us") > _hour(F.col("session_us")))
+    of_part = Window.partitionBy("key_hash", *shape.part_keys, "session_us").orderBy("first_us")
+    so_far = of_part.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    grown = crossing.withColumn("hour_us", _hour(F.col("last_us"))).withColumns(
+        {
+            **{each.name: FOLDS[each.fold](each.name).over(so_far) for each in shape.measures},
+            "next_us": F.lead("hour_us").over(of_part),
+        }
+    )
+    # The last of a part's rows in an hour stands for it until the part has another, or the session ends.
+    first_end = F.greatest(F.col("hour_us") + F.lit(HOUR_US), F.lit(hours.start_us + HOUR_US))
+    last_end = F.least(F.coalesce("next_us", "ends_us"), F.lit(hours.end_us))
+    standing = grown.withColumns({"first_end": first_end, "last_end": last_end}).where("first_end <= last_end")
+    each_end = F.explode(F.sequence("first_end", "last_end", F.lit(HOUR_US))).alias("end_us")
+    names = [each.name for each in shape.measures]
+    shown = standing.select(*shape.part_keys, "session_us", *names, each_end)
+    hour = (F.col("end_us") - F.lit(HOUR_US)).alias("hour_us")
+    return shown.select(*shape.part_keys, "session_us", *names, hour)
+
+
+def _pieces(deltas: DataFrame, shape: SessionShape) -> DataFrame:
+    """Every delta as a part of its own."""
+    event = F.col("event_us")
+    return deltas.select(
+        *shape.part_keys,
+        event.alias("first_us"),
+        event.alias("last_us"),
+        F.col("epoch").alias("first_epoch"),
+        F.col("epoch").alias("last_epoch"),
+        F.lit(1).cast("bigint").alias("deltas"),
+        F.col("is_late").cast("bigint").alias("late"),
+        "bytes",
+        *(each.name for each in shape.folded),
+    )
+
+
+def _folded(measure: Folded, order: Sequence[str]) -> Column:
+    """The measure over a group, null if no delta has it; floats are added by the columns' order, then by value."""
+    if not (measure.is_float and measure.fold is Fold.SUM):
+        return FOLDS[measure.fold](measure.name).alias(measure.name)
+    value = F.struct(*order, F.col(measure.name).alias("value"))
+    rows = F.array_sort(F.collect_list(F.when(F.col(measure.name).isNotNull(), value)))
+    total = F.aggregate(rows, F.lit(0.0), lambda so_far, row: so_far + row["value"])
+    return F.when(F.size(rows) > 0, total).alias(measure.name)
+
+
+def _hour(time_us: Column) -> Column:
+    """Start of the hour that holds a moment."""
+    return floor_us(time_us, HOUR_US)

@@ -1,0 +1,90 @@
+"""The deltas of a stream: which rows of `deltas` it is a view of, and the columns that windows are made of.
+
+Belongs here: the condition, the key's columns, the values that are aggregated, and what a delta weighs in bytes. Times
+are microseconds from here on: panes are arithmetic. Does not belong here: which pane a delta is in (`panes.py`).
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from resources.coordinator.model import Kind
+from resources.lake import Range
+from resources.streams import Stream
+from resources.streams.fields import OWN_KEY, field_of
+from resources.timegrid import HOUR_US
+
+# Where a delta stands in the log, and what it is: what joins and late deltas are told apart by (Q3).
+PLACE = ("shard", "epoch", "ordinal")
+IDENTITY = ("namespace", "key", "event_ts", "delta_id")
+
+# The bytes of a delta: those of its texts, four for each dimension and index, eight for each number and for its time.
+# It is what was sent, whatever its encoding, and the same wherever the row lies.
+_TEXTS = "8 + octet_length(key) + octet_length(delta_id)"
+_MAP = "coalesce(octet_length(array_join(map_keys({0}), '')) + octet_length(array_join(map_values({0}), '')), 0)"
+BYTES = {
+    Kind.SIGNAL: f"{_TEXTS} + octet_length(signal.signal) + 16",
+    Kind.SAMPLE: f"{_TEXTS} + {_MAP.format('sample.labels')} + 8",
+    Kind.VECTOR: (
+        f"{_TEXTS} + octet_length(vector.op) + 4 * coalesce(size(vector.values), 0) "
+        "+ 4 * coalesce(size(vector.indices), 0) + if(vector.factor IS NULL, 0, 8) + if(vector.amount IS NULL, 0, 8) "
+        f"+ coalesce(octet_length(vector.parent_id), 0) + {_MAP.format('vector.metadata')} "
+        "+ coalesce(octet_length(array_join(map_keys(vector.clock), '')) + 8 * size(vector.clock), 0)"
+    ),
+}
+
+
+def value_column(field: str) -> str:
+    """The column that holds a field's values until they are aggregated."""
+    return f"value_{field.replace('.', '_')}"
+
+
+def has_one_key(stream: Stream) -> bool:
+    """Whether every window is about one key of deltas, so that there is nothing to count."""
+    return not OWN_KEY[stream.kind].isdisjoint(stream.key)
+
+
+def one_shard(keys: Sequence[str]) -> Column:
+    """The shard of everything about a key, given the least and the greatest (`last_shard`); two are an error.
+
+    A key lies in one shard (Q3), and how many shards there are is fixed once data is in. Whoever lets keys move must
+    keep windows apart by shard.
+    """
+    two = F.raise_error(F.concat_ws(" ", F.lit("A key has deltas in two shards, which no window can say:"), *keys))
+    return F.when(F.col("shard") == F.col("last_shard"), F.col("shard")).otherwise(two.cast("int"))
+
+
+def together(rows: DataFrame, keys: Sequence[str], hours: Range, *, hours_each: int) -> DataFrame:
+    """Rows of a key in one place: what is computed of it there is shuffled no more.
+
+    As many places as there are pieces of so many hours: what one of them holds fits its memory, however long the range.
+    """
+    return rows.repartition(max(1, (hours.end_us - hours.start_us) // (hours_each * HOUR_US)), *keys)
+
+
+def is_of(stream: Stream) -> Column:
+    """Whether a delta is one of the stream's."""
+    found = (F.col("namespace") == stream.namespace) & (F.col("kind") == stream.kind.value)
+    for name, value in stream.where:
+        found &= F.expr(field_of(stream.kind, name).sql) == F.lit(value)
+    return found
+
+
+def view_of(deltas: DataFrame, stream: Stream) -> DataFrame:
+    """The stream's deltas: identity, place and key, `event_us`, `received_us`, `stamp_us`, `bytes` and the values."""
+    fields = dict.fromkeys(aggregate.field for aggregate in stream.aggregates if aggregate.field)
+    # What a delta is about stands in its envelope, too, where it is read faster.
+    own = OWN_KEY[stream.kind]
+    keys = {each.column: F.col("key") if each.name in own else F.expr(each.sql) for each in stream.key_fields}
+    envelope = [name for name in (*PLACE, *IDENTITY) if name not in keys]
+    return deltas.where(is_of(stream)).select(
+        *envelope,
+        *(column.alias(name) for name, column in keys.items()),
+        F.col("key").alias("delta_key"),
+        F.unix_micros("event_ts").alias("event_us"),
+        F.unix_micros("received_ts").alias("received_us"),
+        F.unix_micros("watermark_ts").alias("stamp_us"),
+        F.expr(BYTES[stream.kind]).cast("bigint").alias("bytes"),
+        *(F.expr(field_of(stream.kind, name).sql).alias(value_column(name)) for name in fields),
+    )

@@ -1,0 +1,91 @@
+"""`bench joins`: CPU-seconds per 10 million deltas of the joins, beside DuckDB and Spark's own formulation.
+
+Belongs here: which sides are run, whether they give the same pairs, and what their figures are held to.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Result, measure, show
+from benchmarks.windows import ENTITIES, HOME_SETTINGS, HOURS, MEMORY_TARGET_GB, PER, ROOT, ROWS, SEED, say
+from benchmarks.windows_data import write_deltas
+from resources.home import Home
+from resources.lake_files import quiet_database
+
+# Ours in parts of the peer's, at most; none: reported only.
+TARGETS: dict[tuple[str, str], float | None] = {
+    ("panes", "duckdb"): 5.0,
+    ("panes", "spark"): None,
+    ("sessions", "duckdb"): None,
+}
+PEERS = {"duckdb": "DuckDB", "spark": "Spark's own"}
+TITLES = {"panes": "tumbling x tumbling", "sessions": "session x session"}
+# Whole rows, but for the name of a pair of deltas: each engine has hashes of its own. Times as numbers.
+DELTA = "namespace, {0}_key, epoch_us({0}_event_ts), {0}_delta_id, {0}_shard, {0}_epoch, {0}_ordinal"
+COMPARED = {
+    "panes": "entity_id, epoch_us(window_start), epoch_us(window_end), left_"
+    + DELTA.format("left")
+    + ", right_"
+    + DELTA.format("right")
+    + ", len(right_windows), epoch_us(window_hour)",
+    "sessions": "pair_id, entity_id, left_window_id, epoch_us(left_window_start), epoch_us(left_window_end), "
+    "left_deltas, right_window_id, epoch_us(right_window_start), epoch_us(right_window_end), "
+    "right_deltas, epoch_us(window_hour)",
+}
+
+
+def main(json_output: bool, rows: int, hours: int) -> int:
+    """Run all sides and compare; gives the exit code."""
+    with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as scratch:
+        place = Path(scratch)
+        home = Home(place / "home").create(HOME_SETTINGS)
+        say(f"writing {rows:,} deltas of {hours} hours")
+        write_deltas(home, rows=rows, entities=ENTITIES, hours=hours, seed=SEED)
+        found: dict[str, Any] = {}
+        peak = 0.0
+        for side in ("spark", "duckdb"):
+            (place / side).mkdir()
+            command = [sys.executable, "-m", "benchmarks.joins_sides", side, str(home.root), str(place / side / "out")]
+            usage = measure([*command, str(hours), str(place / "spark/out")], cwd=ROOT)
+            found |= json.loads((place / side / f"{side}.json").read_text())
+            peak = max(peak, usage.peak_bytes / 1e9)
+        results = list(_results(place, found, rows))
+    ratio = peak / MEMORY_TARGET_GB
+    memory = Result("memory", peak, MEMORY_TARGET_GB, "the bound", "GB at peak", ratio, 1.0, ratio < 1.0, equal=True)
+    return show([*results, memory], is_json=json_output)
+
+
+def _results(place: Path, found: dict[str, Any], rows: int) -> Iterator[Result]:
+    for (name, peer), target in TARGETS.items():
+        ours, theirs = (found[f"{side}_{name}"]["cpu_s"] * PER / rows for side in ("ours", peer))
+        mine = _fingerprint(name, place / "spark/out" / f"ours_{name}/*.parquet")
+        files = f"duckdb_{name}.parquet" if peer == "duckdb" else f"spark_{name}/*.parquet"
+        other = _fingerprint(name, place / peer / "out" / files)
+        say(f"{name}: {mine[0]:,} pairs, {PEERS[peer]} {other[0]:,}, {'equal' if mine == other else 'DIFFERENT'}")
+        is_met = target is None or ours / theirs <= target
+        shown = TITLES[name] if target else f"{TITLES[name]} (reported only)"
+        yield Result(
+            shown, ours, theirs, PEERS[peer], "CPU-seconds", ours / theirs, target or 0.0, is_met, mine == other
+        )
+
+
+def _fingerprint(name: str, files: Path) -> tuple[int, int]:
+    """Pairs, and the sum of their hashes, which no order of rows or files can change."""
+    with quiet_database() as database:
+        query = f"SELECT count(*), sum(hash(({COMPARED[name]}))::HUGEINT) FROM read_parquet(?)"
+        [counted] = database.execute(query, [str(files)]).fetchall()
+    return int(counted[0]), int(counted[1] or 0)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="tidemark bench joins", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one object per line")
+    parser.add_argument("--rows", type=int, default=ROWS, help="how many deltas (default: 10 million)")
+    parser.add_argument("--hours", type=int, default=HOURS, help="over how many hours (default: a week)")
+    options = parser.parse_args()
+    sys.exit(main(options.json, options.rows, options.hours))

@@ -1,0 +1,131 @@
+"""`bench windows`: CPU-seconds per 10 million deltas of each window type, beside DuckDB and Spark's own formulations.
+
+Belongs here: which sides are run, whether they give the same rows, and what their figures are held to. Each engine is a
+process of its own, warm; memory is the peak of the whole process.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Result, Usage, measure, show
+from benchmarks.windows_data import write_deltas
+from benchmarks.windows_sides import WINDOWS, measured_hours
+from resources.home import Home
+from resources.lake_files import quiet_database
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME_SETTINGS = '[spark]\nmaster = "local[2]"\ndriver_memory = "3g"\n'
+ROWS, ENTITIES, HOURS, SEED = 10_000_000, 100_000, 168, 7
+PER = 10_000_000
+# A day of them: what is counted are files, whatever is in them.
+LATE_ROWS = 48_000
+# Ours in parts of the peer's, at most; none: reported only.
+TARGETS: dict[tuple[str, str], float | None] = {
+    ("tumbling", "duckdb"): 4.0,
+    ("tumbling", "spark"): None,
+    ("sliding", "duckdb"): None,
+    ("sliding", "spark"): 0.84,
+    ("session", "duckdb"): 2.0,
+    ("session", "spark"): 0.45,
+}
+MEMORY_TARGET_GB = 5.0
+PEERS = {"duckdb": "DuckDB", "spark": "Spark's own"}
+# Times as numbers: engines write them in types of their own.
+COMPARED = (
+    "window_id, entity_id, epoch_us(window_start), epoch_us(window_end), deltas, revision, late, keys, bytes, "
+    "mean_bytes, epoch_us(min_event_ts), epoch_us(max_event_ts), epochs[1].shard, epochs[1].first, epochs[1].last, "
+    "len(epochs), close_reason, views, epoch_us(window_hour)"
+)
+
+
+def main(json_output: bool, rows: int, hours: int, names: list[str]) -> int:
+    """Run all sides and compare; gives the exit code."""
+    with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as scratch:
+        place = Path(scratch)
+        home = Home(place / "home").create(HOME_SETTINGS)
+        say(f"writing {rows:,} deltas of {hours} hours")
+        write_deltas(home, rows=rows, entities=ENTITIES, hours=hours, seed=SEED)
+        by_duckdb, _ = run_side(place, "duckdb", home, hours, names)
+        by_spark, usage = run_side(place, "spark", home, hours, names)
+        results = [*_ratios(place, {**by_duckdb, **by_spark}, rows, hours, names), _memory(usage)]
+        results += _late(place)
+    return show(results, is_json=json_output)
+
+
+def run_side(place: Path, side: str, home: Home, hours: int, names: list[str]) -> tuple[dict[str, Any], Usage]:
+    """What a side measured of itself, and what its process used in all."""
+    command = [sys.executable, "-m", "benchmarks.windows_sides", side, str(home.root), str(place / side / "out")]
+    (place / side).mkdir()
+    usage = measure([*command, str(hours), ",".join(names)], cwd=ROOT)
+    found = json.loads((place / side / f"{side}.json").read_text())
+    return found, usage
+
+
+def _ratios(place: Path, found: dict[str, Any], rows: int, hours: int, names: list[str]) -> Iterator[Result]:
+    for name in names:
+        scale = PER / rows * hours / measured_hours(name, hours)
+        ours = found[f"ours_{name}"]["cpu_s"] * scale
+        mine = fingerprint(str(place / "spark/out" / f"ours_{name}/*.parquet"))
+        for peer, title in PEERS.items():
+            theirs = found[f"{peer}_{name}"]["cpu_s"] * scale
+            files = f"spark_{name}/*.parquet" if peer == "spark" else f"duckdb_{name}.parquet"
+            other = fingerprint(str(place / peer / "out" / files))
+            say(f"{name}: {mine[0]:,} windows, {title} {other[0]:,}, {'equal' if mine == other else 'DIFFERENT'}")
+            target = TARGETS[name, peer]
+            is_met = target is None or ours / theirs <= target
+            shown = name if target else f"{name} (reported only)"
+            yield Result(shown, ours, theirs, title, "CPU-seconds", ours / theirs, target or 0.0, is_met, mine == other)
+
+
+def fingerprint(files: str) -> tuple[int, int]:
+    """Rows, and the sum of their hashes, which no order of rows or files can change."""
+    with quiet_database() as database:
+        query = f"SELECT count(*), sum(hash(({COMPARED}))::HUGEINT) FROM read_parquet(?)"
+        [found] = database.execute(query, [files]).fetchall()
+    return int(found[0]), int(found[1] or 0)
+
+
+def _memory(usage: Usage) -> Result:
+    peak = usage.peak_bytes / 1e9
+    ratio = peak / MEMORY_TARGET_GB
+    is_met = peak < MEMORY_TARGET_GB
+    return Result("memory", peak, MEMORY_TARGET_GB, "the bound", "GB at peak", ratio, 1.0, is_met, equal=True)
+
+
+def _late(place: Path) -> Iterator[Result]:
+    """A late delta's files in a table of a day and in one of four."""
+    found = []
+    for days in (1, 4):
+        home = Home(place / f"late_{days}").create(HOME_SETTINGS)
+        write_deltas(home, rows=LATE_ROWS * days, entities=1_000, hours=24 * days, seed=SEED)
+        (place / f"of_{days}").mkdir()
+        side = [sys.executable, "-m", "benchmarks.windows_sides", "late", str(home.root), str(place / f"of_{days}/x")]
+        measure([*side, str(24 * days), ""], cwd=ROOT)
+        found.append(json.loads((place / f"of_{days}" / "late.json").read_text()))
+    for name, small in found[0].items():
+        large = found[1][name]
+        say(f"one more late delta, {name}: {small} in a day, {large} in four")
+        same = all(small[each] == large[each] for each in ("read", "added", "removed"))
+        many, few = (float(sum(each[what] for what in ("read", "added", "removed"))) for each in (large, small))
+        title = f"files of one more late delta, {name}"
+        yield Result(title, many, few, "a quarter of the table", "files", many / few, 1.0, same, equal=True)
+
+
+def say(text: str) -> None:
+    """To whoever waits."""
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="tidemark bench windows", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one object per line")
+    parser.add_argument("--rows", type=int, default=ROWS, help="how many deltas (default: 10 million)")
+    parser.add_argument("--hours", type=int, default=HOURS, help="over how many hours (default: a week)")
+    parser.add_argument("--only", default=",".join(WINDOWS), help="which windows (default: all)")
+    options = parser.parse_args()
+    sys.exit(main(options.json, options.rows, options.hours, [n for n in WINDOWS if n in options.only.split(",")]))

@@ -1,0 +1,119 @@
+"""Days of signals as a table `deltas`: what `bench windows` and `bench joins` cut into windows.
+
+Belongs here: the shape of the data, as files of the table and one commit to its log; all sides read these files. Text
+ids, skewed as traffic is; deltas arrive seconds after their events, and one in a hundred much later, stamped with the
+watermark of that moment.
+"""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from assets.ingest.schema import DELTAS
+from resources.home import Home
+from resources.lake import Lake
+from resources.timegrid import HOUR_US, MINUTE_US, SECOND_US, from_us, to_us
+
+START_US = to_us(datetime(2026, 3, 2, tzinfo=UTC))
+SIGNALS, SHARES = np.array(["view", "click", "cart", "purchase", "return"]), (0.4, 0.25, 0.15, 0.1, 0.1)
+LATE_SHARE = 0.01
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+
+def write_deltas(home: Home, *, rows: int, entities: int, hours: int, seed: int) -> None:
+    """Fill `deltas` with signals of so many entities, evenly over the hours."""
+    random = np.random.default_rng(seed)
+    lake = Lake(home, _no_session)
+    lake.ensure(DELTAS)
+    path = lake.path(DELTAS.name)
+    names = pa.array([f"item-{number:07d}" for number in range(entities)])
+    bounds = np.linspace(0, rows, hours + 1).astype(np.int64)
+    actions = [
+        _write_hour(path, random, START_US + hour * HOUR_US, int(bounds[hour]), int(bounds[hour + 1]), names)
+        for hour in range(hours)
+    ]
+    commit = path / "_delta_log" / f"{1:020d}.json"
+    info = {"commitInfo": {"timestamp": START_US // 1_000, "operation": "WRITE", "engineInfo": "Tidemark"}}
+    commit.write_text("".join(json.dumps(action) + "\n" for action in (info, *actions)))
+
+
+def _write_hour(
+    path: Path, random: np.random.Generator, start: int, first: int, last: int, names: pa.Array
+) -> dict[str, object]:
+    count = last - first
+    # Half of all signals go to a tenth of the entities.
+    entity = names.take(pa.array((len(names) * random.random(count) ** 3.3).astype(np.int64)))
+    event = np.sort(start + random.integers(0, HOUR_US, count))
+    delay = random.exponential(2 * SECOND_US, count)
+    delay = np.where(random.random(count) < LATE_SHARE, random.exponential(40 * MINUTE_US, count), delay)
+    received = event + delay.astype(np.int64)
+    place = np.arange(first, last)
+    signal = pa.StructArray.from_arrays(
+        [
+            entity,
+            pa.array(random.choice(SIGNALS, count, p=SHARES)),
+            pa.array(random.integers(-1, 4, count)),
+            pa.array(random.integers(-1_000_000, 5_000_000, count)),
+        ],
+        names=["entity_id", "signal", "count", "weight_millionths"],
+    )
+    given = {
+        "shard": pa.array(np.zeros(count), pa.int32()),
+        "epoch": pa.array(place // 1_000 + 1),
+        "ordinal": pa.array(place % 1_000, pa.int32()),
+        "namespace": pa.array(["shop"] * count),
+        "kind": pa.array(["signal"] * count),
+        "key": entity,
+        "delta_id": pa.array([f"d{number}" for number in range(first, last)]),
+        "event_ts": pa.array(event, TIMESTAMP),
+        "received_ts": pa.array(received, TIMESTAMP),
+        "watermark_ts": pa.array(received - 10 * SECOND_US, TIMESTAMP),
+        "identity_hash": pa.array(random.integers(-(2**62), 2**62, count)),
+        "signal": signal,
+    }
+    table = pa.table(
+        {
+            column.name: given[column.name].cast(column.type) if column.name in given else pa.nulls(count, column.type)
+            for column in DELTAS.columns
+            if column.name != DELTAS.partition_by
+        }
+    )
+    return _added(path, table, start, event, received)
+
+
+def _added(path: Path, table: pa.Table, start: int, event: np.ndarray, received: np.ndarray) -> dict[str, object]:
+    hour = f"{from_us(start):%Y-%m-%d %H:%M:%S}"
+    file = f"event_hour={hour.replace(':', '%3A')}/part-{start}.parquet"
+    (path / file).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path / file, compression="zstd")
+    bounds = {"event_ts": event, "received_ts": received, "watermark_ts": received - 10 * SECOND_US}
+    stats = {
+        "numRecords": len(table),
+        "minValues": {name: _moment(int(values.min())) for name, values in bounds.items()},
+        "maxValues": {name: _moment(int(values.max()) + 1_000) for name, values in bounds.items()},
+        "nullCount": dict.fromkeys(bounds, 0),
+    }
+    return {
+        "add": {
+            "path": file.replace("%", "%25").replace(" ", "%20"),
+            "partitionValues": {"event_hour": hour},
+            "size": (path / file).stat().st_size,
+            "modificationTime": START_US // 1_000,
+            "dataChange": True,
+            "stats": json.dumps(stats),
+        }
+    }
+
+
+def _moment(time_us: int) -> str:
+    """As Delta writes it: milliseconds; what is cut off is below a least value, and added to a greatest."""
+    return f"{from_us(time_us):%Y-%m-%dT%H:%M:%S}.{time_us // 1_000 % 1_000:03d}Z"
+
+
+def _no_session() -> NoReturn:
+    raise AssertionError("data is written without a JVM")

@@ -1,0 +1,158 @@
+"""Suites that are made from a template: those of windows and of late deltas, which follow from the definitions.
+
+Belongs here: filling in a template for a stream. What must be true stands in `suites/templates/`, as for every other
+table. Does not belong here: reading suite files (`suite.py`).
+"""
+
+from pathlib import Path
+
+from assets.windows.catalog import STREAMS, by_event_time
+from assets.windows.open_schema import open_name, open_table
+from assets.windows.schema import LATE_DELTAS, WINDOW_HOUR
+from expectations.suite import SUITES, Suite, read_suite
+from resources.coordinator.batch_record import Trigger
+from resources.streams import Join, JoinForm, LatePolicy, Stream, WindowType
+from resources.streams.fields import field_of
+from resources.streams.load import OPEN_SUFFIX
+
+TEMPLATES = SUITES / "templates"
+
+
+def suite_of(table: str, templates: Path = TEMPLATES) -> Suite:
+    """The suite of any table: of a stream from its template, else from its own file."""
+    found = _template_of(table)
+    if found is None:
+        return read_suite(table)
+    template, words = found
+    return read_suite(table, template=templates / f"{template}.yaml", words=tuple(sorted(words.items())))
+
+
+def _template_of(table: str) -> tuple[str, dict[str, str]] | None:
+    """Which template stands for a table, and what is filled into it."""
+    if table == LATE_DELTAS.name:
+        return table, {"streams": "\nUNION ALL\n".join(_accepted(stream) for stream in by_event_time(STREAMS))}
+    if join := STREAMS.joins.get(table):
+        template = "session_pairs" if join.form is JoinForm.SESSIONS else "pairs"
+        return template, join_words(join, STREAMS.streams[join.left], STREAMS.streams[join.right])
+    if stream := STREAMS.streams.get(table):
+        if stream.window.type is WindowType.SESSION:
+            return "sessions", session_words(stream)
+        return "batches" if stream.window.type is WindowType.ADAPTIVE else "panes", words_of(stream)
+    stream = STREAMS.streams.get(table.removesuffix(OPEN_SUFFIX))
+    return ("open", session_words(stream)) if stream and stream.window.type is WindowType.SESSION else None
+
+
+def words_of(stream: Stream) -> dict[str, str]:
+    """What stands for each name in braces."""
+    keys = [field.column for field in stream.key_fields]
+    window, late = stream.window, stream.late
+    time = "received_ts" if window.type is WindowType.FIXED else "event_ts"
+    return {
+        "table": stream.name,
+        "about": stream.description or f"Windows of {stream.source}.",
+        "hour": WINDOW_HOUR,
+        "key_list": "".join(f"`{key}`, " for key in keys),
+        "key_values": "".join(f"{field.sql} AS `{field.column}`, " for field in stream.key_fields),
+        "matching": _matching(stream),
+        "time": time,
+        "size": str(window.size_us),
+        "step": str(window.step_us),
+        "allowed": str(late.allowed_us),
+        "takes": _takes(stream),
+        "pane": _pane(stream),
+        "triggers": ", ".join(_literal(trigger.value) for trigger in Trigger),
+    }
+
+
+def session_words(stream: Stream) -> dict[str, str]:
+    """What stands for each name, for a stream with sessions; said anew from the rules (T4, T5)."""
+    late, gap = stream.late, stream.window.gap_us
+    closed = f"coalesce(unix_micros(event_ts) + {gap} + {late.allowed_us} < unix_micros(watermark_ts), false)"
+    beyond = gap + late.allowed_us + (late.max_us or 0)
+    too_late = f"coalesce(unix_micros(event_ts) + {beyond} < unix_micros(watermark_ts), false)"
+    takes = f"NOT {too_late}" if late.max_us is not None else "true"
+    parts = [*(field.column for field in stream.key_fields), "shard"]
+    parts += [column.name for column in open_table(stream).columns if column.name == "delta_key"]
+    return words_of(stream) | {
+        "open": open_name(stream),
+        "gap": str(gap),
+        "is_late": closed,
+        "takes": takes if late.policy is LatePolicy.REEMIT else f"NOT {closed}",
+        "part_list": "".join(f"`{name}`, " for name in parts),
+    }
+
+
+def join_words(join: Join, left: Stream, right: Stream) -> dict[str, str]:
+    """What stands for each name, for a join: what stands for each of its sides, and what is its own."""
+    keys = [field.column for field in left.key_fields]
+    renamed = zip(right.key_fields, keys, strict=True)
+    sides = {f"left_{name}": word for name, word in words_of(left).items()}
+    sides |= {f"right_{name}": word for name, word in words_of(right).items()}
+    is_sliding = join.form is JoinForm.PANE_AND_SLIDES
+    own = {
+        "table": join.name,
+        "about": join.description or f"{left.name} and {right.name}.",
+        "hour": WINDOW_HOUR,
+        "left": left.name,
+        "right": right.name,
+        "keys": ", ".join(f"`{key}`" for key in keys),
+        "key_list": "".join(f"`{key}`, " for key in keys),
+        "right_key_values": "".join(f"{field.sql} AS `{key}`, " for field, key in renamed),
+        "slides": "size(right_windows) >= 1" if is_sliding else "size(right_windows) = 0",
+        "same_key": " AND ".join(
+            f"a.`{one.column}` = b.`{other.column}`"
+            for one, other in zip(left.key_fields, right.key_fields, strict=True)
+        ),
+    }
+    if is_sliding:
+        own["right_pane"] = f"at - pmod(at, {left.window.size_us})"
+    return sides | own
+
+
+def _accepted(stream: Stream) -> str:
+    """SQL: every accepted delta of a stream, whether it is late (T4), and the moment at which it takes effect."""
+    window, allowed = stream.window, stream.late.allowed_us
+    at, stamp = "unix_micros(event_ts)", "unix_micros(watermark_ts)"
+    if window.type is WindowType.SESSION:
+        home = f"{at} + {window.gap_us}"
+        is_late = f"{home} + {allowed} < {stamp}"
+    else:
+        first = f"{at} - {window.size_us}"
+        home = f"{first} - pmod({first}, {window.step_us}) + {window.step_us}"
+        is_late = f"{home} + {window.size_us + allowed} <= {stamp}"
+    effect = home
+    if stream.late.policy is LatePolicy.NEXT_WINDOW:
+        opened = f"{stamp} - {allowed}"
+        effect = f"if(coalesce({is_late}, false), {opened} - pmod({opened}, {window.size_us}), {home})"
+    return (
+        f"SELECT {_literal(stream.name)} AS stream, event_ts, coalesce({is_late}, false) AS is_late, "
+        f"{effect} AS effect FROM deltas WHERE {_matching(stream)}"
+    )
+
+
+def _matching(stream: Stream) -> str:
+    conditions = [f"namespace = {_literal(stream.namespace)}", f"kind = {_literal(stream.kind.value)}"]
+    conditions += [f"{field_of(stream.kind, name).sql} = {_literal(value)}" for name, value in stream.where]
+    return " AND ".join(conditions)
+
+
+def _takes(stream: Stream) -> str:
+    """SQL: whether a pane takes a delta, said anew from the rule (T5) and not from the code that is checked."""
+    if stream.window.type is WindowType.FIXED or stream.late.policy is LatePolicy.NEXT_WINDOW:
+        return "true"
+    if stream.late.policy is LatePolicy.REEMIT:
+        extra = stream.late.max_us
+        return "true" if extra is None else f"(NOT is_late OR pane_end + {stream.late.allowed_us + extra} > stamp)"
+    return "NOT is_late"
+
+
+def _pane(stream: Stream) -> str:
+    """SQL: the pane of a delta that was late and was moved; its own otherwise."""
+    if stream.late.policy is not LatePolicy.NEXT_WINDOW:
+        return "pane"
+    size, allowed = stream.window.size_us, stream.late.allowed_us
+    return f"if(is_late, (stamp - {allowed}) - pmod(stamp - {allowed}, {size}), pane)"
+
+
+def _literal(value: str | int) -> str:
+    return str(value) if isinstance(value, int) else "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

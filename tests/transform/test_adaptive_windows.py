@@ -1,0 +1,103 @@
+"""Adaptive windows (N1, C5): every delta lies in the one batch that was recorded for its epoch."""
+
+import random
+from typing import TYPE_CHECKING
+
+from assets.graph import By
+from assets.stale import hours_of
+from assets.windows.adaptive import Batch, assign_batches, batch_rows, closed_batches
+from resources.coordinator.batch_record import BatchRecord, Trigger
+from resources.coordinator.manifest import Entry, HourCounts
+from resources.lake import Range
+from resources.timegrid import HOUR_US, hour_key
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def record(number: int, from_epoch: int, to_epoch: int, closed_us: int) -> BatchRecord:
+    return BatchRecord(
+        number=number,
+        trigger=Trigger.COUNT,
+        also=(),
+        from_epoch=from_epoch,
+        to_epoch=to_epoch,
+        writes=to_epoch - from_epoch,
+        deltas=1,
+        duplicates=0,
+        refused=0,
+        keys=1,
+        bytes=1,
+        mean_bytes=1.0,
+        min_event_us=0,
+        max_event_us=0,
+        opened_us=closed_us - 1,
+        closed_us=closed_us,
+    )
+
+
+def entry(number: int, from_epoch: int, to_epoch: int, hours: list[int], batches: list[BatchRecord]) -> Entry:
+    return Entry(
+        shard=0,
+        number=number,
+        file="",
+        from_epoch=from_epoch,
+        to_epoch=to_epoch,
+        lost=[],
+        rows=1,
+        bytes=1,
+        sha256="",
+        verdicts=HourCounts(),
+        event_hours={hour_key(hour): HourCounts(accepted=1) for hour in hours},
+        receipt_hours={},
+        stamp_hours={},
+        producers={},
+        watermarks={},
+        sealed_us=0,
+        incarnation=1,
+        previous="",
+        batches=batches,
+    )
+
+
+# The record of a batch may stand in the entry after the one that its deltas are in.
+ENTRIES = [
+    entry(1, 1, 200, [0], [record(1, 1, 100, HOUR_US - 1)]),
+    entry(2, 200, 300, [-HOUR_US, 5 * HOUR_US], [record(2, 100, 250, HOUR_US), record(3, 250, 260, 2 * HOUR_US)]),
+]
+
+
+def test_a_batch_belongs_to_the_hour_in_which_it_was_closed_and_its_deltas_are_found_by_the_manifest() -> None:
+    assert [hours_of(each, By.BATCH) for each in ENTRIES] == [[0], [HOUR_US, 2 * HOUR_US]]
+    found = closed_batches(ENTRIES, Range(HOUR_US, 2 * HOUR_US))
+    assert [batch.batch for batch in found.batches] == [2]
+    assert found.epochs == {0: (100, 250)}
+    assert found.event_hours == [-HOUR_US, 0, 5 * HOUR_US]
+    assert closed_batches(ENTRIES, Range(0, HOUR_US)).event_hours == [0]
+
+
+def test_every_delta_is_in_the_one_batch_that_holds_its_epoch(spark: "SparkSession") -> None:
+    pick = random.Random(5)
+    batches: list[Batch] = []
+    expected: dict[tuple[int, int], int] = {}
+    for shard in (0, 1):
+        start = 1
+        for number in range(1, 40):
+            end = start + pick.choice((1, 2, 100, 128, 300))
+            batches.append(Batch(shard, number, "time", start, end, number, number + 1))
+            expected |= {(shard, epoch): number for epoch in range(start, end)}
+            start = end
+    deltas = [(shard, epoch) for shard, epoch in expected for _ in range(2)]
+    others = [(0, 0), (0, 10**6), (7, 1)]
+    rows = spark.createDataFrame(pick.sample(deltas + others, len(deltas) + len(others)), "shard int, epoch bigint")
+    found = assign_batches(rows, batch_rows(spark, batches)).collect()
+    assert len(found) == len(deltas)
+    assert {(row.shard, row.epoch): row.batch for row in found} == expected
+
+
+def test_a_range_without_batches_has_no_deltas(spark: "SparkSession") -> None:
+    nothing = closed_batches(ENTRIES, Range(9 * HOUR_US, 10 * HOUR_US))
+    assert nothing == ([], [])
+    assert (
+        assign_batches(spark.createDataFrame([(0, 1)], "shard int, epoch bigint"), batch_rows(spark, [])).count() == 0
+    )

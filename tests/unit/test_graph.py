@@ -1,0 +1,76 @@
+"""The graph of tables: which partitions are made of which, in both directions (N1, O3)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets.graph import By, Derived, Need, graph_of, made_of
+from assets.ingest.schema import DELTAS
+from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS
+from assets.windows.catalog import pane_needs
+from assets.windows.schema import window_table
+from resources.lake import Range
+from resources.streams import Lateness, LatePolicy, Stream
+from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, floor_to
+from tests.support.windows import Event, admitted_to, fixed, sliding, tumbling
+
+MOMENTS = st.integers(-3 * HOUR_US, 3 * HOUR_US)
+STEPS = st.sampled_from([5, 7, 10, 15, 50, 60, 90]).map(lambda minutes: minutes * MINUTE_US)
+STREAMS = st.one_of(
+    STEPS.map(tumbling),
+    STEPS.map(fixed),
+    st.builds(lambda step, more: sliding(step + more, step), STEPS, STEPS),
+    st.builds(lambda size, allowed: tumbling(size, Lateness(LatePolicy.NEXT_WINDOW, allowed)), STEPS, STEPS),
+)
+
+
+@given(of=STREAMS, at_us=MOMENTS, stamp_us=st.one_of(st.none(), MOMENTS), received_us=MOMENTS)
+def test_every_pane_that_takes_a_delta_lies_in_a_partition_that_the_graph_says_is_made_of_it(
+    of: Stream, at_us: int, stamp_us: int | None, received_us: int
+) -> None:
+    event = Event(at_us, stamp_us, received_us=received_us)
+    times = {By.EVENT: at_us, By.RECEIPT: received_us, By.STAMP: stamp_us}
+    touched = {
+        own
+        for need in pane_needs(of)
+        if (time_us := times[need.by]) is not None
+        for own in need.partitions_of(window_table(of), floor_to(time_us, HOUR_US), HOUR_US)
+    }
+    panes = {floor_to(start, HOUR_US) for start, _ in admitted_to(event, of)}
+    assert panes <= touched
+
+
+def test_what_fits_into_an_hour_touches_that_hour_alone() -> None:
+    """A late delta re-runs what it touches and nothing else."""
+    [need] = pane_needs(tumbling(10 * MINUTE_US))
+    assert list(need.partitions_of(window_table(tumbling(MINUTE_US)), 5 * HOUR_US, HOUR_US)) == [5 * HOUR_US]
+    [slides] = pane_needs(sliding(HOUR_US, 5 * MINUTE_US))
+    spec = window_table(sliding(HOUR_US, 5 * MINUTE_US))
+    assert list(slides.partitions_of(spec, 5 * HOUR_US, HOUR_US)) == [4 * HOUR_US, 5 * HOUR_US]
+    assert list(slides.inputs_of(4 * HOUR_US, HOUR_US)) == [4 * HOUR_US, 5 * HOUR_US]
+
+
+def test_a_day_is_made_of_its_hours() -> None:
+    need = Need(HOURLY_COUNTS)
+    assert list(need.partitions_of(DAILY_COUNTS, 25 * HOUR_US, HOUR_US)) == [DAY_US]
+    assert len(need.inputs_of(DAY_US, DAY_US)) == 24
+
+
+def test_only_what_a_range_is_made_of_is_read() -> None:
+    of = tumbling(10 * MINUTE_US, Lateness(LatePolicy.NEXT_WINDOW, MINUTE_US))
+    assert made_of(pane_needs(of), "deltas", [Range(0, HOUR_US)]) == (
+        "(event_hour >= TIMESTAMP '1970-01-01 00:00:00.000000 UTC' AND "
+        "event_hour < TIMESTAMP '1970-01-01 01:00:00.000000 UTC') OR "
+        "(watermark_ts >= TIMESTAMP '1970-01-01 00:01:00.000000 UTC' AND "
+        "watermark_ts < TIMESTAMP '1970-01-01 01:01:00.000000 UTC')"
+    )
+    assert made_of(pane_needs(of), "dead_letters", [Range(0, HOUR_US)]) == "false"
+
+
+def test_tables_come_after_what_they_are_made_from_and_a_circle_is_refused() -> None:
+    """T3: cycles are refused when definitions load."""
+    minutes = Derived(MINUTE_COUNTS, (Need(DELTAS),))
+    hours = Derived(HOURLY_COUNTS, (Need(MINUTE_COUNTS),))
+    assert list(graph_of([hours, minutes])) == ["minute_counts", "hourly_counts"]
+    with pytest.raises(ValueError, match="in a circle: minute_counts, hourly_counts"):
+        graph_of([Derived(MINUTE_COUNTS, (Need(HOURLY_COUNTS),)), hours])

@@ -1,0 +1,144 @@
+"""Watermarks along the graph of tables: what is refused, how far a table has got, and what status shows of it (T3)."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from assets.ingest.log import SourceMark
+from assets.time_graph import LATE_DELTAS, Graph, GraphError, order, table_graph
+from assets.watermarks import input_marks, remember_marks
+from orchestration.cli.watermark_view import watermark_tree_table
+from orchestration.watermark_tree import build_tree, read_watermark_tree, tree_as_json
+from resources.coordinator.status import read_status
+from resources.errors import DamageError
+from resources.marks import Mark, MarkFile, least_of, read_marks
+from resources.record import Record
+from resources.streams import Streams, load_streams
+from resources.timegrid import MINUTE_US, SECOND_US
+from tests.support.live import TEN_O_CLOCK, HandClock, new_home, open_platform, signal
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "streams"
+
+
+def record(table: str, watermark_us: int | None, held_by: str = "shard 0, shop/signal") -> Record:
+    return Record(
+        asset=table, partition=None, lineage=1, table_version=1, table_id="t", watermark_us=watermark_us,
+        held_by=held_by, recorded_us=TEN_O_CLOCK,
+    )  # fmt: skip
+
+
+def test_a_circle_and_an_unknown_input_are_refused_with_their_names_t3() -> None:
+    with pytest.raises(GraphError, match=r"a from b from a|b from a from b"):
+        order({"a": ["b"], "b": ["a"]}, [])
+    with pytest.raises(GraphError, match="views is made from veiws"):
+        order({"views": ["veiws"]}, ["shop/signal"])
+
+
+def test_the_examples_form_a_graph_whose_sinks_nothing_is_made_from() -> None:
+    graph = table_graph(load_streams(EXAMPLES), ["shop/signal"])
+    assert {"views_and_buys", "windowed_counts", "dead_letters"} <= set(graph.sinks)
+    assert not {"deltas", "item_views", "minute_counts"} & set(graph.sinks)
+    assert graph.sources_of("views_and_buys") == {"shop/signal"}
+    names = list(graph.inputs)
+    assert all(
+        names.index(name) < names.index(table) for table in names for name in graph.inputs[table] if name in names
+    )
+
+
+def test_watermarks_see_the_tables_that_there_are() -> None:
+    """Their names are written out, so that the tree costs no Arrow: none is forgotten, and none is made up."""
+    from assets.rollups.schema import CHAIN
+    from assets.tables import TABLES
+
+    found = table_graph(Streams(), []).inputs
+    assert found.keys() == TABLES.keys() - {LATE_DELTAS}
+    assert {target.name: (source.name,) for source, target in CHAIN}.items() <= found.items()
+
+
+def test_a_tables_watermark_is_the_least_of_its_inputs_and_never_falls_t3(tmp_path: Path) -> None:
+    remember_marks(tmp_path, [record("views", 20), record("views", 30, "shard 1, shop/signal"), record("buys", None)])
+    remember_marks(tmp_path, [record("views", 10)])
+    marks = read_marks(tmp_path, ["views", "buys", "nothing"])
+    assert marks["views"] == Mark(30, "shard 1, shop/signal", TEN_O_CLOCK)
+    assert marks["buys"].watermark_us is None
+    assert "nothing" not in marks
+    # Made from tables: held by the least of these, and by one that has promised nothing.
+    remember_marks(tmp_path, [record("both", 99)], input_marks(tmp_path, ["views", "buys"]))
+    assert read_marks(tmp_path, ["both"])["both"] == Mark(None, "buys", TEN_O_CLOCK)
+    remember_marks(tmp_path, [record("buys", 25)])
+    remember_marks(tmp_path, [record("both", 99)], input_marks(tmp_path, ["views", "buys"]))
+    assert read_marks(tmp_path, ["both"])["both"] == Mark(25, "buys", TEN_O_CLOCK)
+    (tmp_path / "views" / "watermark.json").write_text("{")
+    with pytest.raises(DamageError, match="Delete it"):
+        MarkFile(tmp_path, "views").read()
+
+
+def test_the_least_input_holds_back_and_idle_ones_do_not_count_t3() -> None:
+    assert least_of({"a": 5, "b": 3}) == (3, "b")
+    assert least_of({"a": 5, "b": 3}, idle={"b"}) == (5, "a")
+    assert least_of({"a": 5, "b": 3}, idle={"a", "b"}) == (3, "b"), "with no others, idle ones count"
+    assert least_of({"a": 5, "b": None}) == (None, "b"), "one that has promised nothing holds back all"
+    assert least_of({"a": 5, "b": None}, idle={"b"}) == (5, "a")
+    assert least_of({}) == (None, None)
+
+
+def small_graph() -> Graph:
+    return order(
+        {
+            "deltas": ["fleet/sample", "shop/signal"],
+            "views": ["shop/signal"],
+            "vans": ["fleet/sample"],
+            "both": ["views", "vans"],
+        },
+        ["fleet/sample", "shop/signal"],
+    )
+
+
+def test_the_platform_is_as_far_as_its_least_sink_and_a_stopped_source_is_shown_as_idle_t3() -> None:
+    sources = {
+        "shop/signal": SourceMark(
+            TEN_O_CLOCK, "shard 0, shop/signal", is_idle=False, idle_from_us=TEN_O_CLOCK + MINUTE_US
+        ),
+        "fleet/sample": SourceMark(
+            TEN_O_CLOCK - MINUTE_US, "shard 0, fleet/sample", is_idle=True, idle_from_us=TEN_O_CLOCK
+        ),
+    }
+    marks = {
+        "deltas": Mark(TEN_O_CLOCK), "views": Mark(TEN_O_CLOCK), "vans": Mark(TEN_O_CLOCK - MINUTE_US),
+        "both": Mark(TEN_O_CLOCK - SECOND_US),
+    }  # fmt: skip
+    tree = build_tree(small_graph(), sources, marks, now_us=TEN_O_CLOCK + SECOND_US)
+    assert (tree.watermark_us, tree.held_by) == (TEN_O_CLOCK - SECOND_US, "both")
+    assert {name for name, node in tree.nodes.items() if node.is_idle} == {"fleet/sample", "vans"}
+    assert tree.nodes["both"].waits_for == "views", "the vans are idle and hold nothing back"
+    answer = tree_as_json(tree, now_us=TEN_O_CLOCK + SECOND_US)
+    assert answer["platform"]["lag_s"] == 2.0
+    assert answer["nodes"]["fleet/sample"]["is_idle"] is True
+
+    page = io.StringIO()
+    Console(file=page, width=120).print(watermark_tree_table(tree, now_us=TEN_O_CLOCK + SECOND_US))
+    lines = [line.strip() for line in page.getvalue().splitlines()]
+    begun = [line.split("  ")[0] for line in lines if line.startswith(("the platform", "├─", "└─"))]
+    assert begun == ["the platform", "├─ both", "└─ deltas", "├─ fleet/sample", "└─ shop/signal"]
+    assert [line for line in lines if line.startswith("│  ├─ views")]
+    assert "idle since 2026-03-02 10:00:00" in page.getvalue()
+    assert "held back by both" in page.getvalue()
+
+
+def test_a_home_in_which_nothing_was_made_yet_shows_its_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TIDEMARK_STREAMS", raising=False)  # it comes before the home's own
+    home, clock = new_home(tmp_path / "home", "shards = 1\n"), HandClock()
+    (home.root / "streams").mkdir()
+    with open_platform(home, clock) as platform:
+        platform.producer("p").write([signal("a")]).wait()
+    tree = read_watermark_tree(home, read_status(home), now_us=clock.now_us)
+    assert tree.watermark_us is None
+    assert tree.nodes["shop/signal"].watermark_us == TEN_O_CLOCK - 5 * SECOND_US
+    (home.root / "streams" / "wrong.yaml").write_text("namespace: shop\n")
+    wrong = read_watermark_tree(home, read_status(home), now_us=clock.now_us)
+    assert "wrong.yaml" in (wrong.error or "")
+    assert wrong.nodes.keys() == tree.nodes.keys()
