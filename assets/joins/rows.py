@@ -4,6 +4,8 @@ Belongs here: what the definitions of a join and of its two sides mean for `tran
 and to which panes, how the columns of the keys are called, the columns of the table. Pure functions of DataFrames.
 """
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -13,7 +15,7 @@ from assets.windows.lateness import floor_us, is_admitted_to
 from assets.windows.panes import assign_panes, first_pane, last_pane, within
 from assets.windows.schema import WINDOW_HOUR
 from assets.windows.transform import keys_of
-from assets.windows.view import view_of
+from assets.windows.view import together, view_of
 from resources.lake import Range
 from resources.streams import Join, JoinForm, Stream
 from resources.streams.fields import OWN_KEY
@@ -26,7 +28,7 @@ def delta_pairs(deltas: DataFrame, join: Join, left: Stream, right: Stream, hour
     lefts = _side(assign_panes(view_of(deltas, left), left).where(within(hours)), left, left, "pane_us")
     if not slides:
         rights = _side(assign_panes(view_of(deltas, right), right).where(within(hours)), right, left, "pane_us")
-        pairs = pair_in_panes(lefts, rights, keys=keys)
+        pairs = pair_in_panes(*(_hashed(each, keys, hours) for each in (lefts, rights)), keys=keys)
     else:
         shown = view_of(deltas, right).withColumn("panes_us", admitting_panes(right))
         pairs = pair_with_panes(lefts, _side(shown, right, left, "panes_us"), keys=keys, size_us=size_us)
@@ -79,6 +81,14 @@ def _own_key(stream: Stream, left: Stream, side: str) -> dict[str, Column]:
 
 def _renamed(stream: Stream, left: Stream) -> list[Column]:
     return [F.col(own).alias(name) for own, name in zip(keys_of(stream), keys_of(left), strict=True)]
+
+
+def _hashed(side: DataFrame, keys: Sequence[str], hours: Range) -> DataFrame:
+    """One side in as many places as its hours need, to be joined there by hashing the smaller one, and not by sorting.
+
+    A table of hashes cannot be put on disk, so what one place holds must fit its memory, however long the range.
+    """
+    return together(side, [*keys, "pane_us"], hours, hours_each=6).hint("shuffle_hash")
 
 
 def _no_windows() -> Column:

@@ -157,6 +157,11 @@ def test_pairs_are_of_the_deltas_that_each_side_admits(spark: "SparkSession") ->
     ]
     rows = delta_pairs(deltas_of(spark, signals), both, views, buys, DAY)
     assert pairs(rows) == [("d1", "d2"), ("d1", "d6")]
+    assert {(row.left_namespace, row.left_key, row.right_key) for row in rows.collect()} == {("shop", "a", "a")}
+    # Wide rows are not sorted to be joined, and what follows from the definitions is not shuffled with them.
+    plan = rows._jdf.queryExecution().executedPlan().toString()
+    assert "ShuffledHashJoin" in plan
+    assert "SortMergeJoin" not in plan
 
 
 def test_a_pair_with_slides_carries_those_that_took_its_delta(spark: "SparkSession") -> None:

@@ -187,17 +187,41 @@ DECIDED: list[tuple[Lateness, dict[int, dict[int, tuple[int, int]]]]] = [
 ]
 
 
+# The same delta lies in two sliding panes, the first of which ends there: late for one is not late for both.
+BOTH = {-TEN_MINUTES: (1, 0), 0: (1, 0)}
+FIRST_AGAIN = {-TEN_MINUTES: (1, 1), 0: (1, 0)}
+SECOND = {0: (1, 0)}
+SLID: list[tuple[Lateness, dict[int, dict[int, tuple[int, int]]]]] = [
+    (Lateness(allowed_us=MINUTE_US), {EDGE - 1: BOTH, EDGE: FIRST_AGAIN}),
+    (
+        Lateness(allowed_us=MINUTE_US, max_us=MINUTE_US),
+        {EDGE + MINUTE_US - 1: FIRST_AGAIN, EDGE + MINUTE_US: SECOND},
+    ),
+    (Lateness(LatePolicy.DISCARD, MINUTE_US), {EDGE - 1: BOTH, EDGE: SECOND, EDGE + TEN_MINUTES: {}}),
+    (Lateness(LatePolicy.SIDE_OUTPUT, MINUTE_US, channel="aside"), {EDGE - 1: BOTH, EDGE: SECOND}),
+]
+
+
 def test_every_policy_decides_exactly_at_the_edge(spark: "SparkSession") -> None:
     """T4: a delta is late when `window_end + allowed_lateness = watermark`, and a microsecond earlier it is not."""
-    for late, decided in DECIDED:
-        of = tumbling(TEN_MINUTES, late)
-        # Each stamp is tried on a key of its own.
-        events = [Event(TEN_MINUTES - 1, stamp_us, entity=str(stamp_us)) for stamp_us in decided]
-        expected = {(str(stamp), start): place for stamp, each in decided.items() for start, place in each.items()}
-        assert {key: place[:2] for key, place in windows_of(events, of).items()} == expected
-        rows = count_windows(deltas_of(spark, events), of, ALL).collect()
-        found = {(row["key"], round(row["window_start"].timestamp() * 1_000_000)): row for row in rows}
-        assert {key: (row["deltas"], row["late"]) for key, row in found.items()} == expected, late
+    decided = [each for _, each in (*DECIDED, *SLID)]
+    streams = named(
+        [tumbling(TEN_MINUTES, late) for late, _ in DECIDED]
+        + [sliding(2 * TEN_MINUTES, TEN_MINUTES, late) for late, _ in SLID]
+    )
+    # Each stamp is tried on a key of its own, and all of them on every policy; those that it is about are looked at.
+    stamps = sorted({stamp for each in decided for stamp in each})
+    events = [Event(TEN_MINUTES - 1, stamp_us, entity=str(stamp_us)) for stamp_us in stamps]
+    deltas = deltas_of(spark, events).persist()
+    found = rows_of(windows(deltas, each, ALL) for each in streams)
+    for of, each in zip(streams, decided, strict=True):
+        assert found[of.name] == windows_of(events, of), of.late
+        for stamp, expected in each.items():
+            mine = {start: row[:2] for (key, start), row in found[of.name].items() if key == str(stamp)}
+            assert mine == expected, (of.late, stamp - EDGE)
+    late = {(row["stream"], row["key"]) for row in late_deltas(deltas, streams, ALL).collect()}
+    assert late == {(of.name, str(stamp)) for of in streams for stamp in stamps if stamp >= EDGE}
+    deltas.unpersist()
 
 
 def test_a_delta_without_a_stamp_is_on_time(spark: "SparkSession") -> None:
