@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.disk import RealDisk
+from resources.coordinator.log_content import read_log
 from resources.coordinator.manifest import Entry, Manifest, verify_segment
 from resources.coordinator.segments import read_segment
 from resources.coordinator.state import STATE_FILE, ShardState, load
@@ -29,7 +30,6 @@ class History:
         self.flushed: dict[WriteName, int] = {}  # its epoch, as it was told first
         self._given: dict[tuple[int, int], WriteName] = {}  # shard and epoch → who was told to have it
         self._last_given = dict.fromkeys(self._shards, 0)
-        self._earlier: set[WriteName] = set()  # flushed in a life before the last one that came to recover
         self.durable: set[WriteName] = set()  # as told
         self.begin_reading()
 
@@ -56,7 +56,6 @@ class History:
         """What one life has said."""
         before, last_given = self.acknowledged(), dict(self._last_given)
         marks: dict[Stream, int] = {}
-        known = set(self.flushed)
         for what, shard, producer, sequence, epoch in said:
             stream = (shard, producer)
             write = (stream, sequence)
@@ -74,24 +73,22 @@ class History:
             if what == "durable":
                 assert self.flushed[write] == epoch, f"{write} was told another epoch than {epoch}"
                 self.durable.add(write)
-        if len(marks) == len(self._sealed_to):
-            self._earlier = known
 
     def check_sealed(self) -> None:
-        """Read what was sealed since the last check. What was flushed before the last recovery must be in it."""
+        """Read what was sealed since the last check. What was flushed must be in it, or in a log file that is left."""
         for shard in self._shards:
             manifest = Manifest(self._home.segments(shard))
             for entry in manifest.entries[self._read[shard] :]:
                 self._check_segment(manifest, entry)
             self._read[shard] = len(manifest.entries)
             check_records([record for entry in manifest.entries for record in entry.batches])
-        self._check_told(self._earlier)
+        self._check_told(self.flushed, self._epochs_in_logs() | self._epochs)
 
     def check_all(self) -> None:
         """After a clean end: everything is sealed and recorded."""
         self.begin_reading()
         self.check_sealed()
-        self._check_told(self.flushed)
+        self._check_told(self.flushed, self._epochs)
         for shard in self._shards:
             state = load(RealDisk(), self._home.log(shard) / STATE_FILE, ShardState)
             assert state is not None
@@ -146,10 +143,22 @@ class History:
                 "verdict": "duplicate" if is_known else "accepted",
             }
 
-    def _check_told(self, writes: Iterable[WriteName]) -> None:
-        for write in writes:
-            epoch = self._epochs.get(write)
-            assert epoch == self.flushed[write], f"{write} was told epoch {self.flushed[write]} and lies at {epoch}"
+    def _epochs_in_logs(self) -> dict[WriteName, int]:
+        """What is in log files: some may be in a segment, too, if nobody came to remove the file."""
+        found: dict[WriteName, int] = {}
+        for shard in self._shards:
+            for path in sorted(self._home.log(shard).glob("*.log")):
+                content = read_log(RealDisk(), path)
+                for group in content.groups() if content else ():
+                    writes = group.rows.writes if group.rows else None
+                    for name in zip(writes.producers, writes.sequences, writes.epochs, strict=True) if writes else ():
+                        producer, sequence, epoch = name
+                        found[(shard, producer), sequence] = epoch
+        return found
+
+    def _check_told(self, flushed: dict[WriteName, int], epochs: dict[WriteName, int]) -> None:
+        for write, told in flushed.items():
+            assert epochs.get(write) == told, f"{write} was told epoch {told} and lies at {epochs.get(write)}"
 
     def _check_cover(self, shard: int, records: list[BatchRecord]) -> None:
         """Records are ordered and disjoint: if each has as much as lies in its range, and all of it, they cover."""
