@@ -215,13 +215,14 @@ def _judge_queries(suite: Suite, batch: "DataFrame") -> dict[str, list[WrongRows
         return {}
     with _temporary_views({_BATCH: batch}):
         findings = _findings(suite, batch.sparkSession, rules)
-        # Great Expectations looks at its rows several times: it is given the names of the rules that found anything,
-        # which are usually none, and not the queries.
-        names = [row["expectation"] for row in findings.select("expectation").distinct().collect()]
-        found = batch.sparkSession.createDataFrame([(name,) for name in names], "expectation string")
-        results = _validate(found, rules, {"result_format": "BOOLEAN_ONLY"})
-        broken = [rule.name for rule, result in results if not result.success]
-        return _count(suite, findings, broken) if broken else {}
+        # Great Expectations looks twice, first for the number of rows; what it looks at is usually empty.
+        findings.persist()
+        try:
+            results = _validate(findings, rules, {"result_format": "BOOLEAN_ONLY"})
+            broken = [rule.name for rule, result in results if not result.success]
+            return _count(suite, findings, broken) if broken else {}
+        finally:
+            findings.unpersist()
 
 
 def _query(suite: Suite, rule: Expectation) -> str | None:
