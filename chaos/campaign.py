@@ -71,7 +71,7 @@ def run_planted(first: int, jobs: int, progress: Progress = lambda _: None) -> l
     """Plant every bug in turn, each until a seed finds it."""
     found = []
     with _workers(jobs) as workers:
-        for caught in workers(_catch, [(planted.name, first) for planted in PLANTED]):
+        for caught in workers(_catch, [(planted.name, first + planted.first_seed) for planted in PLANTED]):
             found.append(caught)
             progress(1)
     return found
