@@ -42,12 +42,11 @@ def delta_hashes(columns: Mapping[str, pa.Array], namespace: str | None, passed:
 
 def _hashes(columns: Mapping[str, pa.Array], namespace: str | None) -> dict[str, pa.Array]:
     rows = len(columns["key"])
-    identity = [columns[name] for name in IDENTITY_COLUMNS]
-    if namespace is not None:
-        identity[IDENTITY_COLUMNS.index("namespace")] = namespace
     if namespace is not None and _are_signals(columns):
         hashes = _signal_hashes(columns, namespace, rows)
     else:
+        known = columns if namespace is None else {**columns, "namespace": namespace}
+        identity = [known[name] for name in IDENTITY_COLUMNS]
         hashes = hash_rows(identity, rows), hash_rows([columns[kind] for kind in Kind], rows)
     return {name: pa.array(hashed.view(np.int64)) for name, hashed in zip(HASHES, hashes, strict=True)}
 
