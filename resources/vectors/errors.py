@@ -1,0 +1,58 @@
+"""What the core of vectors refuses, and what to do about it.
+
+Belongs here: its error kinds. What ingest refuses of a delta by itself is in `resources/coordinator/checks.py`.
+"""
+
+from resources.errors import TidemarkError
+from resources.timegrid import from_us
+
+
+class VectorsError(TidemarkError):
+    """Any error of the core of vectors."""
+
+
+class UnknownOperationError(VectorsError):
+    """A row that is to be folded says nothing that could be done."""
+
+    def __init__(self, op: str | None) -> None:
+        super().__init__(
+            f"A delta with the operation {op!r} cannot be folded. Give accepted deltas alone, and none whose payload "
+            "was removed: what a checkpoint covers starts with the checkpoint."
+        )
+
+
+class UnsortedError(VectorsError):
+    """Rows of a vector were not in canonical order, or its starting state was not its first row."""
+
+    def __init__(self, vector_id: str, trouble: str) -> None:
+        super().__init__(
+            f"The rows of vector {vector_id!r} cannot be folded: {trouble}. "
+            "Sort by namespace, vector_id, eff_us, depth, event_us, origin, delta_id, starting states too."
+        )
+
+
+class StaleCheckpointError(VectorsError):
+    """A delta arrived whose place lies below a checkpoint that does not hold it (K4)."""
+
+    def __init__(self, delta_id: str) -> None:
+        super().__init__(
+            f"Delta {delta_id!r} arrived after the checkpoint was made and sorts before it. "
+            "Refold the vector from an older checkpoint, or from all of its deltas."
+        )
+
+
+class BeforeCheckpointError(VectorsError):
+    """A state was asked for that is older than the checkpoint it was to start from."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} lies before the checkpoint. Start from an older one, or from all of the deltas.")
+
+    @classmethod
+    def as_of(cls, as_of_us: int) -> "BeforeCheckpointError":
+        """A moment before the checkpoint's place."""
+        return cls(f"{from_us(as_of_us):%Y-%m-%dT%H:%M:%S.%fZ}")
+
+    @classmethod
+    def epoch(cls, epoch: int) -> "BeforeCheckpointError":
+        """An epoch before the last one that the checkpoint holds."""
+        return cls(f"Epoch {epoch}")
