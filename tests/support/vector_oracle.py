@@ -30,7 +30,7 @@ FACTORS = (0.0, -1.0, 0.1, 1 / 3, 3.0)
 
 def payload(random: Random) -> Delta:
     """Any operation with what it needs, on vectors of at most four numbers; some indices point at nothing."""
-    op = random.choice(list(Operation))
+    op = random.choice([*Operation, Operation.CREATE, Operation.ADD_DIMS, Operation.ADD_DIMS])
     if op in (Operation.CREATE, Operation.REPLACE):
         return {"op": op, "values": [random.uniform(-8, 8) for _ in range(random.randint(1, 4))]}
     if op in (Operation.SET_DIMS, Operation.ADD_DIMS):
@@ -159,11 +159,10 @@ def rows_in_order(arrived: Iterable[Delta]) -> pa.Table:
 
 
 def cut(table: pa.Table, borders: Iterable[int]) -> list[pa.RecordBatch]:
-    """The rows in batches that end at these borders."""
+    """The rows in batches that end at these borders, each a slice of one that is larger."""
     ends = sorted({border % (table.num_rows + 1) for border in borders} | {table.num_rows})
-    return [
-        table.slice(a, b - a).combine_chunks().to_batches()[0] for a, b in zip([0, *ends], ends, strict=False) if b > a
-    ]
+    whole = table.combine_chunks().to_batches()
+    return [whole[0].slice(a, b - a) for a, b in zip([0, *ends], ends, strict=False) if b > a]
 
 
 def folded(batches: Iterable[pa.RecordBatch], *, is_last_only: bool = True, given_at_once: int = 1 << 16) -> pa.Table:

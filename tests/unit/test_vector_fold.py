@@ -143,6 +143,8 @@ def test_the_float64_state_is_stored_only_where_the_values_do_not_say_it() -> No
     made = _delta("a", 1, "create", values=[0.5, 2.0])
     assert _end(made)["state"] is None
     assert _end(made, _delta("b", 2, "scale", factor=0.1))["state"] == [0.5 * 0.1, 2.0 * 0.1]
+    for index in (0, 1):  # one number that needs it is enough, wherever it stands
+        assert _end(made, _delta("b", 2, "add_dims", indices=[index], values=[2.0**-40]))["state"] is not None
 
 
 def test_long_and_short_vectors_are_given_out_in_batches_of_bounded_size() -> None:

@@ -1,0 +1,76 @@
+"""Vector clocks: they record, they do not order (D8).
+
+Belongs here: how two clocks relate, and which deltas of a vector have clocks that disagree with the canonical order.
+How clocks are merged along the fold is in `maps.py`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+Clock = Mapping[str, int]
+
+# So many deltas with clocks are looked back at. Replicas that do not hear of each other for longer are found by their
+# first thousand edits; and a vector with a million deltas takes a million short steps, where all pairs would be 10^12.
+LOOK_BACK = 1_000
+
+
+class Relation(StrEnum):
+    """What a clock is to another."""
+
+    BEFORE = "before"  # dominated by it
+    AFTER = "after"  # dominates it
+    EQUAL = "equal"
+    CONCURRENT = "concurrent"  # neither knows of the other
+
+
+class ConflictKind(StrEnum):
+    """Why two deltas are recorded together."""
+
+    CONCURRENT = "concurrent"
+    INVERTED = "inverted"  # the one that sorts later was known to the one that sorts earlier
+
+
+class Conflict(NamedTuple):
+    """Two deltas, by their places in the chain."""
+
+    earlier: int
+    later: int
+    kind: ConflictKind
+
+
+def compare(clock: Clock, other: Clock) -> Relation:
+    """What `clock` is to `other`; a missing entry is 0."""
+    names = {*clock, *other}
+    is_behind = any(clock.get(name, 0) < other.get(name, 0) for name in names)
+    is_ahead = any(clock.get(name, 0) > other.get(name, 0) for name in names)
+    if is_behind:
+        return Relation.CONCURRENT if is_ahead else Relation.BEFORE
+    return Relation.AFTER if is_ahead else Relation.EQUAL
+
+
+def conflicts(clocks: Sequence[Clock | None], look_back: int = LOOK_BACK) -> Iterator[Conflict]:
+    """Pairs of deltas that are concurrent or inverted, by the later and then the earlier one.
+
+    `clocks` are those of one vector's deltas in canonical order. A delta without a clock (none, or an empty one) says
+    nothing, and is compared with none. Each is compared with the `look_back` last ones before it.
+    """
+    names = {name: column for column, name in enumerate(sorted({name for clock in clocks for name in clock or ()}))}
+    # The last ones, each in the row of its number modulo the size: a full table is overwritten from its beginning.
+    table = np.zeros((look_back, len(names)), np.int64)
+    places = np.zeros(look_back, np.int64)
+    seen = 0
+    for later, clock in enumerate(clocks):
+        if not clock:
+            continue
+        own = np.zeros(len(names), np.int64)
+        own[[names[name] for name in clock]] = list(clock.values())
+        before = table[: min(seen, look_back)]
+        is_behind, is_ahead = (np.logical_or.reduce(less, axis=1) for less in (own < before, own > before))
+        found = np.flatnonzero(is_behind)
+        for earlier, row in sorted(zip(places[found].tolist(), found.tolist(), strict=True)):
+            yield Conflict(earlier, later, ConflictKind.CONCURRENT if is_ahead[row] else ConflictKind.INVERTED)
+        table[seen % look_back], places[seen % look_back] = own, later
+        seen += 1

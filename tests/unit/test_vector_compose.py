@@ -1,0 +1,122 @@
+"""Composition (D5): one form does what its deltas do one after the other, on every state."""
+
+from functools import reduce
+from itertools import product
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from resources.coordinator.model import Operation, Vector
+from resources.vectors.compose import RELATIVE_TOLERANCE, TOMBSTONE, Form, Live, State, apply, compose, form_of
+from resources.vectors.errors import UnknownOperationError
+from tests.support.vector_oracle import Oracle, payload
+
+STATES: list[State] = [
+    None,
+    TOMBSTONE,
+    *(Live(tuple(0.3 + place for place in range(length)), {"k": "old", "m": "old"}) for length in range(1, 6)),
+]
+
+
+def _vector(random: Random, op: str | None = None) -> Vector:
+    while True:
+        found = payload(random)
+        if op in (None, found["op"]):
+            patch = {key: random.choice((None, "x", "y")) for key in "kl" if random.random() < 0.5}
+            return Vector("v", metadata=patch, **found)
+
+
+def _one_by_one(vectors: list[Vector], state: State) -> State:
+    """The fold of D3, in plain Python, from any state on."""
+    oracle = Oracle()
+    oracle.exists = state is not None
+    if isinstance(state, Live):
+        oracle.values, oracle.metadata = list(state.values), dict(state.metadata)
+    for v in vectors:
+        numbers = {"op": v.op, "values": v.values, "indices": v.indices, "factor": v.factor, "amount": v.amount}
+        oracle.fold([{**numbers, "metadata": v.metadata, "clock": None}])
+    if oracle.values is not None:
+        return Live(tuple(oracle.values), oracle.metadata)
+    return TOMBSTONE if oracle.exists else None
+
+
+def _unsigned(vectors: list[Vector], state: State) -> State:
+    """The same calculation with all numbers taken without their signs: what roundings are relative to."""
+    plain = [
+        Vector(
+            "v",
+            v.op,
+            values=v.values and [abs(value) for value in v.values],
+            indices=v.indices,
+            factor=None if v.factor is None else abs(v.factor),
+            amount=None if v.amount is None else abs(v.amount),
+        )
+        for v in vectors
+    ]
+    return _one_by_one(plain, state)
+
+
+def _assert_same(found: State, expected: State, size: State) -> None:
+    assert type(found) is type(expected)
+    if isinstance(found, Live) and isinstance(expected, Live) and isinstance(size, Live):
+        assert found.metadata == expected.metadata
+        for a, b, bound in zip(found.values, expected.values, size.values, strict=True):
+            assert abs(a - b) <= RELATIVE_TOLERANCE * bound
+
+
+@pytest.mark.parametrize(("first", "second"), list(product(map(str, Operation), repeat=2)))
+def test_every_ordered_pair_composes_to_what_both_do_in_turn(first: str, second: str) -> None:
+    random = Random(f"{first} {second}")
+    for _ in range(12):
+        pair = [_vector(random, first), _vector(random, second)]
+        a, b = map(form_of, pair)
+        for state in STATES:
+            _assert_same(apply(a, state), _one_by_one(pair[:1], state), _unsigned(pair[:1], state))
+            _assert_same(apply(compose(a, b), state), _one_by_one(pair, state), _unsigned(pair, state))
+            _assert_same(apply(compose(a, b), state), apply(b, apply(a, state)), _unsigned(pair, state))
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 1 << 32), st.integers(3, 12))
+def test_composition_is_associative_within_the_tolerance(seed: int, length: int) -> None:
+    random = Random(seed)
+    vectors = [_vector(random) for _ in range(length)]
+    forms = [form_of(vector) for vector in vectors]
+    leftwards = reduce(compose, forms)
+    rightwards = reduce(lambda later, earlier: compose(earlier, later), reversed(forms))
+    halves = compose(reduce(compose, forms[: length // 2]), reduce(compose, forms[length // 2 :]))
+    for state in STATES:
+        for form in (leftwards, rightwards, halves):
+            _assert_same(apply(form, state), _one_by_one(vectors, state), _unsigned(vectors, state))
+    assert [least for least, _ in leftwards.pieces] == [least for least, _ in rightwards.pieces]
+
+
+def _form(op: str, **payload: object) -> Form:
+    return form_of(Vector("v", op, **payload))  # type: ignore[arg-type]
+
+
+def test_a_form_knows_whether_it_made_a_base_of_its_own() -> None:
+    delete, create = _form("delete"), _form("create", values=[1.0])
+    assert apply(delete, None) is None
+    assert apply(compose(create, delete), None) == TOMBSTONE
+    assert apply(compose(delete, create), TOMBSTONE) == Live((1.0,))
+
+
+def test_what_points_beyond_a_vector_has_no_effect_in_a_composition_either() -> None:
+    form = compose(_form("set_dims", indices=[3], values=[9.0], metadata={"k": "x"}), _form("scale", factor=2.0))
+    assert apply(form, Live((1.0, 1.0))) == Live((2.0, 2.0))
+    assert apply(form, Live((1.0, 1.0, 1.0, 1.0))) == Live((2.0, 2.0, 2.0, 18.0), {"k": "x"})
+
+
+def test_one_meaning_has_one_form() -> None:
+    create = _form("create", values=[1.0], metadata={"k": None, "l": "x"})
+    assert compose(_form("set_dims", indices=[3], values=[9.0]), create) == create
+    assert compose(create, _form("set_dims", indices=[3], values=[9.0])) == create
+    assert len(compose(_form("set_dims", indices=[3], values=[9.0]), _form("delete")).pieces) == 1
+
+
+def test_a_form_of_an_unknown_operation_is_refused() -> None:
+    with pytest.raises(UnknownOperationError, match="'merge'"):
+        _form("merge")
