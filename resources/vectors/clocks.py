@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-Clock = Mapping[str, int]
+# Entries without a number are 0, as missing ones are: a producer that sends columns may leave one out.
+Clock = Mapping[str, int | None]
 
 # So many deltas with clocks are looked back at. Replicas that do not hear of each other for longer are found by their
 # first thousand edits; and a vector with a million deltas takes a million short steps, where all pairs would be 10^12.
@@ -44,8 +45,8 @@ class Conflict(NamedTuple):
 def compare(clock: Clock, other: Clock) -> Relation:
     """What `clock` is to `other`; a missing entry is 0."""
     names = {*clock, *other}
-    is_behind = any(clock.get(name, 0) < other.get(name, 0) for name in names)
-    is_ahead = any(clock.get(name, 0) > other.get(name, 0) for name in names)
+    is_behind = any((clock.get(name) or 0) < (other.get(name) or 0) for name in names)
+    is_ahead = any((clock.get(name) or 0) > (other.get(name) or 0) for name in names)
     if is_behind:
         return Relation.CONCURRENT if is_ahead else Relation.BEFORE
     return Relation.AFTER if is_ahead else Relation.EQUAL
@@ -66,7 +67,7 @@ def conflicts(clocks: Sequence[Clock | None], look_back: int = LOOK_BACK) -> Ite
         if not clock:
             continue
         own = np.zeros(len(names), np.int64)
-        own[[names[name] for name in clock]] = list(clock.values())
+        own[[names[name] for name in clock]] = [count or 0 for count in clock.values()]
         before = table[: min(seen, look_back)]
         is_behind, is_ahead = (np.logical_or.reduce(less, axis=1) for less in (own < before, own > before))
         found = np.flatnonzero(is_behind)

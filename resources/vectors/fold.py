@@ -23,14 +23,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from resources.coordinator.model import Operation
 from resources.vectors import loops
 from resources.vectors.errors import UnknownOperationError
 from resources.vectors.loops import Bytes, Codes, Doubles, Numbers, Singles, Table
 from resources.vectors.maps import MapRows, Maps
-from resources.vectors.order import LastRow, first_rows
+from resources.vectors.order import LastRow, begins_vector, first_rows, key_of
 from resources.vectors.schema import CHECKPOINT, FOLD_INPUT, STATES
 
 # So many numbers of states are given at once, at most: as float32 and float64, these are 12 MB.
@@ -162,7 +161,7 @@ def emit_last(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if batch.num_rows:
             if held is not None:
-                yield _emitting(held, _key(held, held.num_rows - 1) != _key(batch, 0))
+                yield _emitting(held, key_of(held, held.num_rows - 1) != key_of(batch, 0))
             held = batch
     if held is not None:
         yield _emitting(held, True)
@@ -182,19 +181,9 @@ def starting_states(states: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _emitting(batch: pa.RecordBatch, is_last: bool) -> pa.RecordBatch:
-    before, after = slice(None, -1), slice(1, None)
-    is_new = np.zeros(batch.num_rows, np.bool_)
-    for name in ("namespace", "vector_id"):
-        texts = batch.column(name)
-        is_new[:-1] |= np.asarray(pc.not_equal(texts[before], texts[after]))
-    is_new[-1] = is_last
-    emit = pa.array(is_new)
+    emit = pa.array(np.append(begins_vector(batch), is_last))
     place = batch.schema.get_field_index("emit")
     return batch.append_column("emit", emit) if place < 0 else batch.set_column(place, "emit", emit)
-
-
-def _key(batch: pa.RecordBatch, row: int) -> tuple[Any, Any]:
-    return batch.column("namespace")[row].as_py(), batch.column("vector_id")[row].as_py()
 
 
 def _rows_of(batch: pa.RecordBatch, is_first: Bytes) -> _Rows:

@@ -7,6 +7,7 @@ state, and nobody would see it: so it is looked at, and refused.
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,6 +18,7 @@ from resources.vectors.schema import CHECKPOINT
 
 # Of the row before: namespace, vector_id, and its place.
 LastRow = tuple[Any, ...]
+Flags = npt.NDArray[np.bool_]
 
 _KEY = ("namespace", "vector_id")
 _WRONG_ORDER = "one does not sort after the one before it"
@@ -26,7 +28,7 @@ def first_rows(batch: pa.RecordBatch, last: LastRow | None) -> tuple[Bytes, Last
     """Which rows are the first of their vector, and the batch's last row. Refuses rows that are not in order."""
     rows = batch.num_rows
     is_first = np.zeros(rows, np.int8)
-    is_first[1:] = np.logical_or.reduce([_differs(batch.column(name)) for name in _KEY])
+    is_first[1:] = begins_vector(batch)
     first_row = _row(batch, 0)
     if last is None or first_row[: len(_KEY)] != last[: len(_KEY)]:
         is_first[0] = 1
@@ -41,15 +43,23 @@ def first_rows(batch: pa.RecordBatch, last: LastRow | None) -> tuple[Bytes, Last
     return is_first, _row(batch, rows - 1)
 
 
+def begins_vector(batch: pa.RecordBatch) -> Flags:
+    """For every row but the first, whether its vector is another than that of the row before."""
+    columns = [batch.column(name) for name in _KEY]
+    differs = [np.asarray(pc.not_equal(column[1:], column[:-1])) for column in columns]
+    return np.asarray(np.logical_or.reduce(differs))
+
+
+def key_of(batch: pa.RecordBatch, row: int) -> LastRow:
+    """The vector of a row."""
+    return _row(batch, row)[: len(_KEY)]
+
+
 def _row(batch: pa.RecordBatch, row: int) -> LastRow:
     return tuple(batch.column(name)[row].as_py() for name in (*_KEY, *PLACE_COLUMNS))
 
 
-def _differs(column: pa.Array) -> Any:
-    return np.asarray(pc.not_equal(column[1:], column[:-1]))
-
-
-def _sorts_after(batch: pa.RecordBatch) -> Any:
+def _sorts_after(batch: pa.RecordBatch) -> Flags:
     """Whether each row's place comes after that of the row before, whatever the vectors are."""
     is_after = np.zeros(batch.num_rows - 1, np.bool_)
     is_equal = np.ones(batch.num_rows - 1, np.bool_)

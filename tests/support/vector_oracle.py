@@ -58,7 +58,7 @@ def random_deltas(random: Random, size: int, vectors: str) -> list[Delta]:
             "delta_id": delta_id,
             "parent_id": parent if parent != delta_id and random.random() < 0.6 else None,
             "metadata": _some(random, "kl", (None, "x", "y")),
-            "clock": _some(random, "pq", range(4)),
+            "clock": _some(random, "pq", (None, 0, 1, 2, 3)),
             **payload(random),
         }
         found.setdefault((delta["vector_id"], delta["event_us"], delta_id), delta)
@@ -127,7 +127,7 @@ class Oracle:
                 patched = {**before, **(delta["metadata"] or {})}
                 self.metadata = {} if delta["op"] == "delete" else {k: v for k, v in patched.items() if v is not None}
                 for key, count in (delta["clock"] or {}).items():
-                    self.clock[key] = max(count, self.clock.get(key, 0))
+                    self.clock[key] = max(count or 0, self.clock.get(key, 0))
         return self
 
     def _apply(self, delta: Delta) -> str:

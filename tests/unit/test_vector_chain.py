@@ -28,7 +28,7 @@ def _whole(arrived: list[Delta]) -> list[dict[str, object]]:
     return said(folded(cut(rows_in_order(arrived), [])))
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(one_vector, st.integers(0, 99))
 def test_a_chain_shows_every_delta_once_in_canonical_order_with_what_became_of_it(
     arrived: list[Delta], seed: int
@@ -48,7 +48,7 @@ def test_a_chain_shows_every_delta_once_in_canonical_order_with_what_became_of_i
     assert found == [*expected, *rest]
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(one_vector, st.integers(-4, 4), st.integers(0, 9))
 def test_a_moment_filters_by_effect_and_an_epoch_by_arrival(arrived: list[Delta], as_of_us: int, epoch: int) -> None:
     known = [d for d in arrived if d["epoch"] <= epoch]
@@ -63,7 +63,7 @@ def test_a_moment_filters_by_effect_and_an_epoch_by_arrival(arrived: list[Delta]
         assert (found[0]["values"] is None) == (end.values is None)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(one_vector, st.integers(0, 16))
 def test_every_state_at_or_after_a_checkpoint_is_the_same_without_the_payloads_it_covers(
     arrived: list[Delta], at: int

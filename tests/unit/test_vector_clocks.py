@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from resources.vectors.clocks import Clock, Conflict, ConflictKind, Relation, compare, conflicts
 
-clocks = st.dictionaries(st.sampled_from("pqr"), st.integers(0, 2))
+clocks = st.dictionaries(st.sampled_from("pqr"), st.none() | st.integers(0, 2))
 KINDS = {Relation.CONCURRENT: ConflictKind.CONCURRENT, Relation.BEFORE: ConflictKind.INVERTED}
 
 
@@ -18,8 +18,8 @@ def test_a_missing_entry_is_zero() -> None:
 @settings(max_examples=80)
 @given(clocks, clocks)
 def test_two_clocks_relate_as_the_partial_order_says(a: Clock, b: Clock) -> None:
-    at_most = all(a.get(name, 0) <= b.get(name, 0) for name in "pqr")
-    at_least = all(a.get(name, 0) >= b.get(name, 0) for name in "pqr")
+    at_most = all((a.get(name) or 0) <= (b.get(name) or 0) for name in "pqr")
+    at_least = all((a.get(name) or 0) >= (b.get(name) or 0) for name in "pqr")
     expected = {
         (True, True): Relation.EQUAL,
         (True, False): Relation.BEFORE,

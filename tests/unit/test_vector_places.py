@@ -41,7 +41,7 @@ def _line(*deltas: tuple[str, int, str | None], vector_id: str = "v") -> list[De
     ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=120)
 @given(deltas(max_size=16), st.integers(0, 99))
 def test_places_are_those_of_the_rule_in_any_order_of_arrival(arrived: list[Delta], seed: int) -> None:
     expected = _expected(arrived)
