@@ -115,6 +115,8 @@ def test_one_meaning_has_one_form() -> None:
     assert compose(_form("set_dims", indices=[3], values=[9.0]), create) == create
     assert compose(create, _form("set_dims", indices=[3], values=[9.0])) == create
     assert len(compose(_form("set_dims", indices=[3], values=[9.0]), _form("delete")).pieces) == 1
+    set_one = _form("set_dims", indices=[0], values=[9.0])
+    assert compose(_form("add_dims", indices=[0], values=[1.0]), set_one) == set_one  # what was added is gone
 
 
 def test_a_form_of_an_unknown_operation_is_refused() -> None:
