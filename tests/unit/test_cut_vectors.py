@@ -1,4 +1,4 @@
-"""Vectors are cut in the log: older changes to them are refused from then on, after every restart, and on replay (K4)."""
+"""Vectors are cut in the log: older changes are refused from then on, after every restart, and on replay (K4)."""
 
 from pathlib import Path
 
