@@ -109,7 +109,7 @@ def check_recovered(core: ShardCore, stored: Stored, history: History, lake: Lak
     must(answer is EpochNotAssignedError, "C6", f"an epoch that nobody has is answered with {answer}")
     check_lake(lake, rows)
     check_raised(core, history)
-    check_cut(core, history)
+    check_cut(core, history, found)
 
 
 def check_raised(core: ShardCore, history: History) -> None:
@@ -126,14 +126,15 @@ def check_raised(core: ShardCore, history: History) -> None:
     history.raise_limits(is_logged=found == wanted)
 
 
-def check_cut(core: ShardCore, history: History) -> None:
+def check_cut(core: ShardCore, history: History, found: Writes) -> None:
     """No write behind the epoch that a cut names was decided on without it, and that epoch can be waited for (K4)."""
     cut = core.flusher.cut
     if cut is not None:
         raised = [each for each in history.raised if each.limit is Limit.VECTORS and each.earliest_us == cut.cut_us]
         first = min(each.from_epoch for each in raised)
-        what = f"the cut at {cut.cut_us} lies behind epoch {cut.behind_epoch}, and holds from epoch {first} on"
-        must(first <= cut.behind_epoch + 1, "K4", what)
+        missed = [epoch for epoch in found if cut.behind_epoch < epoch < first]
+        what = f"the cut at {cut.cut_us} lies behind epoch {cut.behind_epoch}, but epochs {missed} came before it"
+        must(not missed, "K4", what)
         is_there = cut.behind_epoch == 0 or _answer(core, cut.behind_epoch) is None
         must(is_there, "K4", f"the cut at {cut.cut_us} waits for epoch {cut.behind_epoch}, which was lost")
 

@@ -373,7 +373,7 @@ PLANTED = (
     Planted("identities_forgotten", "Q3", "a restart forgets identities", _identities_forgotten),
     Planted("earliest_forgotten", "D9", "a sealed log file takes the earliest event time with it", earliest_forgotten),
     Planted("cut_forgotten", "K4", "a restart passes over the cuts that it finds in the log", cut_forgotten),
-    Planted("cut_for_all", "Q3", "a cut of vectors also refuses other kinds", cut_for_all),
+    Planted("cut_for_all", "D9", "a cut of vectors also refuses other kinds", cut_for_all),
     Planted("cut_behind_flushed", "K4", "a cut does not count writes on their way to the disk", cut_behind_flushed),
     Planted("cut_behind_lost", "K4", "a cut waits for epochs that were lost before it", cut_behind_lost),
     Planted("watermarks_forgotten", "T2", "a restart forgets watermarks", _watermarks_forgotten),
