@@ -37,7 +37,7 @@ def cut_for_all() -> AbstractContextManager[Any]:
 
     def for_all(self: Arrivals, cut: VectorsCut | None) -> None:
         cut_vectors(self, cut)
-        self.raise_earliest(cut and cut.cut_us)
+        self.raise_earliest(None if cut is None else cut.cut_us)
 
     return patch.object(Arrivals, "cut_vectors", for_all)
 

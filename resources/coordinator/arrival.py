@@ -88,7 +88,8 @@ class Arrivals:
         refusals = decoded.refusals
         refused = _mask(refusals, rows)
         received_us = np.repeat(np.array([write.received_us for write in writes]), sizes)
-        refusals |= check(columns, received_us, self._settings, refused, words, cut_us=self.cut and self.cut.cut_us)
+        cut_us = None if self.cut is None else self.cut.cut_us
+        refusals |= check(columns, received_us, self._settings, refused, words, cut_us=cut_us)
         passed = ~_mask(refusals, rows)
         namespaces = words.get("namespace", ())
         columns |= delta_hashes(columns, next(iter(namespaces)) if len(namespaces) == 1 else None, passed)
