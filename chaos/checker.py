@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any
 
-from chaos.history import NEVER_US, History, must
+from chaos.history import NEVER_US, History, Limit, must
 from chaos.lake import Lake
 from chaos.oracle import expected_verdicts
 from chaos.scale import FILES, Scale
@@ -109,15 +109,34 @@ def check_recovered(core: ShardCore, stored: Stored, history: History, lake: Lak
     must(answer is EpochNotAssignedError, "C6", f"an epoch that nobody has is answered with {answer}")
     check_lake(lake, rows)
     check_raised(core, history)
+    check_cut(core, history, found)
 
 
 def check_raised(core: ShardCore, history: History) -> None:
-    """What was raised once stays raised; a group that may have been logged has raised all or nothing (D9, R5)."""
-    before = history.earliest_us(history.applied + 1)
-    wanted = max([before, *(each.earliest_us for each in history.raising)])
-    found = NEVER_US if core.flusher.raised_us is None else core.flusher.raised_us
-    must(found in (before, wanted), "D9", f"the shard refuses events before {found}, not before {before} or {wanted}")
-    history.raise_earliest(is_logged=found == wanted)
+    """What was raised once stays raised; a group that may have been logged has raised all or nothing (D9, R5, K4)."""
+    cut = core.flusher.cut
+    said = {Limit.EVENTS: core.flusher.raised_us, Limit.VECTORS: None if cut is None else cut.cut_us}
+    found = {limit: NEVER_US if earliest_us is None else earliest_us for limit, earliest_us in said.items()}
+    before = {limit: history.earliest_us(limit, history.applied + 1) for limit in Limit}
+    wanted = before | {each.limit: max(before[each.limit], each.earliest_us) for each in history.raising}
+    for limit, rule in ((Limit.EVENTS, "D9"), (Limit.VECTORS, "K4")):
+        what = f"the shard refuses {limit} before {found[limit]}, not before {before[limit]} or {wanted[limit]}"
+        must(found[limit] in (before[limit], wanted[limit]), rule, what)
+    must(found in (before, wanted), "C7", f"of a group that raises limits from {before} to {wanted} is left {found}")
+    history.raise_limits(is_logged=found == wanted)
+
+
+def check_cut(core: ShardCore, history: History, found: Writes) -> None:
+    """No write behind the epoch that a cut names was decided on without it, and that epoch can be waited for (K4)."""
+    cut = core.flusher.cut
+    if cut is not None:
+        raised = [each for each in history.raised if each.limit is Limit.VECTORS and each.earliest_us == cut.cut_us]
+        first = min(each.from_epoch for each in raised)
+        missed = [epoch for epoch in found if cut.behind_epoch < epoch < first]
+        what = f"the cut at {cut.cut_us} lies behind epoch {cut.behind_epoch}, but epochs {missed} came before it"
+        must(not missed, "K4", what)
+        is_there = cut.behind_epoch == 0 or _answer(core, cut.behind_epoch) is None
+        must(is_there, "K4", f"the cut at {cut.cut_us} waits for epoch {cut.behind_epoch}, which was lost")
 
 
 def check_contiguous(stored: Stored) -> None:
@@ -203,7 +222,7 @@ def check_end(scale: Scale, stored: Stored, history: History, lake: Lake, disk: 
 
 
 def _check_verdicts(scale: Scale, rows: list[Row], history: History) -> None:
-    """Each verdict is what a naive reading of the log in its order gives (Q3, D9)."""
+    """Each verdict is what a naive reading of the log in its order gives (Q3, D9, K4)."""
     sent = [history.given[row.epoch].write.made[row.ordinal] for row in rows]
     expected = expected_verdicts(rows, sent, scale.settings, history.earliest_us)
     for row, (verdict, reason) in zip(rows, expected, strict=True):

@@ -60,7 +60,7 @@ def try_out(
 
 
 def _act(world: World, life: Life) -> None:
-    """Two producers, seven writes in five groups, a final refusal, three segments, some batches, a clean stop."""
+    """Two producers, seven writes in five groups, a final refusal, a cut, three segments, batches, a clean stop."""
     first, second = world.producers
 
     def flush() -> None:
@@ -81,6 +81,7 @@ def _act(world: World, life: Life) -> None:
     life.ask_seal()
     first.send_next(life, may_begin=True, is_huge=True)
     second.send_next(life, may_begin=True)
+    life.cut_vectors(world.history.now_us)
     flush()
     life.seal()
     life.drain()

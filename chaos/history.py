@@ -4,6 +4,7 @@ Belongs here: the events, the facts that must hold for ever after once somebody 
 names a broken rule. What follows from these facts is in `checker.py`.
 """
 
+from enum import StrEnum
 from typing import NamedTuple
 
 from chaos.traffic import Write
@@ -54,9 +55,17 @@ class Acknowledged(NamedTuple):
     epoch: int
 
 
-class Raised(NamedTuple):
-    """The earliest time of an event was raised; for all writes from an epoch on."""
+class Limit(StrEnum):
+    """What the log refuses when it is older than a moment that only rises."""
 
+    EVENTS = "events"  # whatever they are (D9, R5)
+    VECTORS = "changes to vectors"  # (K4)
+
+
+class Raised(NamedTuple):
+    """A limit was raised; for all writes from an epoch on."""
+
+    limit: Limit
     earliest_us: int
     from_epoch: int
 
@@ -78,20 +87,21 @@ class History:
         self.applied = 0  # the highest epoch that anybody ever saw
         self.durable = 0
         self.instances: dict[str, int] = {}  # the newest instance that was relied on
-        self.raised: list[Raised] = []  # what the log says of the earliest time of an event
-        self.raising: list[Raised] = []  # what one group was to say of it; nobody knows yet whether it is logged
+        self.raised: list[Raised] = []  # what the log says of the limits
+        self.raising: list[Raised] = []  # what one group was to say of them; nobody knows yet whether it is logged
         self.counts: dict[str, int] = {}
         self.rules: dict[int, EventTimeRules] = {}  # incarnation → what its watermarks went by
 
-    def earliest_us(self, epoch: int) -> int:
-        """The earliest time of an event that the log allowed when a write came."""
-        return max((each.earliest_us for each in self.raised if each.from_epoch <= epoch), default=NEVER_US)
+    def earliest_us(self, limit: Limit, epoch: int) -> int:
+        """The earliest time that the log allowed when a write came."""
+        found = (each.earliest_us for each in self.raised if each.limit is limit and each.from_epoch <= epoch)
+        return max(found, default=NEVER_US)
 
-    def raise_earliest(self, *, is_logged: bool) -> None:
-        """It is known now what became of the group that was to raise it."""
+    def raise_limits(self, *, is_logged: bool) -> None:
+        """It is known now what became of the group that was to raise them."""
         if is_logged:
             for each in self.raising:
-                self.note(f"events before {each.earliest_us} are refused from epoch {each.from_epoch} on")
+                self.note(f"{each.limit} before {each.earliest_us} are refused from epoch {each.from_epoch} on")
                 self.count("raised")
             self.raised += self.raising
         self.raising = []

@@ -4,20 +4,20 @@ Belongs here: what `shard.py` does with threads, here one step at a time, and th
 Who takes which step when is in `simulation.py`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from random import Random
 from typing import Any
 
 from chaos.checker import check_batch, check_read, check_recovered, check_view
-from chaos.history import History, Raised, ViolationError, must
+from chaos.history import History, Limit, Raised, ViolationError, must
 from chaos.lake import Lake
 from chaos.scale import FILES, Scale, draw_rules
 from chaos.stored import Stored, rows_of
 from chaos.traffic import Write
 from chaos.watching import BusyDisk, StepSealing, watch
 from resources.coordinator.batching import Batch
-from resources.coordinator.control import EarliestRaised
+from resources.coordinator.control import Control, EarliestRaised, VectorsCut
 from resources.coordinator.core import ShardCore, WriteGroup, WriteTicket
 from resources.coordinator.engine import State
 from resources.coordinator.errors import OutcomeUnknownError, ShardStoppedError
@@ -55,7 +55,7 @@ class Life:
         self.waiting: dict[tuple[str, int], tuple[Write, WriteTicket]] = {}
         self._closed: list[Batch] = []  # on their way to the subscribers
         self._delivered: list[Batch] = []  # in the hands of subscribers
-        self._asked_us: list[int] = []  # earliest times of events that no group has taken yet
+        self._asked: list[Control] = []  # limits that are to be raised, and that no group has taken yet
         self._doing = Doing.LOOKING
         self._group: WriteGroup | None = None
         self._snapshot: LogSnapshot | None = None
@@ -115,7 +115,7 @@ class Life:
         elif self._doing is Doing.PERSISTED and self._group is not None and self._snapshot is not None:
             core.publish(self._group, self._snapshot)
             self.history.note(f"publishes group {self._group.number} up to epoch {core.engine.flushed_epoch}")
-            self.history.raise_earliest(is_logged=True)
+            self.history.raise_limits(is_logged=True)
             self._doing = Doing.DELIVERING
         else:
             batch = core.close_batch()
@@ -164,8 +164,8 @@ class Life:
             return
         while self._closed or self._delivered:
             self.consume()
-        if self._asked_us:
-            self.history.raising = [Raised(max(self._asked_us), self.core.engine.applied_epoch + 1)]
+        if self._asked:
+            self.history.raising = _raised(self._asked, self.core.engine.applied_epoch + 1)
         try:
             self.core.close()
         except (OSError, ShardStoppedError) as error:
@@ -175,7 +175,7 @@ class Life:
             self.is_over = True
             self.look()
             return
-        self.history.raise_earliest(is_logged=True)
+        self.history.raise_limits(is_logged=True)
         self.look()
         self._check_closed()
         self.is_over = True
@@ -201,17 +201,23 @@ class Life:
     def raise_earliest(self, earliest_us: int) -> None:
         """Somebody is about to drop what is old."""
         if not self.has_failed and not self.is_stopping:
-            self._asked_us.append(earliest_us)
+            self._asked.append(EarliestRaised(earliest_us))
         self._ask(lambda: self.core.raise_earliest(earliest_us))
 
+    def cut_vectors(self, cut_us: int) -> None:
+        """Somebody is about to remove what vectors were made of."""
+        if not self.has_failed and not self.is_stopping:
+            self._asked.append(VectorsCut(cut_us, behind_epoch=0))
+        self._ask(lambda: self.core.cut_vectors(cut_us))
+
     def _note_raising(self, group: WriteGroup) -> None:
-        """What a group is to say of the earliest time of an event, and for which writes: all of its own, too."""
+        """What a group is to say of the limits, and for which writes: all of its own, too."""
         messages = [message for part in group.frozen for message in part.controls]
-        raised = [message.earliest_us for message in messages if isinstance(message, EarliestRaised)]
-        if raised:
-            writes = [write.epoch for part in group.frozen for write in part.writes]
-            self.history.raising = [Raised(max(raised), min(writes, default=group.last_epoch + 1))]
-            self._asked_us.clear()
+        writes = [write.epoch for part in group.frozen for write in part.writes]
+        raising = _raised(messages, min(writes, default=group.last_epoch + 1))
+        if raising:
+            self.history.raising = raising
+            self._asked.clear()
 
     def _ask(self, what: Callable[[], None]) -> None:
         try:
@@ -289,3 +295,11 @@ class Life:
         """The lake takes in what is sealed."""
         self.lake.drain(self.disk, self.stored, self._random)
         self.look()
+
+
+def _raised(messages: Sequence[Control], from_epoch: int) -> list[Raised]:
+    """What these messages say of the limits, each once."""
+    events = [message.earliest_us for message in messages if isinstance(message, EarliestRaised)]
+    cuts = [message.cut_us for message in messages if isinstance(message, VectorsCut)]
+    said = ((Limit.EVENTS, events), (Limit.VECTORS, cuts))
+    return [Raised(limit, max(earliest), from_epoch) for limit, earliest in said if earliest]

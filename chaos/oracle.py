@@ -1,10 +1,12 @@
-"""Verdicts as one would decide them with the whole log in view: too slow for a shard, too simple to be wrong (Q3, D9).
+"""Verdicts as one would decide them with the whole log in view: too slow for a shard, too simple to be wrong.
 
-Belongs here: the definition. The shard's way, with a memory that survives restarts, is in `resources/coordinator`.
+Belongs here: the definition (Q3, D9, K4). The shard's way, with a memory that survives restarts, is in
+`resources/coordinator`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from chaos.history import Limit
 from chaos.stored import Row
 from chaos.traffic import Made
 from resources.settings import Settings
@@ -13,13 +15,13 @@ Expected = tuple[str, str | None]  # verdict, and the reason where the rule name
 
 
 def expected_verdicts(
-    rows: Sequence[Row], sent: Sequence[Made], settings: Settings, earliest_us: Callable[[int], int]
+    rows: Sequence[Row], sent: Sequence[Made], settings: Settings, earliest_us: Callable[[Limit, int], int]
 ) -> list[Expected]:
     """What each delta should have been told, in the order of the log. `earliest_us` is what that says, by epoch."""
     verdicts: list[Expected] = []
     passed: list[tuple[Made, bool]] = []  # what passed the checks, and whether it was accepted
     for row, made in zip(rows, sent, strict=True):
-        verdict = _by_itself(row, made, settings, max(settings.earliest_event_us, earliest_us(row.epoch)))
+        verdict = _by_itself(row, made, settings, {limit: earliest_us(limit, row.epoch) for limit in Limit})
         if verdict is None:
             recent = passed[-settings.recent_identities :] if settings.recent_identities else []
             verdict = _among(made, recent)
@@ -28,11 +30,13 @@ def expected_verdicts(
     return verdicts
 
 
-def _by_itself(row: Row, made: Made, settings: Settings, earliest_us: int) -> Expected | None:
+def _by_itself(row: Row, made: Made, settings: Settings, earliest_us: Mapping[Limit, int]) -> Expected | None:
     if not made.is_sound:
         return "refused", None
-    if made.event_us < earliest_us:
+    if made.event_us < max(settings.earliest_event_us, earliest_us[Limit.EVENTS]):
         return "refused", "too_old"
+    if made.kind == "vector" and made.event_us < earliest_us[Limit.VECTORS]:
+        return "refused", "below_horizon"
     if made.event_us > row.received_us + settings.clock_skew_ms * 1_000:
         return "refused", "from_the_future"
     return None

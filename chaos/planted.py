@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from chaos.planted_limits import cut_behind_flushed, cut_behind_lost, cut_for_all, cut_forgotten, earliest_forgotten
 from resources.coordinator import core, flusher, frames, manifest, recovery
 from resources.coordinator.batching import Batch
 from resources.coordinator.control import Lost, RulesInForce
@@ -26,7 +27,6 @@ from resources.coordinator.producers import Producers
 from resources.coordinator.queue import Line
 from resources.coordinator.recovery import Recovered, recover
 from resources.coordinator.segments import Census
-from resources.coordinator.state import ShardState
 from resources.coordinator.watermarks import Watermarks
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -267,11 +267,6 @@ def _identities_forgotten() -> AbstractContextManager[Any]:
     return patch.object(recovery, "_remember_segments", _nothing)
 
 
-def _earliest_forgotten() -> AbstractContextManager[Any]:
-    """What was raised is known from the log alone, and goes with the log file."""
-    return patch.object(flusher, "ShardState", lambda **fields: ShardState(**{**fields, "earliest_us": None}))
-
-
 def _watermarks_forgotten() -> AbstractContextManager[Any]:
     return patch.object(recovery, "Watermarks", lambda settings, _states=None: Watermarks(settings))
 
@@ -367,7 +362,7 @@ PLANTED = (
     Planted("tail_not_persisted", "C7", "a start does not make certain what it read", _tail_not_persisted),
     Planted("tail_not_cut", "C7", "a start leaves a torn end before its own file", _tail_not_cut),
     Planted("tail_cut_in_cache", "C7", "a torn end is cut, and that is not synced", _tail_cut_in_cache, 1_590),
-    Planted("state_ahead", "C7", "the state saved with a sealed file knows of later ones", _state_ahead, 950),
+    Planted("state_ahead", "C7", "the state saved with a sealed file knows of later ones", _state_ahead, 1_230),
     Planted("sealed_backwards", "C7", "what a start found is sealed in the wrong order", _sealed_backwards),
     Planted("unsealed_passed_over", "C7", "of what a start found, one file is sealed", _unsealed_passed_over),
     Planted("lost_in_log_forgotten", "C6", "epochs lost between unsealed files count as there", _lost_in_log_forgotten),
@@ -376,7 +371,11 @@ PLANTED = (
     Planted("mark_lost", "Q2", "a restart forgets the producers' marks", _mark_lost),
     Planted("mark_ahead", "Q2", "marks are saved before their writes are logged", _mark_ahead),
     Planted("identities_forgotten", "Q3", "a restart forgets identities", _identities_forgotten),
-    Planted("earliest_forgotten", "D9", "a sealed log file takes the earliest event time with it", _earliest_forgotten),
+    Planted("earliest_forgotten", "D9", "a sealed log file takes the earliest event time with it", earliest_forgotten),
+    Planted("cut_forgotten", "K4", "a restart passes over the cuts that it finds in the log", cut_forgotten),
+    Planted("cut_for_all", "D9", "a cut of vectors also refuses other kinds", cut_for_all),
+    Planted("cut_behind_flushed", "K4", "a cut does not count writes on their way to the disk", cut_behind_flushed),
+    Planted("cut_behind_lost", "K4", "a cut waits for epochs that were lost before it", cut_behind_lost),
     Planted("watermarks_forgotten", "T2", "a restart forgets watermarks", _watermarks_forgotten),
     Planted("rules_forgotten", "T2", "a restart reads the log by other rules than it was written by", _rules_forgotten),
     Planted("batches_forgotten", "C5", "a restart forgets what is in no batch", _batches_forgotten),

@@ -23,7 +23,8 @@ from resources.timegrid import HOUR_US, SECOND_US
 BEGIN_US = 1_749_427_000 * SECOND_US
 # How often somebody does something while the disk works on something else.
 INTERRUPTED = 0.06
-# How far before now the earliest time of an event is raised to: what is sent is seconds old, or up to two days.
+# How far before now the earliest time of an event is raised to, or vectors are cut: what is sent is seconds old, or up
+# to two days.
 RAISED_TO_US = (SECOND_US, 5 * SECOND_US, 12 * HOUR_US, 40 * HOUR_US)
 # Enough for anything to come to an end; more is a shard that does not.
 STEPS_TO_FINISH = 2_000
@@ -141,7 +142,7 @@ class World:
 
     def _aside(self, life: Life) -> None:
         """Whatever is neither a producer nor the writer."""
-        match self.random.randrange(13):
+        match self.random.randrange(14):
             case 0 | 1:
                 life.seal()
             case 2 | 3:
@@ -157,6 +158,8 @@ class World:
             case 10:
                 life.raise_earliest(self.history.now_us - self.random.choice(RAISED_TO_US))
             case 11:
+                life.cut_vectors(self.history.now_us - self.random.choice(RAISED_TO_US))
+            case 12:
                 life.disk.set_free_bytes(self.random.choice((None, None, KEEP_FREE - 1, int(KEEP_FREE * 1.05))))
             case _:
                 self.history.now_us += self.random.choice((3, 30)) * SECOND_US

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from resources.coordinator.checks import check
 from resources.coordinator.columns import Mask, Numbers, Words, constant, nulls, numbers_of, repeated
+from resources.coordinator.control import VectorsCut
 from resources.coordinator.decode import DecodedBatch, bounded_original, decode_group
 from resources.coordinator.decoded import Deltas, Refusal
 from resources.coordinator.delta_hashes import delta_hashes
@@ -57,6 +58,7 @@ class Arrivals:
         self.watermarks = watermarks
         self.identities = identities
         self.raised_us: int | None = None  # the earliest time of an event, where the log has raised it
+        self.cut: VectorsCut | None = None  # older changes to vectors are refused
 
     def raise_earliest(self, earliest_us: int | None) -> None:
         """Refuse what is older from now on (D9, R5). It never falls, and the settings hold where they are higher."""
@@ -65,6 +67,11 @@ class Arrivals:
         self.raised_us = earliest_us
         if earliest_us > self._settings.earliest_event_us:
             self._settings = msgspec.structs.replace(self._settings, earliest_event_ts=from_us(earliest_us))
+
+    def cut_vectors(self, cut: VectorsCut | None) -> None:
+        """Refuse older changes to vectors from now on (K4). It never moves back."""
+        if cut is not None and (self.cut is None or cut.cut_us > self.cut.cut_us):
+            self.cut = cut
 
     def decide(self, writes: Sequence[NumberedWrite]) -> tuple[LogRows, list[Outcome]]:
         """All writes as one group of the log, and each write's outcome."""
@@ -81,7 +88,8 @@ class Arrivals:
         refusals = decoded.refusals
         refused = _mask(refusals, rows)
         received_us = np.repeat(np.array([write.received_us for write in writes]), sizes)
-        refusals |= check(columns, received_us, self._settings, refused, words)
+        cut_us = None if self.cut is None else self.cut.cut_us
+        refusals |= check(columns, received_us, self._settings, refused, words, cut_us=cut_us)
         passed = ~_mask(refusals, rows)
         namespaces = words.get("namespace", ())
         columns |= delta_hashes(columns, next(iter(namespaces)) if len(namespaces) == 1 else None, passed)

@@ -1,24 +1,33 @@
 """What is wrong with a delta by itself (D4, D6, D7, D9), decided for a whole batch of columns at once.
 
 Belongs here: one condition per reason, in the order in which they are told (the first one found is the verdict).
-What needs other deltas to decide (duplicates, missing parents) does not belong here.
+Those about the time of an event are in `time_checks.py`. What needs other deltas to decide (duplicates, missing
+parents) does not belong here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources.coordinator.columns import NO_ROWS, NO_WORDS, Numbers, Rows, Words, numbers_of, odd_ids, odd_names
-from resources.coordinator.decoded import SIGNAL_NAMES, Refusal
+from resources.coordinator.columns import (
+    NO_ROWS,
+    NO_WORDS,
+    Numbers,
+    Rows,
+    Words,
+    missing,
+    numbers_of,
+    odd_ids,
+    odd_names,
+)
+from resources.coordinator.decoded import SIGNAL_NAMES, Finding, Refusal
 from resources.coordinator.model import Operation, Priority, Reason, Source
+from resources.coordinator.time_checks import find_times
 from resources.settings import NAME_PATTERN, Settings
-from resources.timegrid import from_us, to_us
 
 Mask = npt.NDArray[np.bool_]
 
@@ -45,22 +54,22 @@ _NEEDS: dict[Operation, tuple[str, ...]] = {
 }
 
 
-class _Finding(NamedTuple):
-    wrong: Rows
-    reason: Reason
-    detail: str
-    column: str | None = None  # whose value is shown
-
-
 def check(
-    columns: Mapping[str, pa.Array], received_us: Numbers, settings: Settings, skip: Mask, words: Words = NO_WORDS
+    columns: Mapping[str, pa.Array],
+    received_us: Numbers,
+    settings: Settings,
+    skip: Mask,
+    words: Words = NO_WORDS,
+    *,
+    cut_us: int | None = None,
 ) -> dict[int, Refusal]:
     """Row → why it is refused. Rows in `skip` were refused before and are not looked at.
 
-    `words` are all texts of some columns, where they are few: if these are right, the column is.
+    `words` are all texts of some columns, where they are few: if these are right, the column is. `cut_us` is the cut of
+    vectors that is in force.
     """
-    findings = [*_envelope(columns, words), *_times(columns, received_us, settings)]
-    finders: dict[str, Callable[..., list[_Finding]]] = {
+    findings = [*_envelope(columns, words), *find_times(columns, received_us, settings, cut_us)]
+    finders: dict[str, Callable[..., list[Finding]]] = {
         "vector": _vector,
         "sample": _sample,
         "signal": lambda payloads, *_: _signal(payloads, words.get(SIGNAL_NAMES)),
@@ -87,33 +96,33 @@ def check(
     return refusals
 
 
-def _envelope(columns: Mapping[str, pa.Array], words: Words) -> list[_Finding]:
+def _envelope(columns: Mapping[str, pa.Array], words: Words) -> list[Finding]:
     empty_ids, bad_ids = _wrong_ids(columns["delta_id"])
     empty_keys, bad_keys = _wrong_ids(columns["key"])
     return [
-        _Finding(
+        Finding(
             _no_names(columns["namespace"], words.get("namespace")),
             Reason.BAD_NAME,
             f"namespace must be {_NAME_RULE}.",
             "namespace",
         ),
-        _Finding(empty_ids, Reason.EMPTY_ID, "delta_id is empty."),
-        _Finding(bad_ids, Reason.BAD_ID, f"delta_id has control characters or more than {ID_LIMIT} bytes."),
-        _Finding(empty_keys, Reason.EMPTY_ID, "The id of what the delta is about is empty."),
-        _Finding(bad_keys, Reason.BAD_ID, f"The id has control characters or more than {ID_LIMIT} bytes.", "key"),
-        _Finding(
+        Finding(empty_ids, Reason.EMPTY_ID, "delta_id is empty."),
+        Finding(bad_ids, Reason.BAD_ID, f"delta_id has control characters or more than {ID_LIMIT} bytes."),
+        Finding(empty_keys, Reason.EMPTY_ID, "The id of what the delta is about is empty."),
+        Finding(bad_keys, Reason.BAD_ID, f"The id has control characters or more than {ID_LIMIT} bytes.", "key"),
+        Finding(
             _none_of(columns["priority"], _PRIORITIES, words.get("priority")),
             Reason.WRONG_TYPE,
             f"priority must be {_listed(_PRIORITIES)}.",
             "priority",
         ),
-        _Finding(
+        Finding(
             _none_of(columns["source"], _SOURCES, words.get("source")),
             Reason.WRONG_TYPE,
             f"source must be {_listed(_SOURCES)}.",
             "source",
         ),
-        _Finding(
+        Finding(
             _no_names(columns["origin"], words.get("origin"), may_be_missing=True),
             Reason.BAD_NAME,
             f"origin must be {_NAME_RULE}.",
@@ -122,49 +131,21 @@ def _envelope(columns: Mapping[str, pa.Array], words: Words) -> list[_Finding]:
     ]
 
 
-def _times(columns: Mapping[str, pa.Array], received_us: Numbers, settings: Settings) -> list[_Finding]:
-    """D9: bounded on both sides, so that one wild clock makes no honest row late."""
-    event_ts = columns["event_ts"]
-    event_us = numbers_of(event_ts)
-    skew_us = settings.clock_skew_ms * 1_000
-    earliest_us, earliest = _earliest(settings.earliest_event_ts)
-    is_future = event_us.max() > received_us.min() + skew_us  # or may be: the rows' own times of arrival decide
-    return [
-        _Finding(_missing(event_ts), Reason.BAD_TIMESTAMP, "event_ts is missing."),
-        _Finding(
-            (event_us < earliest_us).nonzero()[0] if event_us.min() < earliest_us else NO_ROWS,
-            Reason.TOO_OLD,
-            f"The event is older than {earliest}, the earliest kept here.",
-        ),
-        _Finding(
-            (event_us > received_us + skew_us).nonzero()[0] if is_future else NO_ROWS,
-            Reason.FROM_THE_FUTURE,
-            f"The event is more than {settings.clock_skew_ms / 1_000:g} s ahead of the clock here.",
-        ),
-    ]
-
-
-@lru_cache
-def _earliest(moment: datetime) -> tuple[int, str]:
-    """The earliest time of an event in microseconds and in words."""
-    return to_us(moment), f"{from_us(to_us(moment)):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _signal(signals: pa.StructArray, names: frozenset[str] | None) -> list[_Finding]:
+def _signal(signals: pa.StructArray, names: frozenset[str] | None) -> list[Finding]:
     count, weight = signals.field("count"), signals.field("weight_millionths")
     return [
-        _Finding(
+        Finding(
             _no_names(signals.field("signal"), names),
             Reason.BAD_NAME,
             "signal.signal must be a plain name such as view.",
         ),
-        _Finding(
-            np.union1d(_missing(count), _missing(weight)) if count.null_count or weight.null_count else NO_ROWS,
+        Finding(
+            np.union1d(missing(count), missing(weight)) if count.null_count or weight.null_count else NO_ROWS,
             Reason.MISSING_FIELD,
             "signal.count or its weight is missing.",
         ),
-        _Finding(_too_large(count), Reason.OUT_OF_RANGE, f"signal.count is beyond {COUNT_LIMIT:,} either way."),
-        _Finding(
+        Finding(_too_large(count), Reason.OUT_OF_RANGE, f"signal.count is beyond {COUNT_LIMIT:,} either way."),
+        Finding(
             _too_large(weight),
             Reason.OUT_OF_RANGE,
             f"signal.weight is beyond {COUNT_LIMIT // 10**6:,} either way.",
@@ -172,7 +153,7 @@ def _signal(signals: pa.StructArray, names: frozenset[str] | None) -> list[_Find
     ]
 
 
-def _sample(samples: pa.StructArray, envelope: Mapping[str, pa.Array], settings: Settings) -> list[_Finding]:  # noqa: ARG001 - one shape for all kinds
+def _sample(samples: pa.StructArray, envelope: Mapping[str, pa.Array], settings: Settings) -> list[Finding]:  # noqa: ARG001 - one shape for all kinds
     labels = samples.field("labels")
     sizes = np.asarray(_map_sizes(labels))
     value = samples.field("value")
@@ -191,7 +172,7 @@ def _sample(samples: pa.StructArray, envelope: Mapping[str, pa.Array], settings:
     ]
 
 
-def _vector(vectors: pa.StructArray, envelope: Mapping[str, pa.Array], settings: Settings) -> list[_Finding]:
+def _vector(vectors: pa.StructArray, envelope: Mapping[str, pa.Array], settings: Settings) -> list[Finding]:
     dimensions, ids = _dimensions(envelope["namespace"], settings), envelope["delta_id"]
     op, values, indices = (vectors.field(name) for name in ("op", "values", "indices"))
     lengths, index_counts = _list_sizes(values), _list_sizes(indices)
@@ -289,8 +270,8 @@ def _has_repeats(indices: pa.Array, flat: npt.NDArray[np.int32], counts: npt.NDA
     return wrong
 
 
-def _found(wrong: Mask, reason: Reason, detail: str) -> _Finding:
-    return _Finding(np.flatnonzero(wrong), reason, detail)
+def _found(wrong: Mask, reason: Reason, detail: str) -> Finding:
+    return Finding(np.flatnonzero(wrong), reason, detail)
 
 
 def _dimensions(namespaces: pa.Array, settings: Settings) -> Numbers:
@@ -330,10 +311,6 @@ def _is_name(word: str) -> bool:
 def _none_of(texts: pa.Array, allowed: tuple[str, ...], words: frozenset[str] | None) -> Rows:
     """Rows with another word than the allowed ones."""
     return NO_ROWS if words and words.issubset(allowed) else np.flatnonzero(~_one_of(texts, allowed))
-
-
-def _missing(column: pa.Array) -> Rows:
-    return np.flatnonzero(np.asarray(column.is_null())) if column.null_count else NO_ROWS
 
 
 def _too_large(column: pa.Array) -> Rows:

@@ -76,6 +76,11 @@ def odd_names(texts: pa.Array) -> Rows:
     return _with_nulls(odd, texts)
 
 
+def missing(column: pa.Array) -> Rows:
+    """Rows without a value."""
+    return np.flatnonzero(np.asarray(column.is_null())) if column.null_count else NO_ROWS
+
+
 def bytes_of(texts: pa.Array) -> tuple[npt.NDArray[np.int32], Bytes]:
     """Offsets of a text column, and the bytes that they point into, both cut to the rows of the column."""
     _, offsets, data = texts.buffers()

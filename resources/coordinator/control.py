@@ -60,6 +60,16 @@ class EarliestRaised(Struct, frozen=True, tag="earliest_raised"):
     earliest_us: int
 
 
+class VectorsCut(Struct, frozen=True, tag="vectors_cut"):
+    """Older changes to vectors are refused, from the group on that holds this: their payloads are about to go (K4).
+
+    Whoever removes them waits until all writes up to `behind_epoch` are in the lake: later ones hold no older change.
+    """
+
+    cut_us: int
+    behind_epoch: int  # the last write that may have been decided on without it; 0 if there was none
+
+
 class RulesInForce(Struct, frozen=True, tag="rules_in_force"):
     """From here on watermarks follow these rules (T2)."""
 
@@ -72,7 +82,9 @@ class BatchClosed(Struct, frozen=True, tag="batch_closed"):
     record: BatchRecord
 
 
-Control = Lost | ProducerOpened | WriteRefused | WatermarkAdvanced | RulesInForce | EarliestRaised | BatchClosed
+Control = (
+    Lost | ProducerOpened | WriteRefused | WatermarkAdvanced | RulesInForce | EarliestRaised | VectorsCut | BatchClosed
+)
 
 _decoder = msgspec.json.Decoder(list[Control])
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from resources.coordinator.batch_record import BatchRecord, Trigger
 from resources.coordinator.batching import Batch, Batcher, Predicate
 from resources.coordinator.bounds import GROUP_BYTES, Place, Tracker
-from resources.coordinator.control import BatchClosed, EarliestRaised, ProducerOpened, WriteRefused
+from resources.coordinator.control import BatchClosed, EarliestRaised, ProducerOpened, VectorsCut, WriteRefused
 from resources.coordinator.decoded import Deltas
 from resources.coordinator.disk import Disk
 from resources.coordinator.engine import Engine, Group, State, Ticket, View
@@ -78,6 +78,7 @@ class ShardCore:
         self._incarnation = found.incarnation
         self._producers = found.producers
         self._lost = found.lost
+        self._first_epoch, self._found_epoch = found.next_epoch, found.logged_epoch
         self._manifest = found.manifest
         self._first_epochs = FirstEpochs(found.manifest)
         self._unflushed: dict[tuple[str, int], WriteTicket] = {}
@@ -176,6 +177,14 @@ class ShardCore:
         """Refuse older events from the next group on, for ever; to be relied on once it is flushed (D9, R5)."""
         self._refuse_if_stopped()
         self._buffer.note(EarliestRaised(earliest_us))
+
+    def cut_vectors(self, cut_us: int) -> None:
+        """Refuse older changes to vectors from the next group on, for ever; to be relied on once it is flushed (K4)."""
+        self._refuse_if_stopped()
+        # Some of what has an epoch by now is perhaps on its way to the disk, decided on without it.
+        taken = self.engine.applied_epoch
+        # Epochs that were lost before this life are in no segment, and nobody could wait for them.
+        self._buffer.note(VectorsCut(cut_us, taken if taken >= self._first_epoch else self._found_epoch))
 
     def stop(self) -> None:
         """Take no more; what was taken is drained by the writer's next steps (C10)."""

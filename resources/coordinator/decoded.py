@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
+from resources.coordinator.columns import Rows
 from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.model import Delta, Reason
 
@@ -25,6 +26,15 @@ class Refusal(NamedTuple):
 
     reason: Reason
     detail: str
+
+
+class Finding(NamedTuple):
+    """Rows in which the same is wrong."""
+
+    wrong: Rows
+    reason: Reason
+    detail: str
+    column: str | None = None  # whose value is shown
 
 
 class RefusedError(Exception):

@@ -13,7 +13,7 @@ import pyarrow as pa
 from resources.coordinator.alignment import ShardView
 from resources.coordinator.arrival import NumberedWrite, Outcome
 from resources.coordinator.bounds import DiskGauge
-from resources.coordinator.control import BatchClosed, Control, EarliestRaised, ProducerOpened, WriteRefused
+from resources.coordinator.control import BatchClosed, Control, EarliestRaised, ProducerOpened, VectorsCut, WriteRefused
 from resources.coordinator.decoded import Deltas
 from resources.coordinator.disk import Disk
 from resources.coordinator.event_time import Stream
@@ -196,6 +196,8 @@ class LogFlusher:
         for message in controls:
             if isinstance(message, EarliestRaised):
                 self._arrivals.raise_earliest(message.earliest_us)
+            elif isinstance(message, VectorsCut):
+                self._arrivals.cut_vectors(message)
         adopted = [watermarks.adopt(*adoption, now_us) for part in frozen for adoption in part.adoptions]
         controls += [message for message in adopted if message] + watermarks.tick(now_us)
         rows, outcomes = self._arrivals.decide(writes) if writes else (None, [])
@@ -222,6 +224,11 @@ class LogFlusher:
     def raised_us(self) -> int | None:
         """The earliest time of an event, where the log has raised it; on the disk once what was persisted is."""
         return self._arrivals.raised_us
+
+    @property
+    def cut(self) -> VectorsCut | None:
+        """The cut of vectors that is in force; on the disk once what was persisted is."""
+        return self._arrivals.cut
 
     def event_time(self) -> ShardView:
         """How far event time has come in the log, for the other shards; true once what was persisted is published."""
@@ -289,6 +296,7 @@ class LogFlusher:
             watermarks=self._arrivals.watermarks.snapshot(),
             batches=[] if has_rows else batches,
             earliest_us=self._arrivals.raised_us,
+            vectors_cut=self._arrivals.cut,
             rules=self._arrivals.watermarks.rules,
         )
         self._batches = list(state.batches)

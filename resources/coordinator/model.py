@@ -79,6 +79,7 @@ class Reason(StrEnum):
     BAD_ID = "bad_id"  # too long, or with control characters
     BAD_TIMESTAMP = "bad_timestamp"
     TOO_OLD = "too_old"
+    BELOW_HORIZON = "below_horizon"  # a change to what a vector was before its history was compacted
     FROM_THE_FUTURE = "from_the_future"
     NOT_FINITE = "not_finite"
     OUT_OF_RANGE = "out_of_range"

@@ -261,6 +261,15 @@ class Platform:
         for shard in self.shards.values():
             shard.raise_earliest(earliest_us)
 
+    def cut_vectors(self, cut_us: int) -> None:
+        """Refuse older changes to vectors as below_horizon, from now on and for ever; returns when every log says so.
+
+        This is what has to come before payloads are removed, and it cannot be taken back (K4). What was taken before
+        it may still be on its way to the tables: `read_cut` says up to which epochs.
+        """
+        for shard in self.shards.values():
+            shard.cut_vectors(cut_us)
+
     def watermarks(self) -> dict[str, int]:
         """`namespace/kind` → event-time watermark of the stream over all shards (T2)."""
         return stream_watermarks([shard.event_time() for shard in self.shards.values()])

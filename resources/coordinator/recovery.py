@@ -29,6 +29,7 @@ from resources.coordinator.control import (
     Lost,
     ProducerOpened,
     RulesInForce,
+    VectorsCut,
     WatermarkAdvanced,
     WriteRefused,
 )
@@ -65,6 +66,7 @@ class Recovered(NamedTuple):
 
     incarnation: int
     next_epoch: int
+    logged_epoch: int  # the last that was written, to the log or a segment; those behind it are lost
     next_file: int
     opening: list[Control]  # what the next log file begins with
     lost: list[tuple[int, int]]  # epochs that were given out and never written, ever
@@ -99,6 +101,7 @@ def recover(
     watermarks = Watermarks(state.rules or rules, state.watermarks)
     arrivals = Arrivals(files.shard, settings, watermarks, Identities(settings.recent_identities))
     arrivals.raise_earliest(state.earliest_us)
+    arrivals.cut_vectors(state.vectors_cut)
     remembered_from, in_log = _tail(logs, manifest.to_epoch, settings.recent_identities)
     _remember_segments(arrivals, manifest, settings.recent_identities - in_log)
     replay = _Replay(arrivals, Producers(state.producers), state, manifest.to_epoch, remembered_from)
@@ -120,6 +123,7 @@ def recover(
     return Recovered(
         incarnation=incarnation,
         next_epoch=next_epoch,
+        logged_epoch=replay.logged_to - 1,
         next_file=max([state.next_file, *(content.header.number + 1 for _, content in logs)]),
         opening=[*(Lost(*span) for span in found_lost), *([RulesInForce(rules)] if rules != logged_rules else [])],
         lost=[span for entry in manifest.entries for span in entry.lost] + replay.lost + found_lost,
@@ -260,6 +264,7 @@ class _Replay:
             watermarks=watermarks.snapshot(),
             batches=list(self.batches),
             earliest_us=self._arrivals.raised_us,
+            vectors_cut=self._arrivals.cut,
             rules=watermarks.rules,
         )
         return ClosedFile(path, content.end, state, watermarks.reached(self.last_received_us), batches)
@@ -288,6 +293,8 @@ def _apply(message: Control, arrivals: Arrivals, producers: Producers, batches: 
         arrivals.watermarks.apply(message)
     elif isinstance(message, EarliestRaised):
         arrivals.raise_earliest(message.earliest_us)
+    elif isinstance(message, VectorsCut):
+        arrivals.cut_vectors(message)
     elif isinstance(message, BatchClosed):
         batches.append(message.record)
 

@@ -257,6 +257,12 @@ class Shard:
             self.core.raise_earliest(earliest_us)
             self._wait_for_next_group()
 
+    def cut_vectors(self, cut_us: int) -> None:
+        """Refuse changes to vectors that are older, from now on and for ever; returns when that is in the log (K4)."""
+        with self._changed:
+            self.core.cut_vectors(cut_us)
+            self._wait_for_next_group()
+
     def shutdown(self) -> None:
         """Drain the queue, flush, seal, stop, and let go of the shard (C10)."""
         with self._changed:

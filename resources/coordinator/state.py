@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from resources.coordinator.batch_record import BatchRecord
+from resources.coordinator.control import VectorsCut
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.event_time import EventTimeRules
@@ -37,6 +38,7 @@ class ShardState(Struct, frozen=True):
     watermarks: dict[str, StreamState] = {}
     batches: list[BatchRecord] = []  # closed since the last segment, of which the log file is gone
     earliest_us: int | None = None  # events before this are refused, whatever the settings say (R5)
+    vectors_cut: VectorsCut | None = None  # older changes to vectors are refused (K4)
     rules: EventTimeRules | None = None  # in force when the last file was closed; none in a home of older days
 
 

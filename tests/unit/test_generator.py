@@ -99,7 +99,7 @@ def test_every_sort_of_malformed_delta_is_planted(deltas: int) -> None:
 
 
 def test_every_reason_that_one_delta_can_give_by_itself_has_a_sort() -> None:
-    needs_others = {Reason.ID_REUSE, Reason.DUPLICATE, Reason.FINGERPRINT_COLLISION}
+    needs_others = {Reason.ID_REUSE, Reason.DUPLICATE, Reason.FINGERPRINT_COLLISION, Reason.BELOW_HORIZON}
     assert {sort.reason for sort in SORTS} == set(Reason) - needs_others
 
 

@@ -1,0 +1,60 @@
+"""Bugs that are planted in what the log refuses as too old: the earliest time of an event, and the cut of vectors.
+
+Belongs here: the patches. The list of all of them, and what each is worth, is in `planted.py`.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
+
+from resources.coordinator import flusher, recovery
+from resources.coordinator.arrival import Arrivals
+from resources.coordinator.control import VectorsCut
+from resources.coordinator.core import ShardCore
+from resources.coordinator.state import ShardState
+
+
+def earliest_forgotten() -> AbstractContextManager[Any]:
+    """What was raised is known from the log alone, and goes with the log file."""
+    return patch.object(flusher, "ShardState", lambda **fields: ShardState(**{**fields, "earliest_us": None}))
+
+
+def cut_forgotten() -> AbstractContextManager[Any]:
+    """A cut is passed over when the log is read again."""
+    apply = recovery._apply
+
+    def without_cuts(message: Any, *memory: Any) -> None:
+        if not isinstance(message, VectorsCut):
+            apply(message, *memory)
+
+    return patch.object(recovery, "_apply", without_cuts)
+
+
+def cut_for_all() -> AbstractContextManager[Any]:
+    """A cut of vectors is taken for the earliest time of any event."""
+    cut_vectors = Arrivals.cut_vectors
+
+    def for_all(self: Arrivals, cut: VectorsCut | None) -> None:
+        cut_vectors(self, cut)
+        self.raise_earliest(None if cut is None else cut.cut_us)
+
+    return patch.object(Arrivals, "cut_vectors", for_all)
+
+
+def cut_behind_flushed() -> AbstractContextManager[Any]:
+    """A cut names the last write that is flushed, though others are on their way to the disk without it."""
+    return _cut_behind(lambda core: core.engine.flushed_epoch)
+
+
+def cut_behind_lost() -> AbstractContextManager[Any]:
+    """A cut names the last epoch before this life, though nothing was ever written under it."""
+    return _cut_behind(lambda core: core.engine.applied_epoch)
+
+
+def _cut_behind(epoch: Callable[[ShardCore], int]) -> AbstractContextManager[Any]:
+    def cut_vectors(self: ShardCore, cut_us: int) -> None:
+        self._refuse_if_stopped()
+        self._buffer.note(VectorsCut(cut_us, epoch(self)))
+
+    return patch.object(ShardCore, "cut_vectors", cut_vectors)
