@@ -22,6 +22,7 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 # Each type as Spark's SQL writes it, and as a Delta table's schema does.
 _SIMPLE_TYPES: dict[pa.DataType, tuple[str, str]] = {
     pa.string(): ("string", "string"),
+    pa.bool_(): ("boolean", "boolean"),
     pa.binary(): ("binary", "binary"),
     pa.int32(): ("int", "integer"),
     pa.int64(): ("bigint", "long"),
@@ -61,6 +62,9 @@ class TableSpec:
     order_by: tuple[str, ...] = ()
     # Whether a run replaces the whole table: then it has one partition at a time, and the orchestrator none.
     is_replaced_whole: bool = False
+    # Into how many buckets by hash its rows are divided: then a partition is a number and no time, and a run of the
+    # orchestrator is about the table as a whole.
+    buckets: int = 0
 
     @property
     def names(self) -> list[str]:

@@ -1,0 +1,1 @@
+"""Vectors: their states, checkpoints, conflicts and index, as tables."""
