@@ -31,6 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 MODULES = (
     *(f"resources.coordinator.{name}" for name in ("delta_hashes", "distinct", "hashing", "identities")),
     *(f"resources.counters.{name}" for name in ("buckets", "cells", "texts")),
+    "resources.vectors.index.kernels",
 )
 
 _lock = threading.RLock()

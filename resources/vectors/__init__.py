@@ -1,0 +1,1 @@
+"""Vectors: their states, and the index that finds the nearest of them."""
