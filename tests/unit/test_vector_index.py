@@ -173,7 +173,7 @@ def test_deleted_and_created_again_a_vector_is_found_under_its_new_internal_id_a
     assert ids_of(again.deleted).tolist() == [old]
     told_twice = fold(again, back)
     assert (len(told_twice.dead), len(told_twice.appended.internal_ids), told_twice.index.live) == (0, 0, 2)
-    with pytest.raises(StaleChangeError, match="1 changes are older than the index.*'a'"):
+    with pytest.raises(StaleChangeError, match=r"1 changes are older than the index.*'a'"):
         fold(again, Changes(vectors({"a": (old, [1.0] * 5)}), pa.array([], pa.string())))
 
 

@@ -24,6 +24,8 @@ NEIGHBOURS = 10
 SAMPLE = 256
 # The target must be met by the mean less two of its standard errors, so that other queries meet it, too.
 STANDARD_ERRORS = 2.0
+# Centroids were trained on these very vectors, so a query from elsewhere finds less: 0.944 where they found 0.964.
+MARGIN = 0.02
 
 
 class Recall(NamedTuple):
@@ -53,7 +55,8 @@ def with_probing(
 ) -> VectorIndex:
     """The index with the least number of probes that meets the target, for each metric, and the recall there.
 
-    The queries are vectors of the index, by seed; a query's own vector does not count, for it is always found.
+    The queries are vectors of the index, by seed; a query's own vector does not count, for it is always found. What is
+    recorded is what they find, which is somewhat more than other queries do.
     """
     vectors = index.vectors()
     if not index.live:
@@ -83,7 +86,7 @@ def _probing(
     found = np.cumsum(found[:, :-1], axis=1)
     for probes in range(1, searcher.lists + 1):
         recall = _recall(found[:, probes - 1].astype(np.float64), is_true.sum(axis=1))
-        if recall.mean - STANDARD_ERRORS * recall.standard_error >= target or probes == searcher.lists:
+        if recall.mean - STANDARD_ERRORS * recall.standard_error >= target + MARGIN or probes == searcher.lists:
             return Probing(metric, probes, recall.mean)
     raise AssertionError("an index has a list at least")
 
