@@ -40,7 +40,10 @@ def vectors(states: dict[str, tuple[int, list[float]]]) -> Vectors:
 
 
 def answers(found: Neighbours) -> list[Answer]:
-    return [[tuple(each) for each in found.of(query)] for query in range(len(found.ranks))]
+    return [
+        [(each.vector_id, each.internal_id, each.distance) for each in found.of(query)]
+        for query in range(len(found.ranks))
+    ]
 
 
 def exact(vectors: Vectors, query: npt.ArrayLike, k: int, metric: Metric) -> Answer:
@@ -206,20 +209,22 @@ def test_recall_is_recorded_and_what_it_promises_is_found() -> None:
         assert measure_recall(searcher, truth, queries, k=10, probes=searcher.lists, metric=metric).mean == 1.0
 
 
+def cut(made: Vectors, begin: int, end: int) -> Vectors:
+    return Vectors(made.vector_ids[begin:end], made.internal_ids[begin:end], made.values[begin:end])
+
+
 def test_a_rebuild_is_due_when_a_fifth_is_dead_or_the_number_of_vectors_has_doubled_or_halved() -> None:
     random = np.random.default_rng(3)
     names, rows = [f"v{place}" for place in range(3_000)], random.standard_normal((3_000, 2))
     made = vectors_of(names, np.arange(3_000), rows)
     nothing = pa.array([], pa.string())
-    part = Vectors(*(column[:1_000] for column in made))
-    rest = Vectors(*(column[1_000:] for column in made))
+    part, rest, none = cut(made, 0, 1_000), cut(made, 1_000, 3_000), cut(made, 0, 0)
     index = build("shop", part, epoch=1, seed=1)
     assert rebuild_due(index) is None
-    assert rebuild_due(fold(index, Changes(Vectors(*(c[:1_000] for c in rest)), nothing)).index) is None
+    assert rebuild_due(fold(index, Changes(cut(rest, 0, 1_000), nothing)).index) is None
     grown = fold(index, Changes(rest, nothing)).index
     assert rebuild_due(grown) is Due.GROWN
     assert rebuild_due(rebuild(grown, epoch=2, seed=1)) is None
-    none = Vectors(*(column[:0] for column in made))
     assert rebuild_due(fold(index, Changes(none, pa.array(names[:200]))).index) is None
     assert rebuild_due(fold(index, Changes(none, pa.array(names[:201]))).index) is Due.DEAD
 

@@ -36,7 +36,7 @@ def internal_id(shard: int, epoch: int, ordinal: int) -> int:
 
 def internal_ids(shards: npt.ArrayLike, epochs: npt.ArrayLike, ordinals: npt.ArrayLike) -> Ids:
     """The internal ids of many; all of them are 0 or above."""
-    packed = np.int64(0)
+    packed: Ids = np.zeros((), np.int64)
     for part, values, bits in (
         ("shard", shards, SHARD_BITS),
         ("epoch", epochs, EPOCH_BITS),

@@ -24,7 +24,8 @@ NEIGHBOURS = 10
 SAMPLE = 256
 # The target must be met by the mean less two of its standard errors, so that other queries meet it, too.
 STANDARD_ERRORS = 2.0
-# Centroids were trained on these very vectors, so a query from elsewhere finds less: 0.944 where they found 0.964.
+# Centroids were trained on these very vectors, so a query from elsewhere finds less: in the benchmark 0.944, when 0.95
+# was asked for without this. It was set after that was seen, and for other seeds it asks for more probes than needed.
 MARGIN = 0.02
 
 

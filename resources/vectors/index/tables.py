@@ -14,7 +14,7 @@ A reader takes the pointer row first and reads each table at the version that it
 what was read is all that there was.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -202,7 +202,7 @@ def _of_namespace(table: pa.Table, namespace: str) -> pa.Table:
     return table.filter(pc.equal(table["namespace"], namespace))
 
 
-def _only_row(pointer: pa.Table) -> dict[str, "pa.Scalar | int | str | list[dict[str, object]]"]:
+def _only_row(pointer: pa.Table) -> dict[str, Any]:
     if pointer.num_rows != 1:
         raise IndexDamageError(
             f"{pointer.num_rows} pointer rows were given for one index. Take one namespace's row of vector_index."
