@@ -1,1 +1,1 @@
-"""The pure core of vectors: canonical places, the fold of deltas into states, and what follows from them (D3)."""
+"""Vectors: canonical places, the fold of deltas into states, and the index that finds the nearest of them."""

@@ -1,0 +1,105 @@
+"""An index goes through its tables unchanged, and what is wrong with one is told."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyroaring import FrozenBitMap64
+
+from resources.vectors.index.errors import IndexDamageError
+from resources.vectors.index.fold import Changes, build, fold, vectors_of
+from resources.vectors.index.invariants import problems
+from resources.vectors.index.metrics import Metric
+from resources.vectors.index.recall import with_probing
+from resources.vectors.index.search import Searcher
+from resources.vectors.index.state import Dictionary, Postings, VectorIndex
+from resources.vectors.index.tables import (
+    Tables,
+    Versions,
+    appended_postings,
+    deleted_table,
+    from_tables,
+    pointer_row,
+    to_tables,
+    upserted_dictionary,
+    versions_of,
+)
+
+VERSIONS = Versions(4, 3, 2, 1)
+
+
+def made(namespace: str = "shop") -> VectorIndex:
+    rows = np.random.default_rng(1).standard_normal((50, 3))
+    named = vectors_of([f"v{place}" for place in range(50)], np.arange(50) * 7, rows)
+    return with_probing(build(namespace, named, epoch=12, seed=3, default_metric=Metric.COSINE), seed=4)
+
+
+def folded_changes() -> tuple[VectorIndex, Changes]:
+    changed = vectors_of(["v3", "new"], [1_001, 1_002], [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]])
+    return made(), Changes(changed, pa.array(["v9"]))
+
+
+def assert_same(one: VectorIndex, other: VectorIndex) -> None:
+    assert one.centroids.tobytes() == other.centroids.tobytes()
+    assert [part.tolist() for part in one.postings] == [part.tolist() for part in other.postings]
+    assert one.dictionary.vector_ids == other.dictionary.vector_ids
+    assert one.dictionary.internal_ids.tolist() == other.dictionary.internal_ids.tolist()
+    facts = ("namespace", "deleted", "training", "probing", "default_metric")
+    assert [getattr(one, name) for name in facts] == [getattr(other, name) for name in facts]
+
+
+def test_an_index_is_read_from_its_tables_as_it_was_whatever_the_order_of_rows_and_beside_others() -> None:
+    index = fold(*folded_changes()).index
+    both = (pa.concat_tables(pair) for pair in zip(to_tables(made("other")), to_tables(index), strict=True))
+    tables = Tables(*(table.take(pa.array(np.arange(table.num_rows)[::-1])) for table in both))
+    pointer = pointer_row(index, VERSIONS)
+    assert versions_of(pointer) == VERSIONS
+    assert_same(from_tables(pointer, tables), index)
+
+
+def test_what_a_fold_says_is_to_be_written_gives_the_index_after_it() -> None:
+    before, changes = folded_changes()
+    folded = fold(before, changes)
+    tables = to_tables(before)
+    gone = [*folded.upserts.vector_ids.to_pylist(), *folded.removed.to_pylist()]
+    stays = pa.array([name not in gone for name in tables.dictionary["vector_id"].to_pylist()])
+    after = Tables(
+        pa.concat_tables([tables.dictionary.filter(stays), upserted_dictionary(folded)]),
+        tables.centroids,
+        pa.concat_tables([tables.postings, appended_postings(folded)]),
+        deleted_table(folded.index),
+    )
+    assert_same(from_tables(pointer_row(folded.index, VERSIONS), after), folded.index)
+
+
+def test_tables_of_other_versions_are_not_taken_for_the_index() -> None:
+    index, changes = folded_changes()
+    pointer = pointer_row(fold(index, changes).index, VERSIONS)
+    with pytest.raises(IndexDamageError, match="52 rows in vector_postings, and 50 were read"):
+        from_tables(pointer, to_tables(index))
+
+
+def test_every_broken_invariant_is_told() -> None:
+    index = fold(*folded_changes()).index
+    assert problems(index) == []
+    known, postings = index.dictionary, index.postings
+    for broken, told in (
+        (replace(index, deleted=FrozenBitMap64()), "2 entries are neither live nor deleted, and would be returned"),
+        (
+            replace(index, deleted=index.deleted | FrozenBitMap64([0])),
+            "1 internal ids are in the dictionary and deleted",
+        ),
+        (
+            replace(index, dictionary=Dictionary(known.vector_ids, known.internal_ids + 10_000)),
+            "are in no posting list",
+        ),
+        (replace(index, dictionary=Dictionary(known.vector_ids, known.internal_ids * 0)), "more than once"),
+        (replace(index, dictionary=Dictionary(known.vector_ids[::-1], known.internal_ids)), "not in the order"),
+        (replace(index, postings=postings._replace(values=-postings.values)), "not in the list of their nearest"),
+        (replace(index, postings=Postings(postings.offsets[:-1], *postings[1:])), "do not begin and end"),
+        (replace(index, postings=postings._replace(internal_ids=postings.internal_ids // 14)), "in posting lists more"),
+    ):
+        assert any(told in sentence for sentence in problems(broken)), told
+    with pytest.raises(IndexDamageError, match="neither in the dictionary nor deleted"):
+        Searcher(replace(index, deleted=FrozenBitMap64()))
