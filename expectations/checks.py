@@ -19,6 +19,7 @@ import msgspec
 from dagster import AssetCheckEvaluation
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
+from assets.asked import more_partitions
 from assets.tables import GRAPH, TABLES
 from expectations.evidence import Recorded, gather
 from expectations.runner import SuiteResult, Verdict, run_suite
@@ -67,7 +68,9 @@ def suite_check(asset: dg.AssetsDefinition) -> dg.AssetChecksDefinition:
     # Evaluations, not a result: the decorator's type does not know that a check may say something of each partition.
     def check(context: dg.AssetCheckExecutionContext, tidemark: TidemarkResource) -> Any:
         instance = context.op_execution_context.instance
-        keys: list[str | None] = list(context.op_execution_context.partition_keys) if asset.partitions_def else [None]
+        keys: list[str | None] = [None]
+        if asset.partitions_def:
+            keys = [*context.op_execution_context.partition_keys, *more_partitions(context.run.tags)]
         if suite.table in GRAPH and GRAPH[suite.table].is_carried:
             # What is carried from hour to hour may have led a run beyond the hours that it was asked for.
             keys += sorted(unjudged(instance, suite.table).difference(key for key in keys if key))
