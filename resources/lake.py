@@ -313,6 +313,12 @@ class Range:
 
     start_us: int
     end_us: int
+    gaps_us: int = 0  # so much of it was not asked for
+
+    @property
+    def asked_us(self) -> int:
+        """How much time was asked for: what is done for a range is measured by this."""
+        return self.end_us - self.start_us - self.gaps_us
 
     def holds(self, time_us: int) -> bool:
         """Whether the moment lies in the range."""

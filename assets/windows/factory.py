@@ -7,6 +7,7 @@ replacing the partitions of some ranges in one job (O2), a record for each. Does
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
 import dagster as dg
@@ -147,7 +148,9 @@ def rows_of(deltas: DataFrame, derived: Derived, compute: Compute, hours: Sequen
     Several are computed as the time that holds them all, from nothing but the deltas that they are made of. What comes
     out between them is not whole, then, and is left out.
     """
-    rows = compute(deltas.where(made_of(derived.needs, DELTAS.name, hours)), Range(hours[0].start_us, hours[-1].end_us))
+    gaps_us = sum(after.start_us - before.end_us for before, after in pairwise(hours))
+    whole = Range(hours[0].start_us, hours[-1].end_us, gaps_us)
+    rows = compute(deltas.where(made_of(derived.needs, DELTAS.name, hours)), whole)
     return rows if len(hours) == 1 else rows.where(any_of(derived.spec.partition_by, hours))
 
 
