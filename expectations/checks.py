@@ -109,7 +109,7 @@ def evaluate(
 ) -> Iterator[AssetCheckEvaluation]:
     """Each partition's own verdict, as the orchestrator stores it; none stands for a table without partitions."""
     targets: list[Target] = []
-    edits, made = edited(lake, suite.table), _materializations(instance, suite.table, partitions)
+    edits, made = edited(lake, suite.table), last_materializations(instance, suite.table, partitions)
     settled_us = settled_before(lake.home, suite.table)
     for partition in partitions:
         try:
@@ -159,14 +159,14 @@ def describe(suite: Suite) -> str:
     return f"{suite.about}\n\n{sentences}"
 
 
-def _materializations(
+def last_materializations(
     instance: dg.DagsterInstance, table: str, partitions: Sequence[str | None]
-) -> dict[str | None, list[dg.EventLogRecord]]:
+) -> dict[str | None, Sequence[dg.EventLogRecord]]:
     """The last two materializations of each partition, the last one first.
 
     Asked for a few partitions at once; those that others crowd out of the answer are asked for by themselves.
     """
-    found: dict[str | None, list[dg.EventLogRecord]] = {}
+    found: dict[str | None, Sequence[dg.EventLogRecord]] = {}
     for start in range(0, len(partitions), ASKED_TOGETHER):
         some = partitions[start : start + ASKED_TOGETHER]
         events = _last_events(instance, table, some, 2 * len(some))
