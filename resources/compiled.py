@@ -35,9 +35,9 @@ MODULES = (
 
 _lock = threading.RLock()
 _engines: list[Any] = []  # hold the machine code; never let go
-# What machine code may call: a loop that clears or copies becomes the first three, and the last, which frees what numba
-# has allocated, stands in all of it and is never reached. The engine leaves every call unresolved, without a word, if it
-# does not know of one of them.
+# What machine code may call: a loop that clears or copies becomes the first three; the last, which frees what numba has
+# allocated, stands in all of it and is never reached. If the engine does not know of one of them, it leaves every call
+# unresolved, without a word.
 _CALLED = {"memset": "memset", "memcpy": "memcpy", "memmove": "memmove", "NRT_MemInfo_call_dtor": "abort"}
 _DIMENSIONS = {1: "without gaps", 2: "of two dimensions without gaps"}
 
