@@ -5,12 +5,14 @@ the same start, or a range over several of them would not be one run. The home i
 definitions are loaded.
 """
 
+from collections.abc import Sequence
+
 import dagster as dg
 
 from resources.home import Home
 from resources.lake import Range
 from resources.settings import Settings
-from resources.timegrid import DAY, HOUR, WEEK, to_us
+from resources.timegrid import DAY, HOUR, WEEK
 
 # The running partition is one, and so is the next, which a producer's clock may be in (O3).
 END_OFFSET = 2
@@ -44,12 +46,11 @@ WEEKLY = weekly_partitions(Home.locate().settings)
 SAME_TIME = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
 
 
-def window_of(context: dg.AssetExecutionContext) -> Range:
-    """The time that the run's partitions cover: one range, however many they are."""
-    window = context.partition_time_window
-    return Range(to_us(window.start), to_us(window.end))
-
-
 def starts_in(window: Range, step_us: int) -> list[int]:
     """Starts of the partitions of a range, in microseconds."""
     return list(range(window.start_us, window.end_us, step_us))
+
+
+def partitions_in(windows: Sequence[Range], step_us: int) -> Range | list[int]:
+    """The partitions of some ranges as a table is told of them: one range, or each partition by its start."""
+    return windows[0] if len(windows) == 1 else [start for each in windows for start in starts_in(each, step_us)]

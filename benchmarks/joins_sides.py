@@ -116,14 +116,12 @@ def _write(rows: "DataFrame", place: Path) -> None:
 
 def spark_side(root: Path, target: Path, hours: int) -> dict[str, Any]:
     """Pairs of deltas, ours and Spark's own; pairs of sessions."""
-    from benchmarks.windows_sides import WARM_HOURS
     from resources.session import start_session
 
     home = Home(root)
     session = start_session(home)
     joins = SparkJoins(session, Lake(home, lambda: session), target)
-    for length in {min(WARM_HOURS, hours), hours}:
-        joins.write_sessions(length, target / f"sessions_{length}")
+    joins.write_sessions(hours, target / f"sessions_{hours}")
     found = measured(joins.works(), target, hours)
     session.stop()
     return found

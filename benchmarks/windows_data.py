@@ -7,6 +7,8 @@ watermark of that moment.
 
 import json
 from datetime import UTC, datetime
+from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,33 +24,75 @@ from resources.timegrid import HOUR_US, MINUTE_US, SECOND_US, from_us, to_us
 START_US = to_us(datetime(2026, 3, 2, tzinfo=UTC))
 SIGNALS, SHARES = np.array(["view", "click", "cart", "purchase", "return"]), (0.4, 0.25, 0.15, 0.1, 0.1)
 LATE_SHARE = 0.01
+VISIT = 12  # signals of an entity that come together
+
+
+class Traffic(StrEnum):
+    """How the signals of an entity lie in time."""
+
+    SCATTERED = "scattered"
+    VISITS = "visits"
+
+
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 
-def write_deltas(home: Home, *, rows: int, entities: int, hours: int, seed: int) -> None:
-    """Fill `deltas` with signals of so many entities, evenly over the hours."""
+def write_deltas(
+    home: Home, *, rows: int, entities: int, hours: int, seed: int, traffic: Traffic = Traffic.SCATTERED
+) -> None:
+    """Fill `deltas` with signals of so many entities over the hours."""
     random = np.random.default_rng(seed)
     lake = Lake(home, _no_session)
     lake.ensure(DELTAS)
     path = lake.path(DELTAS.name)
     names = pa.array([f"item-{number:07d}" for number in range(entities)])
-    bounds = np.linspace(0, rows, hours + 1).astype(np.int64)
+    entity, event = TRAFFIC[traffic](random, rows, entities, hours)
+    bounds = np.searchsorted(event, START_US + HOUR_US * np.arange(hours + 1))
     actions = [
-        _write_hour(path, random, START_US + hour * HOUR_US, int(bounds[hour]), int(bounds[hour + 1]), names)
-        for hour in range(hours)
+        _write_hour(
+            path,
+            random,
+            START_US + hour * HOUR_US,
+            slice(int(first), int(last)),
+            names.take(pa.array(entity[first:last])),
+            event[first:last],
+        )
+        for hour, (first, last) in enumerate(pairwise(bounds))
     ]
     commit = path / "_delta_log" / f"{1:020d}.json"
     info = {"commitInfo": {"timestamp": START_US // 1_000, "operation": "WRITE", "engineInfo": "Tidemark"}}
     commit.write_text("".join(json.dumps(action) + "\n" for action in (info, *actions)))
 
 
+def _scattered(random: np.random.Generator, rows: int, entities: int, hours: int) -> tuple[np.ndarray, np.ndarray]:
+    """Every signal at a moment of its own."""
+    return _entities(random, rows, entities), np.sort(START_US + random.integers(0, hours * HOUR_US, rows))
+
+
+def _visits(random: np.random.Generator, rows: int, entities: int, hours: int) -> tuple[np.ndarray, np.ndarray]:
+    """Signals of an entity come together: a dozen or so within minutes, then nothing for long."""
+    visits = rows // VISIT
+    length = 1 + random.poisson(VISIT - 1, visits)
+    visit = np.resize(np.repeat(np.arange(visits), length), rows)
+    begun = random.integers(0, hours * HOUR_US, visits)
+    step = random.exponential(40 * SECOND_US, rows).astype(np.int64)
+    so_far = np.cumsum(step)
+    is_first = np.diff(visit, prepend=-1) != 0
+    since = so_far - np.maximum.accumulate(np.where(is_first, so_far, 0))
+    event = START_US + (begun[visit] + since) % (hours * HOUR_US)
+    order = np.argsort(event, kind="stable")
+    return _entities(random, visits, entities)[visit][order], event[order]
+
+
+def _entities(random: np.random.Generator, count: int, entities: int) -> np.ndarray:
+    """Half of all go to a tenth of the entities."""
+    return (entities * random.random(count) ** 3.3).astype(np.int64)
+
+
 def _write_hour(
-    path: Path, random: np.random.Generator, start: int, first: int, last: int, names: pa.Array
+    path: Path, random: np.random.Generator, start: int, rows: slice, entity: pa.Array, event: np.ndarray
 ) -> dict[str, object]:
-    count = last - first
-    # Half of all signals go to a tenth of the entities.
-    entity = names.take(pa.array((len(names) * random.random(count) ** 3.3).astype(np.int64)))
-    event = np.sort(start + random.integers(0, HOUR_US, count))
+    first, last, count = rows.start, rows.stop, len(event)
     delay = random.exponential(2 * SECOND_US, count)
     delay = np.where(random.random(count) < LATE_SHARE, random.exponential(40 * MINUTE_US, count), delay)
     received = event + delay.astype(np.int64)
@@ -108,6 +152,9 @@ def _added(path: Path, table: pa.Table, start: int, event: np.ndarray, received:
             "stats": json.dumps(stats),
         }
     }
+
+
+TRAFFIC = {Traffic.SCATTERED: _scattered, Traffic.VISITS: _visits}
 
 
 def _moment(time_us: int) -> str:

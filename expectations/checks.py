@@ -19,6 +19,7 @@ import msgspec
 from dagster import AssetCheckEvaluation
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
+from assets.asked import more_partitions
 from assets.tables import GRAPH, TABLES
 from expectations.evidence import Recorded, gather
 from expectations.runner import SuiteResult, Verdict, run_suite
@@ -34,6 +35,9 @@ from resources.timegrid import MINUTE
 # One check per table, not one per expectation: a range of a month would be ten thousand events, and the page of a
 # partition shows them all together anyway.
 CHECK_NAME = "suite"
+
+# Partitions whose materializations are asked for with one question to the orchestrator's storage.
+ASKED_TOGETHER = 200
 
 
 # What is said of a partition that there is nothing left to hold against (R5).
@@ -67,7 +71,9 @@ def suite_check(asset: dg.AssetsDefinition) -> dg.AssetChecksDefinition:
     # Evaluations, not a result: the decorator's type does not know that a check may say something of each partition.
     def check(context: dg.AssetCheckExecutionContext, tidemark: TidemarkResource) -> Any:
         instance = context.op_execution_context.instance
-        keys: list[str | None] = list(context.op_execution_context.partition_keys) if asset.partitions_def else [None]
+        keys: list[str | None] = [None]
+        if asset.partitions_def:
+            keys = [*context.op_execution_context.partition_keys, *more_partitions(context.run.tags)]
         if suite.table in GRAPH and GRAPH[suite.table].is_carried:
             # What is carried from hour to hour may have led a run beyond the hours that it was asked for.
             keys += sorted(unjudged(instance, suite.table).difference(key for key in keys if key))
@@ -103,11 +109,11 @@ def evaluate(
 ) -> Iterator[AssetCheckEvaluation]:
     """Each partition's own verdict, as the orchestrator stores it; none stands for a table without partitions."""
     targets: list[Target] = []
-    edits = edited(lake, suite.table)
+    edits, made = edited(lake, suite.table), last_materializations(instance, suite.table, partitions)
     settled_us = settled_before(lake.home, suite.table)
     for partition in partitions:
         try:
-            target = _target(instance, suite.table, partition, edits)
+            target = _target(suite.table, partition, made.get(partition, ()), edits)
             if partition and settled_us is not None and TABLES[suite.table].grain.start(partition) < settled_us:
                 yield _settled(suite, target)
             else:
@@ -153,10 +159,38 @@ def describe(suite: Suite) -> str:
     return f"{suite.about}\n\n{sentences}"
 
 
-def _target(instance: dg.DagsterInstance, table: str, partition: str | None, edits: Mapping[str, Edit]) -> Target:
+def last_materializations(
+    instance: dg.DagsterInstance, table: str, partitions: Sequence[str | None]
+) -> dict[str | None, Sequence[dg.EventLogRecord]]:
+    """The last two materializations of each partition, the last one first.
+
+    Asked for a few partitions at once; those that others crowd out of the answer are asked for by themselves.
+    """
+    found: dict[str | None, Sequence[dg.EventLogRecord]] = {}
+    for start in range(0, len(partitions), ASKED_TOGETHER):
+        some = partitions[start : start + ASKED_TOGETHER]
+        events = _last_events(instance, table, some, 2 * len(some))
+        together = {partition: [each for each in events if each.partition_key == partition] for partition in some}
+        is_all = len(events) < 2 * len(some)
+        found |= {
+            partition: mine[:2] if is_all or len(mine) >= 2 else _last_events(instance, table, [partition], 2)
+            for partition, mine in together.items()
+        }
+    return found
+
+
+def _last_events(
+    instance: dg.DagsterInstance, table: str, partitions: Sequence[str | None], limit: int
+) -> Sequence[dg.EventLogRecord]:
+    keys = [partition for partition in partitions if partition is not None]
+    chosen = dg.AssetRecordsFilter(dg.AssetKey(table), asset_partitions=keys or None)
+    return instance.fetch_materializations(chosen, limit=limit).records
+
+
+def _target(
+    table: str, partition: str | None, events: Sequence[dg.EventLogRecord], edits: Mapping[str, Edit]
+) -> Target:
     """The partition's last materialization, with its record, the one before, and what somebody else did since."""
-    chosen = dg.AssetRecordsFilter(dg.AssetKey(table), asset_partitions=None if partition is None else [partition])
-    events = instance.fetch_materializations(chosen, limit=2).records
     if not events or events[0].asset_materialization is None:
         where = table if partition is None else f"{table}, partition {partition},"
         raise RecordError(f"{where} has never been materialized. Materialize it, then check it.")

@@ -17,7 +17,7 @@ from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.tables import GRAPH, TABLES
 from expectations.suite import Extent, Suite
 from resources.coordinator.manifest import Entry, HourCounts
-from resources.lake import Lake, Range, partition_predicate
+from resources.lake import Lake, Range, any_of, contiguous
 from resources.lineage import Edit
 from resources.record import Record
 from resources.session import frame_of
@@ -106,20 +106,9 @@ def _kept(lake: Lake, table: str, version: int | None) -> int | None:
     return version if version is not None and lake.is_retained(table, version) else None
 
 
-def contiguous(starts: Iterable[int], length_us: int) -> list[Range]:
-    """The partitions as few ranges without gaps."""
-    ranges: list[Range] = []
-    for start in sorted(set(starts)):
-        if ranges and ranges[-1].end_us == start:
-            ranges[-1] = Range(ranges[-1].start_us, start + length_us)
-        else:
-            ranges.append(Range(start, start + length_us))
-    return ranges
-
-
 def _within(rows: "DataFrame", column: str, ranges: Sequence[Range]) -> "DataFrame":
     """The rows of some partitions; of no range in particular, all of them."""
-    return rows if not ranges else rows.where(" OR ".join(f"({partition_predicate(column, each)})" for each in ranges))
+    return rows.where(any_of(column, ranges)) if ranges else rows
 
 
 def _contents(batch: "DataFrame", partition: str) -> dict[tuple[int, int | None], tuple[int, int | None]]:

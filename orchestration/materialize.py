@@ -74,7 +74,8 @@ def materialize_hours(
         for number, (names, part) in enumerate(request.parts, start=1):
             if number in finished:
                 continue
-            good = held.good_parts(names, part)
+            grain = TABLES[names[0]].grain
+            good = [(ok, each) for ok, keys in held.good_parts(names, part) for each in ranges_of(keys, grain)]
             for together, each in good:
                 outcome += request.run(number, together, each, is_end=each is good[-1][1])
         return outcome + held.outcome
@@ -94,7 +95,7 @@ def materialize_everything_stale(home: Home, *, progress: Progress | None = None
                 stale = stale_partitions(instance, home)
                 wanted = side_by_side({name: stale[name].keys() for name in names if stale.get(name)})
                 good = [part for assets, keys in wanted for part in held.good_parts(assets, keys)]
-                fresh = [part for part in good if part not in tried]
+                fresh = [part for part in near_one_another(good) if part not in tried]
                 if not fresh:
                     break
                 tried |= set(fresh)
@@ -120,6 +121,22 @@ def side_by_side(stale: Mapping[str, Iterable[str]]) -> list[Part]:
         groups[found][0].append(name)
         place[name] = found
     return [(tuple(names), keys) for names, keys in groups]
+
+
+def near_one_another(parts: Iterable[Part]) -> Iterator[Part]:
+    """Parts as runs: ranges of partitions are one run, however many gaps there are, if no more than a week lies in it.
+
+    A run for one lone hour costs as much as one for a day. What is further apart is computed apart, because the tables
+    in a run are computed over all the time from its first partition to its last.
+    """
+    for names, keys in parts:
+        grain, together = TABLES[names[0]].grain, list[str]()
+        for key in sorted(keys):
+            if together and grain.start(key) - grain.start(together[0]) >= PARTITIONS_PER_RUN * grain.length_us:
+                yield names, tuple(together)
+                together = []
+            together.append(key)
+        yield names, tuple(together)
 
 
 def check_hours(
@@ -218,7 +235,7 @@ class _Held:
         return Outcome(held_back={asset: tuple(sorted(keys)) for asset, keys in self._first.items() if keys} or None)
 
     def good_parts(self, names: tuple[str, ...], keys: Sequence[str]) -> list[Part]:
-        """What may be run: for each partition the assets that do not hang on a wrong one, in unbroken ranges."""
+        """What may be run: for each partition the assets that do not hang on a wrong one."""
         wanted, held = set(keys), dict[str, set[str]]()
         for name in names:
             inputs = GRAPH[name].inputs if name in GRAPH else ()
@@ -231,8 +248,7 @@ class _Held:
         together: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for key in keys:
             together[tuple(name for name in names if key not in held[name])].append(key)
-        grain = TABLES[names[0]].grain
-        return [(good, part) for good, of in together.items() if good for part in ranges_of(of, grain)]
+        return [(good, tuple(of)) for good, of in together.items() if good]
 
     def _hanging(self, name: str, inputs: dict[str, set[str]]) -> set[str]:
         starts = {each: {TABLES[each].grain.start(key) for key in keys} for each, keys in inputs.items() if keys}

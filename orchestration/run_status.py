@@ -42,6 +42,8 @@ RANGE_START, RANGE_END, PARTITION = (
     "dagster/asset_partition_range_end",
     "dagster/partition",
 )
+# `assets.asked.MORE_PARTITIONS`, whose module imports the orchestrator; a test holds the two together.
+MORE_PARTITIONS = "tidemark/more_partitions"
 # Descriptions read at once: a page, not a bound of truth.
 VERDICTS_READ = 1_000
 
@@ -62,6 +64,7 @@ class RunStatus(Struct, frozen=True):
     at_us: int  # when it started, or was asked for if it has not started
     seconds: float | None  # so far, if it is still running
     error: str | None = None  # first line of the innermost error
+    more_partitions: tuple[str, ...] = ()  # those of it that lie outside of that range
 
 
 class BackfillStatus(Struct, frozen=True):
@@ -138,6 +141,7 @@ def _run(run: StoredRun, errors: dict[str, str], now_us: int) -> RunStatus:
         at_us=run.created_us if started_us is None else started_us,
         seconds=None if started_us is None else max(0, (run.ended_us or now_us) - started_us) / SECOND_US,
         error=_first_line(errors[run.run_id]) if run.run_id in errors else None,
+        more_partitions=tuple(each for each in run.tags.get(MORE_PARTITIONS, "").split(",") if each),
     )
 
 

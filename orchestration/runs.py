@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from assets.tables import TABLES
 from resources.home import HOME_VARIABLE, Home
 from resources.timegrid import Grain
 
@@ -116,6 +117,14 @@ def ranges_of(keys: Iterable[str], grain: Grain) -> list[tuple[str, ...]]:
     return [tuple(each) for each in ranges]
 
 
+def tags_of(keys: Sequence[str], grain: Grain) -> dict[str, str]:
+    """The tags of a run over partitions: the longest unbroken range of them as the orchestrator's own, and the rest."""
+    from assets.asked import tags_for_more
+
+    own = max(ranges_of(keys, grain), key=len)
+    return {RANGE_START: own[0], RANGE_END: own[-1], **tags_for_more(sorted(set(keys) - set(own)))}
+
+
 def run(
     home: Home,
     instance: "DagsterInstance",
@@ -149,7 +158,7 @@ def run(
             instance=instance,
             run_id=run_id,
             run_config={**QUIET, **({"ops": {assets[0]: {"config": dict(config)}}} if config is not None else {})},
-            tags={**(tags or {}), **({RANGE_START: keys[0], RANGE_END: keys[-1]} if keys else {})},
+            tags={**(tags or {}), **(tags_of(keys, TABLES[assets[0]].grain) if keys else {})},
             raise_on_error=False,
         )
     events = list(result.all_events)

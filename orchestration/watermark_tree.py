@@ -27,6 +27,7 @@ class Node(Struct, frozen=True):
     held_by: str | None = None  # of a table: what held it when it was recorded; of a source: the shard
     waits_for: str | None = None  # of a table: the input that is least now
     is_idle: bool = False  # a source that is silent, or a table all of whose sources are
+    is_counted: bool = True  # by the clock of the log, which decides: whoever spoke last counts, silent or not since
     idle_from_us: int | None = None  # of a source: when it falls idle, or has
     inputs: tuple[str, ...] = ()
 
@@ -49,6 +50,9 @@ def read_watermark_tree(home: Home, shards: list[ShardStatus], *, now_us: int) -
     except TidemarkError as wrong:
         error = str(wrong)
     sources = source_marks(shard.last_segment for shard in shards if shard.last_segment)
+    if any(shard.flushed_epoch > shard.sealed_epoch for shard in shards):
+        # Somebody has sent since. Who, will be known when it is sealed; until then only the log's own clock can tell.
+        now_us = 0
     graph = table_graph(streams, sources)
     marks = read_marks(home.plans, graph.inputs)
     return build_tree(graph, sources, marks, now_us=now_us, error=error)
@@ -64,35 +68,43 @@ def build_tree(
 ) -> WatermarkTree:
     """The tree of what is known. Tables that were never made are in it if anything was: they wait.
 
-    Idle is shown by the clock of whoever looks: a source may have fallen silent after the last segment was sealed.
+    Idle is shown by the clock of whoever looks: a source may have fallen silent after the last segment was sealed. Who
+    holds back whom is decided by the log's: when all have stopped, the table is where those left it that spoke last.
     """
     nodes = {name: _source(name, sources.get(name), now_us) for name in graph.sources}
     idle = {name for name, node in nodes.items() if node.is_idle or name not in sources}
+    silent = {name for name, node in nodes.items() if not node.is_counted}
     for table, inputs in graph.inputs.items():
-        mark = marks.get(table)
-        if not graph.sources_of(table) - idle:
-            idle.add(table)
-        _, holder = least_of({name: nodes[name].watermark_us for name in inputs}, idle)
+        mark, made_from = marks.get(table), graph.sources_of(table)
+        idle |= set() if made_from - idle else {table}
+        silent |= set() if made_from - silent else {table}
+        _, holder = least_of({name: nodes[name].watermark_us for name in inputs}, silent)
         nodes[table] = Node(
             name=table,
             watermark_us=mark.watermark_us if mark else None,
             held_by=mark.held_by if mark else None,
             waits_for=holder,
             is_idle=table in idle,
+            is_counted=table not in silent,
             inputs=inputs,
         )
     ends = {name: mark.watermark_us for name in graph.sinks if (mark := marks.get(name))}
-    # By the log's clock: what stands still because everybody does is still how far the platform has got.
-    silent = {name for name, mark in sources.items() if mark.is_idle}
-    least, held_by = least_of(ends, {name for name in ends if not graph.sources_of(name) - silent})
+    least, held_by = least_of(ends, silent)
     return WatermarkTree(nodes, tuple(graph.sinks), least, held_by, error)
 
 
 def _source(name: str, mark: SourceMark | None, now_us: int) -> Node:
     if mark is None:
-        return Node(name, None)
+        return Node(name, None, is_counted=False)
     is_idle = mark.is_idle or (mark.idle_from_us is not None and mark.idle_from_us <= now_us)
-    return Node(name, mark.time_us, mark.held_by, is_idle=is_idle, idle_from_us=mark.idle_from_us)
+    return Node(
+        name,
+        mark.time_us,
+        mark.held_by,
+        is_idle=is_idle,
+        is_counted=not mark.is_idle,
+        idle_from_us=mark.idle_from_us,
+    )
 
 
 def tree_as_json(tree: WatermarkTree, *, now_us: int) -> dict[str, Any]:
@@ -106,6 +118,7 @@ def tree_as_json(tree: WatermarkTree, *, now_us: int) -> dict[str, Any]:
                 "held_by": node.held_by,
                 "waits_for": node.waits_for,
                 "is_idle": node.is_idle,
+                "is_counted": node.is_counted,
                 "idle_from": None if node.idle_from_us is None else from_us(node.idle_from_us).isoformat(),
                 "inputs": list(node.inputs),
             }

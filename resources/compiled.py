@@ -36,6 +36,10 @@ MODULES = (
 
 _lock = threading.RLock()
 _engines: list[Any] = []  # hold the machine code; never let go
+# What machine code may call: a loop that clears or copies becomes the first three; the last, which frees what numba has
+# allocated, stands in all of it and is never reached. If the engine does not know of one of them, it leaves every call
+# unresolved, without a word.
+_CALLED = {"memset": "memset", "memcpy": "memcpy", "memmove": "memmove", "NRT_MemInfo_call_dtor": "abort"}
 _DIMENSIONS = {1: "without gaps", 2: "of two dimensions without gaps"}
 
 
@@ -232,6 +236,8 @@ def _address(name: str, code: bytes) -> int:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    for called, here in _CALLED.items():
+        llvm.add_symbol(called, ctypes.cast(getattr(ctypes.CDLL(None), here), ctypes.c_void_p).value)
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))

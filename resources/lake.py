@@ -7,7 +7,7 @@ from a write says nothing about its outcome, so the marker is read, and it decid
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -313,10 +313,27 @@ class Range:
 
     start_us: int
     end_us: int
+    gaps_us: int = 0  # so much of it was not asked for
+
+    @property
+    def asked_us(self) -> int:
+        """How much time was asked for: what is done for a range is measured by this."""
+        return self.end_us - self.start_us - self.gaps_us
 
     def holds(self, time_us: int) -> bool:
         """Whether the moment lies in the range."""
         return self.start_us <= time_us < self.end_us
+
+
+def contiguous(starts: Iterable[int], length_us: int) -> list[Range]:
+    """Partitions as few ranges without gaps, the earliest first."""
+    ranges: list[Range] = []
+    for start in sorted(set(starts)):
+        if ranges and ranges[-1].end_us == start:
+            ranges[-1] = Range(ranges[-1].start_us, start + length_us)
+        else:
+            ranges.append(Range(start, start + length_us))
+    return ranges
 
 
 def partition_predicate(column: str, hours: Range | Sequence[int]) -> str:
@@ -324,6 +341,11 @@ def partition_predicate(column: str, hours: Range | Sequence[int]) -> str:
     if isinstance(hours, Range):
         return f"{column} >= {sql_timestamp(hours.start_us)} AND {column} < {sql_timestamp(hours.end_us)}"
     return f"{column} IN ({', '.join(sql_timestamp(hour) for hour in hours)})"
+
+
+def any_of(column: str, ranges: Iterable[Range]) -> str:
+    """SQL that is true for the partitions of any of these ranges."""
+    return " OR ".join(f"({partition_predicate(column, each)})" for each in ranges)
 
 
 def _first_line(error: BaseException) -> str:

@@ -10,13 +10,14 @@ from typing import Protocol
 
 import dagster as dg
 
+from assets.asked import report, report_now, windows_of
 from assets.ingest.drain import drain_all
 from assets.ingest.log import Log, TouchedHours, touched_hours
 from assets.ingest.rebuild import committed_number, plan_store, rebuild
 from assets.ingest.records import drain_record, hour_records
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
-from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
-from assets.partitions import HOURLY, starts_in, window_of
+from assets.metadata import KINDS, OWNERS, table_metadata
+from assets.partitions import HOURLY, partitions_in, starts_in
 from assets.watermarks import remember_marks
 from resources import lake_files
 from resources.failpoints import reach
@@ -70,11 +71,7 @@ def drain(
         previous = _recorded(context.instance, spec, starts)
         records = hour_records(lake, spec, starts, plan, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
         for record in records:
-            context.log_event(
-                dg.AssetMaterialization(
-                    spec.name, partition=record.partition, metadata=record.to_metadata(), tags=data_version_tags(record)
-                )
-            )
+            report_now(context, record)
         reported[spec.name] = [record.partition for record in records if record.partition]
         remember_marks(lake.home.plans, records)
     reach("record.logged")
@@ -157,14 +154,13 @@ def _rebuild(
     context: dg.AssetExecutionContext, tidemark: TidemarkResource, spec: TableSpec
 ) -> dg.MaterializeResult[None]:
     started, lake = time.monotonic(), tidemark.lake
-    window = window_of(context)
-    rebuilt = rebuild(lake, spec, window)
+    windows = windows_of(context, spec.grain)
+    rebuilt = rebuild(lake, spec, partitions_in(windows, HOUR_US))
     plan = plan_store(lake).committed(rebuilt.number)
-    starts = starts_in(window, HOUR_US)
+    starts = [start for each in windows for start in starts_in(each, HOUR_US)]
     previous, duration_ms = _recorded(context.instance, spec, starts), _since(started)
     records = hour_records(lake, spec, starts, plan, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
-    for record in records:
-        context.add_asset_metadata(record.to_metadata(), partition_key=record.partition)
+    report(context, records)
     remember_marks(lake.home.plans, records)
     return dg.MaterializeResult()
 

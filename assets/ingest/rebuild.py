@@ -39,8 +39,8 @@ class Rebuilt:
     number: int
 
 
-def rebuild(lake: Lake, spec: TableSpec, hours: Range) -> Rebuilt:
-    """Replace the hours of a range by what the committed plans say."""
+def rebuild(lake: Lake, spec: TableSpec, hours: Range | Sequence[int]) -> Rebuilt:
+    """Replace the hours of a range, or the given ones, by what the committed plans say."""
     with lake.lock(DELTAS.name), lake.lock(DEAD_LETTERS.name):
         settle_ingest(lake)
         number = committed_number(lake, spec)

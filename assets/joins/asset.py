@@ -17,7 +17,7 @@ from assets.partitions import starts_in
 from assets.stale import reach_back
 from assets.tables import GRAPH
 from assets.windows.catalog import STREAMS
-from assets.windows.factory import declared, hourly_asset
+from assets.windows.factory import declared, hourly_asset, one_by_one
 from assets.windows.records import Carried, window_records
 from assets.windows.schema import WINDOW_HOUR, window_table
 from assets.windows.session_assets import version_of, write
@@ -62,7 +62,7 @@ def _session_join(join: Join, left: Stream, right: Stream, derived: Derived) -> 
             carried=Carried(versions=versions),
         )
 
-    return declared(derived, materialize)
+    return declared(derived, one_by_one(materialize))
 
 
 def meeting(lake: Lake, stream: Stream, partner: Stream, versions: dict[str, int], hours: Range) -> DataFrame:

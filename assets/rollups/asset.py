@@ -1,6 +1,6 @@
 """The assets of the rollups: `minute_counts`, `hourly_counts`, `daily_counts` and `weekly_counts`.
 
-Belongs here: read, transform, replace, record. Any range of partitions is one Spark job (O2), a pure function of one
+Belongs here: read, transform, replace, record. Any ranges of partitions are one Spark job (O2), a pure function of one
 version of the input (decision 5).
 """
 
@@ -10,9 +10,10 @@ from collections.abc import Callable
 import dagster as dg
 from pyspark.sql import DataFrame
 
+from assets.asked import report, windows_of
 from assets.ingest.schema import DELTAS
 from assets.metadata import KINDS, OWNERS, table_metadata
-from assets.partitions import DAILY, HOURLY, SAME_TIME, WEEKLY, starts_in, window_of
+from assets.partitions import DAILY, HOURLY, SAME_TIME, WEEKLY, partitions_in, starts_in
 from assets.rollups.records import rollup_records
 from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
 from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
@@ -21,7 +22,7 @@ from resources.counters.retention import settled_before
 from resources.counters.windows import shown
 from resources.failpoints import reach
 from resources.home import Home
-from resources.lake import Lake, LakeError, Range, TableSpec, partition_predicate
+from resources.lake import Lake, LakeError, Range, TableSpec, any_of
 from resources.provenance import Input
 from resources.tidemark import TidemarkResource
 
@@ -89,22 +90,20 @@ def weekly_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource)
 
 
 def replace_sums(
-    lake: Lake, source: TableSpec, target: TableSpec, transform: Callable[[DataFrame], DataFrame], window: Range
+    lake: Lake, source: TableSpec, target: TableSpec, transform: Callable[[DataFrame], DataFrame], *windows: Range
 ) -> int:
-    """Sum up a range of partitions and replace them, in one commit; gives the version of the input that was read."""
+    """Sum up ranges of partitions, the earliest first, and replace them in one commit; gives the input's version."""
     version = lake.version(source.name)
     if version is None:
         raise LakeError(f"There is no table {source.name} yet. Drain first: ./tidemark drain.")
-    refuse_settled(lake.home, target, window)
+    refuse_settled(lake.home, target, windows[0])
     with lake.lock(target.name):
         lake.settle(target)
-        rows = (
-            lake.read(source.name, version).where(partition_predicate(source.partition_by, window)).transform(transform)
-        )
+        rows = lake.read(source.name, version).where(any_of(source.partition_by, windows)).transform(transform)
         # The sums are small: one file per partition, in the order in which they are looked up.
         filed = rows.repartition(target.partition_by).sortWithinPartitions(target.partition_by, *target.order_by)
         made_from = Input(version, lake.lineage(source.name).lineage)
-        lake.replace(target, filed, hours=window, made_from=made_from)
+        lake.replace(target, filed, hours=partitions_in(windows, target.partition_us), made_from=made_from)
     return version
 
 
@@ -125,18 +124,17 @@ def _roll_up(
     target: TableSpec,
     transform: Callable[[DataFrame], DataFrame],
 ) -> dg.MaterializeResult[None]:
-    """Read the range at one version of the input, sum it up, replace the range, one record per partition."""
+    """Read the ranges at one version of the input, sum them up, replace them, one record per partition."""
     started, lake = time.monotonic(), tidemark.lake
-    window, marks = window_of(context), input_marks(lake.home.plans, [source.name])
-    version = replace_sums(lake, source, target, transform, window)
+    windows, marks = windows_of(context, target.grain), input_marks(lake.home.plans, [source.name])
+    version = replace_sums(lake, source, target, transform, *windows)
     reach("rollup.committed")
     duration_ms = round((time.monotonic() - started) * 1000)
-    starts = starts_in(window, target.partition_us)
+    starts = [start for each in windows for start in starts_in(each, target.partition_us)]
     records = rollup_records(
         context.instance, lake, source, version, target, starts, duration_ms=duration_ms, now_us=tidemark.now_us()
     )
-    for record in records:
-        context.add_asset_metadata(record.to_metadata(), partition_key=record.partition)
+    report(context, records)
     remember_marks(lake.home.plans, records, marks)
     reach("record.logged")
     return dg.MaterializeResult()

@@ -1,21 +1,23 @@
 """From a definition to an asset: every stream and every join of `streams/` becomes one through here.
 
 Belongs here: what all of them share: dependencies that say what the graph says, reading one version of `deltas`,
-replacing the partitions of a range in one job (O2), a record for each. Does not belong here: how rows are computed
+replacing the partitions of some ranges in one job (O2), a record for each. Does not belong here: how rows are computed
 (`transform.py` and its neighbours), which tables there are (`catalog.py`).
 """
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
 import dagster as dg
 from pyspark.sql import DataFrame
 
+from assets.asked import report, windows_of
 from assets.graph import By, Derived, Need, made_of
 from assets.ingest.schema import DELTAS
 from assets.metadata import KINDS, OWNERS, table_metadata
-from assets.partitions import HOURLY, starts_in, window_of
+from assets.partitions import HOURLY, partitions_in, starts_in
 from assets.tables import GRAPH
 from assets.watermarks import remember_marks
 from assets.windows.catalog import PANES, STREAMS, by_event_time, of_type
@@ -24,7 +26,7 @@ from assets.windows.records import window_records
 from assets.windows.schema import LATE_DELTAS
 from assets.windows.transform import count_windows
 from resources.failpoints import reach
-from resources.lake import Lake, LakeError, Range
+from resources.lake import Lake, LakeError, Range, any_of
 from resources.provenance import Input
 from resources.record import Record
 from resources.streams import Stream
@@ -35,7 +37,7 @@ GROUP = "windows"
 
 # The rows of a range of hours, from `deltas` at one version.
 Compute: TypeAlias = Callable[[DataFrame, Range], DataFrame]
-Materialize: TypeAlias = Callable[[dg.AssetExecutionContext, TidemarkResource, Range], list[Record]]
+Materialize: TypeAlias = Callable[[dg.AssetExecutionContext, TidemarkResource, Sequence[Range]], list[Record]]
 
 
 def stream_assets() -> list[dg.AssetsDefinition]:
@@ -67,15 +69,17 @@ def hourly_asset(derived: Derived, compute: Compute, *, sources: Iterable[str]) 
     """An asset with a partition an hour, made from `deltas`; `sources` are the streams whose watermarks it follows."""
     spec, followed = derived.spec, tuple(dict.fromkeys(sources))
 
-    def materialize(context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Range) -> list[Record]:
+    def materialize(
+        context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Sequence[Range]
+    ) -> list[Record]:
         started, lake = time.monotonic(), tidemark.lake
-        version = write_hours(lake, derived, compute, hours)
+        version = write_hours(lake, derived, compute, *hours)
         return window_records(
             context.instance,
             lake,
             spec,
             version,
-            starts_in(hours, HOUR_US),
+            [start for each in hours for start in starts_in(each, HOUR_US)],
             sources=followed,
             duration_ms=round((time.monotonic() - started) * 1000),
             now_us=tidemark.now_us(),
@@ -85,7 +89,7 @@ def hourly_asset(derived: Derived, compute: Compute, *, sources: Iterable[str]) 
 
 
 def declared(derived: Derived, materialize: Materialize) -> dg.AssetsDefinition:
-    """The asset of a derived table with a partition an hour; `materialize` writes a range and gives its records."""
+    """The asset of a derived table with a partition an hour; `materialize` writes ranges and gives their records."""
     spec = derived.spec
 
     @dg.asset(
@@ -100,9 +104,8 @@ def declared(derived: Derived, materialize: Materialize) -> dg.AssetsDefinition:
         metadata=table_metadata(spec),
     )
     def windows(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
-        records = materialize(context, tidemark, window_of(context))
-        for record in records:
-            context.add_asset_metadata(record.to_metadata(), partition_key=record.partition)
+        records = materialize(context, tidemark, windows_of(context, spec.grain))
+        report(context, records)
         remember_marks(tidemark.home.plans, records)
         reach("record.logged")
         return dg.MaterializeResult()
@@ -110,8 +113,17 @@ def declared(derived: Derived, materialize: Materialize) -> dg.AssetsDefinition:
     return windows
 
 
-def write_hours(lake: Lake, derived: Derived, compute: Compute, hours: Range) -> int:
-    """Compute a range of hours from the latest version of `deltas` and replace them; gives that version.
+def one_by_one(
+    materialize: Callable[[dg.AssetExecutionContext, TidemarkResource, Range], list[Record]],
+) -> Materialize:
+    """Range after range: of what is handed from hour to hour, or reaches back, each is made by itself."""
+    return lambda context, tidemark, hours: [
+        record for each in hours for record in materialize(context, tidemark, each)
+    ]
+
+
+def write_hours(lake: Lake, derived: Derived, compute: Compute, *hours: Range) -> int:
+    """Compute ranges of hours from the latest version of `deltas` and replace them, in one commit; gives that version.
 
     Only what the hours are made of is read.
     """
@@ -121,13 +133,25 @@ def write_hours(lake: Lake, derived: Derived, compute: Compute, hours: Range) ->
         raise LakeError(f"There is no table {DELTAS.name} yet. Drain first: ./tidemark drain.")
     with lake.lock(spec.name):
         lake.settle(spec)
-        deltas = lake.read(DELTAS.name, version).where(made_of(derived.needs, DELTAS.name, [hours]))
-        rows = compute(deltas, hours)
+        rows = rows_of(lake.read(DELTAS.name, version), derived, compute, hours)
+        made_from = Input(version, lake.lineage(DELTAS.name).lineage)
         # Windows are small: one file per partition, in the order in which they are looked up.
         filed = rows.repartition(spec.partition_by).sortWithinPartitions(spec.partition_by, *spec.order_by)
-        lake.replace(spec, filed, hours=hours, made_from=Input(version, lake.lineage(DELTAS.name).lineage))
+        lake.replace(spec, filed, hours=partitions_in(hours, HOUR_US), made_from=made_from)
     reach("rollup.committed")
     return version
+
+
+def rows_of(deltas: DataFrame, derived: Derived, compute: Compute, hours: Sequence[Range]) -> DataFrame:
+    """The rows of some ranges of hours, the earliest first, as one plan.
+
+    Several are computed as the time that holds them all, from nothing but the deltas that they are made of. What comes
+    out between them is not whole, then, and is left out.
+    """
+    gaps_us = sum(after.start_us - before.end_us for before, after in pairwise(hours))
+    whole = Range(hours[0].start_us, hours[-1].end_us, gaps_us)
+    rows = compute(deltas.where(made_of(derived.needs, DELTAS.name, hours)), whole)
+    return rows if len(hours) == 1 else rows.where(any_of(derived.spec.partition_by, hours))
 
 
 def mapping_of(derived: Derived, table: str) -> dg.PartitionMapping:

@@ -17,6 +17,7 @@ from resources.plans import Plan, PlanStore
 from resources.record import Record, not_below
 
 if TYPE_CHECKING:
+    import duckdb
     from dagster import DagsterInstance
 
 
@@ -81,10 +82,10 @@ def window_records(
     watermark = stream_watermark(Log(lake.home), plan.upto if plan else {}, sources)
     files = lake_files.partitions(path, known.version)
     own = Record.latest_by_partition(instance, spec.name, [spec.grain.key(start) for start in starts])
+    held_in = _contents_by_start({start: files[start].files for start in starts if start in files}, spec)
     records, more = [], carried or Carried()
     for start in starts:
-        held = files.get(start)
-        contents = contents_of(held.files, spec) if held else Contents()
+        held, contents = files.get(start), held_in.get(start, Contents())
         key = spec.grain.key(start)
         watermark_us, held_by = not_below(watermark.time_us, watermark.held_by, own.get(key))
         records.append(
@@ -115,31 +116,36 @@ def window_records(
     return records
 
 
-def contents_of(files: Sequence[str], spec: TableSpec) -> Contents:
+def _contents_by_start(files: Mapping[int, Sequence[str]], spec: TableSpec) -> dict[int, Contents]:
+    """What each partition holds. One database for all of them: to open it takes longer than to read an hour."""
+    with lake_files.quiet_database() as database:
+        return {start: contents_of(each, spec, database) for start, each in files.items()}
+
+
+def contents_of(files: Sequence[str], spec: TableSpec, database: "duckdb.DuckDBPyConnection") -> Contents:
     """What the files of a partition hold, by the columns that the table has."""
     names = set(spec.names)
-    with lake_files.quiet_database() as database:
-        if "left_epoch" in names:
-            rows = database.execute(PAIRS, [list(files)]).fetchall()
-            return Contents(sum(row[3] for row in rows) // 2, 0, {row[0]: (row[1], row[2]) for row in rows})
-        if "left_deltas" in names:
-            return Contents()
-        if "first_epoch" in names:
-            rows = database.execute(PARTS, [list(files)]).fetchall()
-            epochs = {row[0]: (row[1], row[2]) for row in rows}
-            return Contents(int(sum(row[3] for row in rows)), int(sum(row[4] for row in rows)), epochs)
-        if "epochs" not in names:
-            rows = database.execute(
-                "SELECT shard, min(epoch), max(epoch) + 1, count(*) FROM read_parquet($1) GROUP BY shard", [list(files)]
-            ).fetchall()
-            deltas = sum(row[3] for row in rows)
-            return Contents(deltas, deltas, {row[0]: (row[1], row[2]) for row in rows})
-        deltas, late = database.execute(
-            "SELECT coalesce(sum(deltas), 0), coalesce(sum(late), 0) FROM read_parquet($1)", [list(files)]
-        ).fetchone() or (0, 0)
-        shards = database.execute(
-            "SELECT e.shard, min(e.first), max(e.last) + 1 FROM (SELECT unnest(epochs) AS e FROM read_parquet($1)) "
-            "GROUP BY e.shard ORDER BY e.shard",
-            [list(files)],
+    if "left_epoch" in names:
+        rows = database.execute(PAIRS, [list(files)]).fetchall()
+        return Contents(sum(row[3] for row in rows) // 2, 0, {row[0]: (row[1], row[2]) for row in rows})
+    if "left_deltas" in names:
+        return Contents()
+    if "first_epoch" in names:
+        rows = database.execute(PARTS, [list(files)]).fetchall()
+        epochs = {row[0]: (row[1], row[2]) for row in rows}
+        return Contents(int(sum(row[3] for row in rows)), int(sum(row[4] for row in rows)), epochs)
+    if "epochs" not in names:
+        rows = database.execute(
+            "SELECT shard, min(epoch), max(epoch) + 1, count(*) FROM read_parquet($1) GROUP BY shard", [list(files)]
         ).fetchall()
+        deltas = sum(row[3] for row in rows)
+        return Contents(deltas, deltas, {row[0]: (row[1], row[2]) for row in rows})
+    deltas, late = database.execute(
+        "SELECT coalesce(sum(deltas), 0), coalesce(sum(late), 0) FROM read_parquet($1)", [list(files)]
+    ).fetchone() or (0, 0)
+    shards = database.execute(
+        "SELECT e.shard, min(e.first), max(e.last) + 1 FROM (SELECT unnest(epochs) AS e FROM read_parquet($1)) "
+        "GROUP BY e.shard ORDER BY e.shard",
+        [list(files)],
+    ).fetchall()
     return Contents(int(deltas), int(late), {shard: (first, end) for shard, first, end in shards})

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 import dagster as dg
 from pyspark.sql import DataFrame
 
+from assets.asked import report_now
 from assets.graph import Derived, made_of
 from assets.ingest.log import Log
 from assets.ingest.schema import DELTAS
-from assets.metadata import data_version_tags
 from assets.partitions import starts_in
 from assets.tables import GRAPH
 from assets.windows.adaptive import batch_rows, closed_batches, count_batches
 from assets.windows.catalog import STREAMS, of_type
-from assets.windows.factory import declared
+from assets.windows.factory import declared, one_by_one
 from assets.windows.open_schema import open_name
 from assets.windows.records import Carried, plan_at, window_records
 from assets.windows.session_rows import closed_by_hour, open_rows, parts_of
@@ -52,7 +52,7 @@ def open_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.Asset
         _go_forward(context, tidemark, stream, derived, records[-1])
         return records
 
-    return declared(derived, materialize)
+    return declared(derived, one_by_one(materialize))
 
 
 def closed_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.AssetsDefinition:
@@ -81,7 +81,7 @@ def closed_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.Ass
             carried=Carried(into=into, versions={still_open: carried_version}),
         )
 
-    return declared(derived, materialize)
+    return declared(derived, one_by_one(materialize))
 
 
 def adaptive_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.AssetsDefinition:
@@ -103,7 +103,7 @@ def adaptive_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.A
             now_us=tidemark.now_us(),
         )
 
-    return declared(derived, materialize)
+    return declared(derived, one_by_one(materialize))
 
 
 def batches_of(lake: Lake, stream: Stream, version: int, hours: Range) -> DataFrame:
@@ -187,11 +187,7 @@ def _go_forward(
         if made is None or made.lineage != last.lineage or made.carried_in == last.carried_out:
             return
         (last,) = _write_open(context, tidemark, stream, derived, Range(start, start + HOUR_US))
-        context.log_event(
-            dg.AssetMaterialization(
-                name, partition=last.partition, metadata=last.to_metadata(), tags=data_version_tags(last)
-            )
-        )
+        report_now(context, last)
 
 
 def _deltas(lake: Lake, derived: Derived, version: int, hours: Range) -> DataFrame:

@@ -4,12 +4,14 @@ Belongs here: which deltas are one session, over any range of hours and from wha
 close in the range, and what is open at the end of each of its hours. Pure functions of DataFrames. Does not belong
 here: which deltas are admitted (`lateness.py`), how a stream says it (`session_rows.py`).
 
-Deltas of a key are put in order of time, and a session begins where one comes later than all before it by more than
-the gap. What is carried is one more row in that order. It is kept apart by shard (and by the delta's own key, where the
+Deltas are first summed up in buckets, where they lie: a bucket is no wider than the gap and does not cross an hour, so
+all its deltas are one session, and only buckets are shuffled and sorted. Buckets of a key are put in order of time, and
+a session begins where one comes later than all before it by more than the gap. What is carried has the form of a
+bucket, so it is one more row in that order. Buckets are kept apart by shard (and by the delta's own key, where the
 session's key does not say it): then the epochs and the keys of a session are found without carrying a list along.
 
 Sums of integers are exact. A sum of floats is taken in one order, which no border of a partition changes: within a
-moment by value, then moment by moment, then by shard and key.
+moment by value, then moment by moment, then by shard and key; a bucket is then one moment.
 """
 
 from collections.abc import Sequence
@@ -61,9 +63,10 @@ class SessionShape:
         return [*self.keys, "shard", *([] if self.is_one_key else ["delta_key"])]
 
     @property
-    def has_float_sums(self) -> bool:
-        """Whether the order matters in which values are added."""
-        return any(each.is_float and each.fold is Fold.SUM for each in self.folded)
+    def bucket_us(self) -> int:
+        """Any two deltas of an hour in a bucket of this width are one session, and may be added up in any order."""
+        has_order = any(each.is_float and each.fold is Fold.SUM for each in self.folded)
+        return 1 if has_order else self.gap_us
 
     @property
     def measures(self) -> tuple[Folded, ...]:
@@ -84,21 +87,17 @@ OWN_MEASURES = (
 
 
 def session_parts(deltas: DataFrame, carried: DataFrame, *, shape: SessionShape, hours: Range) -> DataFrame:
-    """The deltas of a range, and what was carried into it, each with the start of its session.
+    """Buckets of the deltas of a range, and what was carried into it, each with the start of its session.
 
     `deltas` are the admitted ones of the range: columns of the key, `delta_key`, `shard`, `epoch`, `event_us`,
     `is_late`, `bytes`, and the folded ones. `carried` is what `open_parts` gave for the hour before.
     """
     columns = [*shape.part_keys, *(measure.name for measure in shape.measures)]
-    pieces = _pieces(deltas, shape).unionByName(carried.select(*columns))
-    # All that follows is about one key at a time: shuffled once, sorted by a number before the text that it stands for.
+    pieces = _buckets(deltas, shape).select(*columns).unionByName(carried.select(*columns))
+    # All that follows is about one key at a time: brought together once, sorted by a number before its text.
     parts = together(pieces.withColumn("key_hash", F.xxhash64(*shape.keys)), ["key_hash"], hours, hours_each=6)
-    if shape.has_float_sums:
-        # What is of one moment has no order of its own.
-        moments = parts.groupBy("key_hash", *shape.part_keys, "first_us", "last_us")
-        parts = moments.agg(*(_folded(each, []) for each in shape.measures if each.name not in ("first_us", "last_us")))
     in_order = Window.partitionBy("key_hash", *shape.keys).orderBy("first_us")
-    # Parts that were carried overlap, so it is not the part before that counts but whatever came last so far.
+    # Parts of several shards or keys overlap, so it is not the part before that counts but whatever came last so far.
     so_far = F.max("last_us").over(in_order.rowsBetween(Window.unboundedPreceding, -1))
     is_start = so_far.isNull() | (F.col("first_us") > so_far + F.lit(shape.gap_us))
     started = parts.withColumn("started_us", F.when(is_start, F.col("first_us")))
@@ -175,10 +174,11 @@ def open_parts(parts: DataFrame, *, shape: SessionShape, hours: Range) -> DataFr
     return shown.select(*shape.part_keys, "session_us", *names, hour)
 
 
-def _pieces(deltas: DataFrame, shape: SessionShape) -> DataFrame:
-    """Every delta as a part of its own."""
+def _buckets(deltas: DataFrame, shape: SessionShape) -> DataFrame:
+    """Deltas of one bucket as one part."""
     event = F.col("event_us")
-    return deltas.select(
+    hour = _hour(event)
+    pieces = deltas.select(
         *shape.part_keys,
         event.alias("first_us"),
         event.alias("last_us"),
@@ -188,7 +188,9 @@ def _pieces(deltas: DataFrame, shape: SessionShape) -> DataFrame:
         F.col("is_late").cast("bigint").alias("late"),
         "bytes",
         *(each.name for each in shape.folded),
+        (hour + floor_us(event - hour, shape.bucket_us)).alias("bucket_us"),
     )
+    return pieces.groupBy(*shape.part_keys, "bucket_us").agg(*(_folded(each, []) for each in shape.measures))
 
 
 def _folded(measure: Folded, order: Sequence[str]) -> Column:

@@ -60,7 +60,7 @@ def together(rows: DataFrame, keys: Sequence[str], hours: Range, *, hours_each: 
 
     As many places as there are pieces of so many hours: what one of them holds fits its memory, however long the range.
     """
-    return rows.repartition(max(1, (hours.end_us - hours.start_us) // (hours_each * HOUR_US)), *keys)
+    return rows.repartition(max(1, hours.asked_us // (hours_each * HOUR_US)), *keys)
 
 
 def is_of(stream: Stream) -> Column:

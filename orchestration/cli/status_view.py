@@ -141,9 +141,10 @@ def _count(number: int, noun: str) -> str:
 
 
 def _partitions(run: RunStatus) -> str:
+    more = f" and {len(run.more_partitions)} more" if run.more_partitions else ""
     if run.from_partition is None or run.from_partition == run.to_partition:
-        return run.from_partition or ""
-    return f"{run.from_partition} to {run.to_partition}"
+        return f"{run.from_partition or ''}{more}"
+    return f"{run.from_partition} to {run.to_partition}{more}"
 
 
 def _wrong(snapshot: Snapshot) -> Iterator[str]:

@@ -35,7 +35,8 @@ def _add(rows: Table, tree: WatermarkTree, names: list[str], indent: str, shown:
 
 def _note(node: Node) -> str:
     if not node.inputs:
-        return f"idle since {at(node.idle_from_us)}" if node.is_idle else node.held_by or ""
+        silent = f"idle since {at(node.idle_from_us)}" if node.is_idle else ""
+        return ", ".join(each for each in (node.held_by if node.is_counted else None, silent) if each)
     if node.waits_for and len(node.inputs) > 1:
         return _held(node.waits_for)
     return ""

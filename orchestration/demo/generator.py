@@ -22,8 +22,7 @@ from resources.timegrid import HOUR_US, MINUTE_US, SECOND_US, from_us, to_us
 DAY_VERSION = 1
 DAY_START_US = to_us(datetime(2026, 3, 2, tzinfo=UTC))
 # Hours in which something stood still and sent later: one of the Friday before, and the last one of the Sunday; both
-# are in the week before. Few, because every hour is a partition that has to be run, and beside the day where possible,
-# because every unbroken row of hours is one run.
+# are in the week before. Few, because every hour is a partition that has to be run.
 PAST_HOURS_US = (DAY_START_US - 55 * HOUR_US, DAY_START_US - HOUR_US)
 # How much of the day falls into each hour: little at night, most in the evening.
 _HOURS = (3, 2, 1, 1, 1, 2, 4, 6, 8, 9, 9, 10, 11, 10, 9, 9, 10, 12, 14, 16, 15, 12, 8, 5)

@@ -5,6 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from expectations import checks
 from expectations.checks import CHECK_NAME, unjudged
 from orchestration.instance import ensure_instance, open_instance
 from orchestration.ui import commands, environment
@@ -77,6 +78,24 @@ def test_a_materialization_without_a_verdict_is_found(tmp_path: Path) -> None:
         assert unjudged(instance, "deltas") == set()
         instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=HOUR))
         assert unjudged(instance, "deltas") == {HOUR}
+
+
+def test_the_last_two_materializations_are_those_of_each_partition_however_often_others_were_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "ASKED_TOGETHER", 3)
+    hours = [f"2026-03-02-{hour:02d}:00" for hour in range(8)]
+    key = dg.AssetKey("deltas")
+    with open_instance(Home(tmp_path / "home").create()) as instance:
+        # The third is made once, before all others, which crowd it out; the fourth twice; the last one never.
+        for hour in (hours[2], *hours[3:7], *hours[:2], *hours[:2], *hours[:2], hours[3]):
+            instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=hour))
+        found = checks.last_materializations(instance, "deltas", hours)
+        for hour in hours:
+            one = dg.AssetRecordsFilter(key, asset_partitions=[hour])
+            expected = instance.fetch_materializations(one, limit=2).records
+            assert [each.storage_id for each in found[hour]] == [each.storage_id for each in expected]
+    assert [len(found[hour]) for hour in hours] == [2, 2, 1, 2, 1, 1, 1, 0]
 
 
 def _verdict(key: dg.AssetKey, last: dg.EventLogRecord) -> dg.AssetCheckEvaluation:

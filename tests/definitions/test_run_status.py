@@ -15,6 +15,7 @@ import dagster as dg
 import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
+from assets import asked
 from expectations import checks
 from orchestration import run_status
 from orchestration.instance import EVENTS_FILE, open_instance
@@ -61,6 +62,10 @@ def statements() -> Iterator[list[str]]:
 
 def test_the_check_is_the_one_that_the_suites_write() -> None:
     assert run_status.CHECK_NAME == checks.CHECK_NAME
+
+
+def test_the_tag_of_partitions_outside_of_a_range_is_the_one_that_runs_are_given() -> None:
+    assert run_status.MORE_PARTITIONS == asked.MORE_PARTITIONS
 
 
 def test_each_partition_is_passed_failed_or_not_judged_yet(home: Home) -> None:

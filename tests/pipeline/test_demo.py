@@ -10,17 +10,22 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from dagster import AssetKey, AssetRecordsFilter
 
-from assets.tables import TABLES
+from assets.asked import more_partitions
+from assets.tables import GRAPH, TABLES
+from expectations.checks import unjudged
 from orchestration.cli.app import main
-from orchestration.demo.generator import generate, planted
+from orchestration.demo.generator import PAST_HOURS_US, generate, planted
+from orchestration.instance import open_instance
 from resources.coordinator.model import Reason, Verdict
 from resources.coordinator.status import read_status
 from resources.counters.lake import LakeCounts
 from resources.counters.windows import Window, shown
 from resources.home import HOME_VARIABLE, Home
 from resources.lake_files import partitions, quiet_database
-from resources.timegrid import MINUTE_US
+from resources.record import Record
+from resources.timegrid import HOUR, MINUTE_US
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,6 +95,27 @@ def test_every_table_is_there_and_every_partition_of_it_was_checked(first: dict[
     assert {check["asset"] for check in first["checks"]} == tables
     assert all(check["passed"] and check["partitions"] for check in first["checks"])
     assert first["tables"]["deltas"]["rows"] == first["account"]["accepted"]
+
+
+def test_o2_a_lone_hour_is_computed_and_judged_with_the_day_in_one_run_and_has_a_record_of_its_own(
+    home: Home, first: dict[str, Any]
+) -> None:
+    friday, sunday = (HOUR.key(start) for start in PAST_HOURS_US)
+    hours = [spec for spec in TABLES.values() if spec.grain is HOUR and spec.name in GRAPH]
+    with open_instance(home) as instance:
+        runs = {run.run_id: run for run in instance.get_runs()}
+        for spec in hours:
+            chosen = AssetRecordsFilter(AssetKey(spec.name))
+            events = instance.fetch_materializations(chosen, limit=1_000).records
+            made_by = {event.partition_key: event.run_id for event in events}
+            assert len(events) == len(made_by), "each hour once"
+            assert len({*made_by.values()}) == 1
+            assert more_partitions(runs[made_by[friday]].tags) == (friday,)
+            held = {HOUR.key(start): files.rows for start, files in partitions(home.lake / spec.name).items()}
+            records = Record.latest_by_partition(instance, spec.name)
+            assert {key: record.rows_out for key, record in records.items() if record.rows_out} == held
+            assert records.keys() == made_by.keys() >= {friday, sunday}
+            assert unjudged(instance, spec.name) == set()
 
 
 def test_the_busiest_entities_have_the_counts_of_what_was_sent(first: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from assets.joins.asset import join_asset
 from assets.stale import stale_partitions
 from assets.windows.catalog import derived_tables
 from assets.windows.session_assets import adaptive_asset, closed_asset, open_asset
-from orchestration.runs import ranges_of
+from orchestration.runs import tags_of
 from resources import lake_files
 from resources.coordinator.model import Kind
 from resources.home import Home
@@ -62,11 +62,7 @@ class Platform:
 
     def run(self, names: list[str], keys: tuple[str, ...] = ()) -> None:
         spark = SparkResource(home=str(self.home.root), is_fast_start=True)
-        tags = (
-            {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
-            if keys
-            else {}
-        )
+        tags = tags_of(keys, HOUR) if keys else {}
         dg.materialize(
             ASSETS,
             selection=names,
@@ -86,8 +82,7 @@ class Platform:
             if not stale:
                 return ran
             name = next(iter(stale))
-            for part in ranges_of(stale[name], HOUR):
-                self.run([name], part)
+            self.run([name], tuple(stale[name]))
             ran.setdefault(name, set()).update(stale[name])
         raise AssertionError(f"still stale: {self.stale()}")
 

@@ -9,17 +9,16 @@ import duckdb_extension_delta
 import polars as pl
 import pytest
 
-from assets.graph import By, Derived, made_of
+from assets.graph import By, Derived
 from assets.ingest.drain import DrainResult, drain
 from assets.ingest.schema import DELTAS
 from assets.windows.catalog import late_needs, pane_needs
-from assets.windows.factory import Compute, pane_windows, write_hours
+from assets.windows.factory import Compute, pane_windows, rows_of, write_hours
 from assets.windows.late import late_deltas
 from assets.windows.schema import LATE_DELTAS, window_table
-from expectations.evidence import contiguous
 from resources import lake_files
 from resources.home import Home
-from resources.lake import Lake, Range
+from resources.lake import Lake, Range, contiguous
 from resources.streams import Lateness, LatePolicy, Stream
 from resources.timegrid import HOUR_US, MINUTE_US, SECOND_US, to_us
 from tests.support.batch import FORGETFUL
@@ -74,15 +73,14 @@ class Tables:
         self._lake, self._tables, self._is_in_lake = lake, tables_of(streams), is_in_lake
         self._hours: dict[str, dict[int, list[str]]] = {name: {} for name in self._tables}
 
-    def write(self, name: str, part: Range) -> None:
+    def write(self, name: str, *parts: Range) -> None:
         """Replace hours of a table by what they are made of now."""
         derived, compute = self._tables[name]
         if self._is_in_lake:
-            write_hours(self._lake, derived, compute, part)
+            write_hours(self._lake, derived, compute, *parts)
             return
-        deltas = self._lake.read(DELTAS.name).where(made_of(derived.needs, DELTAS.name, [part]))
-        rows = compute(deltas, part).toArrow().to_pylist()
-        for start in range(part.start_us, part.end_us, HOUR_US):
+        rows = rows_of(self._lake.read(DELTAS.name), derived, compute, parts).toArrow().to_pylist()
+        for start in (start for part in parts for start in range(part.start_us, part.end_us, HOUR_US)):
             mine = [row for row in rows if to_us(row[derived.spec.partition_by]) == start]
             self._hours[name][start] = sorted(map(repr, mine))
 
@@ -96,8 +94,8 @@ class Tables:
                 for hour in touched[need.by]
                 for own in need.partitions_of(derived.spec, hour, HOUR_US)
             }
-            for part in contiguous(sorted(hours), HOUR_US):
-                self.write(name, part)
+            if hours:
+                self.write(name, *contiguous(hours, HOUR_US))
 
     def backfill_reversed(self) -> None:
         """Everything, the later hours first."""

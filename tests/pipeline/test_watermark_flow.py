@@ -22,7 +22,7 @@ from resources.streams.latest import WindowState, latest_windows
 from resources.tidemark import TidemarkResource
 from resources.timegrid import HOUR_US, MINUTE_US, SECOND_US, hour_key
 from tests.support.batch import FORGETFUL, send
-from tests.support.live import TEN_O_CLOCK, HandClock, signal
+from tests.support.live import TEN_O_CLOCK, HandClock, sample, signal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,3 +77,38 @@ def test_a_table_has_got_as_far_as_its_source_and_a_late_delta_reopens_its_windo
     run(home, instance, "views", hour)
     assert states(home) == [(WindowState.OPEN, 1), (WindowState.CLOSED, 1), (WindowState.REOPENED, 2)]
     assert (read_marks(home.plans, ["views"])["views"].watermark_us or 0) >= reached
+
+
+def test_a_source_that_falls_silent_is_idle_after_its_timeout_and_the_platform_goes_on_without_it_t3(
+    tmp_path: Path, spark: "SparkSession"
+) -> None:
+    home, instance = Home(tmp_path / "home").create(FORGETFUL), dg.DagsterInstance.ephemeral()
+    clock, disorder_us = HandClock(TEN_O_CLOCK), 5 * SECOND_US
+    send(home, [sample("a", 1.0)], producer="vans", clock=clock)
+    send(home, [signal("b")], producer="checkout", clock=clock)
+    run(home, instance, "drain")
+    both = read_watermark_tree(home, read_status(home), now_us=clock.now_us)
+    assert [both.nodes[name].is_idle for name in ("fleet/sample", "shop/signal")] == [False, False]
+    assert both.watermark_us == TEN_O_CLOCK - disorder_us
+
+    # The vans stop; the shop goes on, longer than their idle timeout of half a minute.
+    for number in range(4):
+        clock.advance(20)
+        send(home, [signal(f"c{number}", at=clock.now_us)], producer="checkout", clock=clock)
+    sealed = read_watermark_tree(home, read_status(home), now_us=clock.now_us)
+    assert sealed.watermark_us == both.watermark_us, "the tables have not heard of it"
+    run(home, instance, "drain")
+    drained = read_watermark_tree(home, read_status(home), now_us=clock.now_us)
+    for tree in (sealed, drained):
+        assert tree.nodes["fleet/sample"].is_idle
+        assert tree.nodes["fleet/sample"].watermark_us == TEN_O_CLOCK - disorder_us
+        assert tree.nodes["fleet/sample"].idle_from_us == TEN_O_CLOCK + 30 * SECOND_US
+        assert not tree.nodes["shop/signal"].is_idle
+        assert tree.nodes["deltas"].waits_for == "shop/signal"
+    assert drained.watermark_us == drained.nodes["shop/signal"].watermark_us
+    assert (drained.watermark_us or 0) > TEN_O_CLOCK + 30 * SECOND_US, "further than when the vans fell idle"
+
+    # Back again, with events of now, it counts as before.
+    send(home, [sample("d", 1.0, at=clock.now_us)], producer="vans", clock=clock)
+    back = read_watermark_tree(home, read_status(home), now_us=clock.now_us)
+    assert not back.nodes["fleet/sample"].is_idle

@@ -37,6 +37,11 @@ def transpose(table: Table, into: Table) -> None:
     for row in range(table.shape[0]):
         for column in range(table.shape[1]):
             into[column, row] = table[row, column]
+
+@compiled
+def clear(numbers: npt.NDArray[np.int64]) -> None:
+    for row in range(len(numbers)):
+        numbers[row] = 0
 """
 
 
@@ -82,6 +87,19 @@ def test_who_finds_the_machine_code_needs_no_compiler(tmp_path: Path) -> None:
         [sys.executable, "-c", ask, str(tmp_path / "loops10")], check=True, capture_output=True, text=True
     )
     assert told.stdout.split() == ["24.0", "False"]
+
+
+def test_kept_machine_code_finds_what_it_calls(tmp_path: Path) -> None:
+    """A loop that clears an array becomes a call of `memset`, which a process without the compiler must know, too."""
+    module(tmp_path, 10).clear(np.arange(1_000))
+    ask = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import loops, numpy as np; "
+        "numbers = np.arange(1_000); loops.clear(numbers); print(numbers.sum(), 'numba' in sys.modules)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", ask, str(tmp_path / "loops10")], check=True, capture_output=True, text=True
+    )
+    assert told.stdout.split() == ["0", "False"]
 
 
 def test_another_number_in_the_module_makes_other_machine_code(tmp_path: Path) -> None:

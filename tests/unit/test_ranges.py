@@ -1,7 +1,8 @@
 """Which runs a request takes: one for each unbroken range."""
 
-from orchestration.materialize import hours_between, side_by_side
-from orchestration.runs import ranges_of
+from assets.asked import more_partitions
+from orchestration.materialize import hours_between, near_one_another, side_by_side
+from orchestration.runs import RANGE_END, RANGE_START, ranges_of, tags_of
 from resources.timegrid import DAY, HOUR, WEEK
 
 
@@ -45,3 +46,23 @@ def test_assets_of_which_the_same_is_stale_are_one_run_and_none_is_put_before_it
         (("minute_counts",), ("a", "b")),
         (("hourly_counts",), ("b",)),
     ]
+
+
+def test_hours_with_gaps_are_one_run_unless_more_than_a_week_lies_between_them() -> None:
+    """O2: a lone hour beside a day does not cost a run of its own."""
+    friday, day = "2026-02-27-17:00", hours_between("2026-03-01-23:00", "2026-03-02-23:00")
+    assert list(near_one_another([(("minute_counts",), (*day, friday))])) == [(("minute_counts",), (friday, *day))]
+    week_before = "2026-02-23-23:00"
+    assert list(near_one_another([(("minute_counts",), (week_before, *day))])) == [
+        (("minute_counts",), (week_before, *day[:-1])),
+        (("minute_counts",), (day[-1],)),
+    ]
+
+
+def test_a_run_names_its_longest_range_to_the_orchestrator_and_the_other_partitions_besides() -> None:
+    day = hours_between("2026-03-01-23:00", "2026-03-02-23:00")
+    lone = ["2026-02-27-17:00", "2026-03-03-04:00"]
+    tags = tags_of([lone[1], *day, lone[0]], HOUR)
+    assert (tags[RANGE_START], tags[RANGE_END]) == (day[0], day[-1])
+    assert more_partitions(tags) == tuple(lone)
+    assert more_partitions(tags_of(day, HOUR)) == ()

@@ -125,14 +125,14 @@ def test_the_page_says_what_waits_and_for_how_long(home: Home) -> None:
 def test_what_is_wrong_stands_at_the_end() -> None:
     failed = [FailedCheck(f"2026-03-02-{hour:02d}:00", "1 row contradicts '[b]it[/b]'") for hour in range(12)]
     run = RunStatus("r1", "drain_job", None, None, "failure", False, TEN_O_CLOCK, 61.0, "DamageError: It is gone.")
-    open_run = RunStatus("r2", "minute_counts", "a", "b", "queued", True, NOON, None)
+    open_run = RunStatus("r2", "minute_counts", "b", "c", "queued", True, NOON, None, more_partitions=("a",))
     backfill = BackfillStatus("bf", "hourly_counts", "requested", NOON)
     checks = {"deltas": CheckStatus(passed=5, failed=failed, unjudged=2)}
     text = printed(empty_snapshot(OrchestratorStatus([open_run, run], [backfill], checks), "Nobody knows."))
     lines = [line.rstrip() for line in text.splitlines()]
     assert " deltas        5       12                2" in lines
-    assert " 2026-03-02 10:00:00   drain_job                    failure   1 min 1 s" in lines
-    assert " 2026-03-02 12:00:00   minute_counts   a to b       queued" in lines
+    assert " 2026-03-02 10:00:00   drain_job                           failure   1 min 1 s" in lines
+    assert " 2026-03-02 12:00:00   minute_counts   b to c and 1 more   queued" in lines
     assert " 2026-03-02 12:00:00   hourly_counts   requested   bf" in lines
     end = lines.index("UNKNOWN: Nobody knows.")
     assert lines[end + 1] == "FAILED: drain_job, 2026-03-02 10:00:00: DamageError: It is gone."

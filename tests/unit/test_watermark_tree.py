@@ -127,6 +127,45 @@ def test_the_platform_is_as_far_as_its_least_sink_and_a_stopped_source_is_shown_
     assert "held back by both" in page.getvalue()
 
 
+def test_when_all_have_stopped_the_one_that_spoke_last_is_where_the_tables_are_t3() -> None:
+    """A drain may take longer than an idle timeout: it must not look as if the silent one held back, then."""
+    sources = {
+        "shop/signal": SourceMark(
+            TEN_O_CLOCK, "shard 0, shop/signal", is_idle=False, idle_from_us=TEN_O_CLOCK + MINUTE_US
+        ),
+        "fleet/sample": SourceMark(
+            TEN_O_CLOCK - MINUTE_US, "shard 0, fleet/sample", is_idle=True, idle_from_us=TEN_O_CLOCK
+        ),
+    }
+    marks = {"deltas": Mark(TEN_O_CLOCK), "both": Mark(TEN_O_CLOCK)}
+    later_us = TEN_O_CLOCK + 10 * MINUTE_US
+    tree = build_tree(small_graph(), sources, marks, now_us=later_us)
+    assert all(tree.nodes[name].is_idle for name in sources)
+    assert [tree.nodes[name].is_counted for name in ("shop/signal", "fleet/sample", "vans")] == [True, False, False]
+    assert (tree.nodes["deltas"].waits_for, tree.nodes["both"].waits_for) == ("shop/signal", "views")
+    assert tree.watermark_us == TEN_O_CLOCK
+
+    page = io.StringIO()
+    Console(file=page, width=140).print(watermark_tree_table(tree, now_us=later_us))
+    assert "shard 0, shop/signal, idle since 2026-03-02 10:01:00" in page.getvalue()
+    assert "shard 0, fleet/sample" not in page.getvalue()
+
+
+def test_nobody_is_called_idle_by_the_readers_clock_while_something_sent_is_not_sealed(tmp_path: Path) -> None:
+    home, clock = new_home(tmp_path / "home", "shards = 1\n"), HandClock()
+    with open_platform(home, clock) as platform:
+        producer = platform.producer("p")
+        producer.write([signal("a")]).wait()
+        platform.seal()
+        clock.advance(100)
+        producer.write([signal("b", at=clock.now_us)]).wait()
+        tree = read_watermark_tree(home, read_status(home), now_us=clock.now_us)
+        assert not tree.nodes["shop/signal"].is_idle
+    clock.advance(100)
+    tree = read_watermark_tree(home, read_status(home), now_us=clock.now_us)
+    assert tree.nodes["shop/signal"].is_idle
+
+
 def test_a_home_in_which_nothing_was_made_yet_shows_its_sources(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,59 @@
+"""Which partitions a run was asked for, and telling the orchestrator of each.
+
+Belongs here: the ranges of a run. The orchestrator knows one range a run; a run that is to fill several of them names
+the partitions of the others in a tag, so that they are one Spark job and one commit as well (O2). What such a run has
+made beside the orchestrator's own range is reported partition by partition. Does not belong here: which partitions
+there are (`partitions.py`), which are wanted (`stale.py`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import dagster as dg
+
+from assets.metadata import data_version_tags
+from resources.lake import Range, contiguous
+from resources.record import Record
+from resources.timegrid import Grain, to_us
+
+# Keys of the partitions of a run that lie outside of the orchestrator's own range, with commas between them.
+MORE_PARTITIONS = "tidemark/more_partitions"
+
+
+def more_partitions(tags: Mapping[str, str]) -> tuple[str, ...]:
+    """The partitions that a run's tags name beside the orchestrator's own range."""
+    named = tags.get(MORE_PARTITIONS)
+    return tuple(named.split(",")) if named else ()
+
+
+def tags_for_more(keys: Sequence[str]) -> dict[str, str]:
+    """The tags that name partitions beside the orchestrator's own range; the inverse of `more_partitions`."""
+    return {MORE_PARTITIONS: ",".join(keys)} if keys else {}
+
+
+def windows_of(context: dg.AssetExecutionContext, grain: Grain) -> list[Range]:
+    """The time that the run's partitions cover: as few ranges as possible, the earliest first."""
+    window = context.partition_time_window
+    own = range(to_us(window.start), to_us(window.end), grain.length_us)
+    return contiguous([*own, *(grain.start(key) for key in more_partitions(context.run.tags))], grain.length_us)
+
+
+def report(context: dg.AssetExecutionContext, records: Iterable[Record]) -> None:
+    """Tell the orchestrator what was recorded of each partition that the run has made.
+
+    Those of its own range are told with the asset's result, the others now: it would not tell of them itself.
+    """
+    own = set(context.partition_keys)
+    for record in records:
+        if record.partition in own:
+            context.add_asset_metadata(record.to_metadata(), partition_key=record.partition)
+        else:
+            report_now(context, record)
+
+
+def report_now(context: dg.AssetExecutionContext, record: Record) -> None:
+    """Tell the orchestrator of a partition that is not in the run's own range."""
+    context.log_event(
+        dg.AssetMaterialization(
+            record.asset, partition=record.partition, metadata=record.to_metadata(), tags=data_version_tags(record)
+        )
+    )
