@@ -71,17 +71,7 @@ def session_end(stream: Stream) -> Column:
     return F.col("event_us") + F.lit(stream.window.gap_us)
 
 
-def session_outcome(stream: Stream) -> Column:
-    """What becomes of a delta of a stream of sessions."""
-    return outcome_for(session_end(stream), stream)
-
-
 def outcome_for(end: Column, stream: Stream) -> Column:
     """What becomes of a delta that lies in one pane, or session, with this end."""
     late = F.when(is_too_late_for(end, stream), Outcome.TOO_LATE.value).otherwise(LATE[stream.late.policy].value)
     return F.when(is_late_for(end, stream), late).otherwise(Outcome.ON_TIME.value)
-
-
-def is_admitted(outcome: Column) -> Column:
-    """Whether a delta with this outcome is in a window."""
-    return outcome.isin(Outcome.ON_TIME.value, Outcome.REEMITTED.value, Outcome.MOVED.value)

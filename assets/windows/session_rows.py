@@ -9,7 +9,7 @@ from dataclasses import replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from assets.windows.lateness import floor_us, is_admitted, is_late_for, session_end, session_outcome
+from assets.windows.lateness import floor_us, is_admitted_to, is_late_for, session_end
 from assets.windows.open_schema import OPEN_HOUR, open_table
 from assets.windows.schema import WINDOW_HOUR, CloseReason, window_table
 from assets.windows.sessions import Fold, Folded, SessionShape, closed_sessions, open_parts, session_parts
@@ -39,7 +39,7 @@ def parts_of(deltas: DataFrame, carried: DataFrame, stream: Stream, hours: Range
 
 def admitted(deltas: DataFrame, stream: Stream) -> DataFrame:
     """The stream's deltas that its sessions take, each with what it adds to the aggregates."""
-    rows = view_of(deltas, stream).where(is_admitted(session_outcome(stream)))
+    rows = view_of(deltas, stream).where(is_admitted_to(session_end(stream), stream))
     values = {folded.name: value for each in stream.aggregates for folded, value in _folds(stream, each)}
     return rows.withColumns({"is_late": is_late_for(session_end(stream), stream), **values})
 

@@ -99,8 +99,8 @@ def session_parts(deltas: DataFrame, carried: DataFrame, *, shape: SessionShape,
     in_order = Window.partitionBy("key_hash", *shape.keys).orderBy("first_us")
     # Parts of several shards or keys overlap, so it is not the part before that counts but whatever came last so far.
     so_far = F.max("last_us").over(in_order.rowsBetween(Window.unboundedPreceding, -1))
-    is_start = so_far.isNull() | (F.col("first_us") > so_far + F.lit(shape.gap_us))
-    started = parts.withColumn("started_us", F.when(is_start, F.col("first_us")))
+    goes_on = F.col("first_us") <= so_far + F.lit(shape.gap_us)
+    started = parts.withColumn("started_us", F.when(~F.coalesce(goes_on, F.lit(False)), F.col("first_us")))
     of_session = F.max("started_us").over(in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow))
     return started.withColumn("session_us", of_session).select("key_hash", *columns, "session_us")
 
