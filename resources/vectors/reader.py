@@ -8,8 +8,8 @@ what may be relied on of them in `history.py`, and what is held in memory in `he
         vectors.vector("item-7", namespace="shop", as_of=moment)
         vectors.many(["item-7", "item-8"], namespace="shop")
 
-An answer is always that of `deltas` at the version that it names, whether `vectors` and the checkpoints have come as far
-or not: what they do not hold yet is folded on while reading. So a read is never behind what is committed, only slower;
+An answer is always that of `deltas` at the version that it names, whether `vectors` and checkpoints have come as far or
+not: what they do not hold yet is folded on while reading. So a read is never behind what is committed, only slower;
 `read_from` says what was there and what had to be folded.
 
 What a read costs:
