@@ -72,7 +72,8 @@ class HeldFile:
             place = Place(eff_us, depth, event_us, said[0], said[1]) if counts[0] else None
             arrival = Arrival(shard, first, last, ordinal) if counts[0] else NOWHERE
             found[key] = Vector(
-                *key,
+                key[0],
+                key[1],
                 bool(exists),
                 bool(is_dead),
                 self._values_at(row),
