@@ -9,11 +9,9 @@ import pyarrow as pa
 
 from resources.table_spec import TIMESTAMP, Column, TableSpec
 from resources.vectors.schema import CLOCK, METADATA
+from resources.vectors.tables import BUCKET, BUCKET_SQL, BUCKETS
 
-BUCKETS = 16
-BUCKET = "bucket"
-# The same in Spark and without it: `pmod(crc32(...), BUCKETS)`, and `zlib.crc32(...) % BUCKETS` (see `bucket_of`).
-BUCKET_SQL = f"cast(pmod(crc32(encode(concat(namespace, '/', vector_id), 'utf-8')), {BUCKETS}) as int)"
+__all__ = ["BUCKET", "BUCKETS", "BUCKET_SQL", "VECTORS", "VECTOR_CHECKPOINTS", "VECTOR_CONFLICTS"]
 
 PROPERTIES = {"delta.enableDeletionVectors": "false", "delta.checkpointPolicy": "classic"}
 
@@ -104,7 +102,7 @@ _SIDE = (
 
 VECTOR_CONFLICTS = TableSpec(
     name="vector_conflicts",
-    description="Pairs of a vector's deltas whose clocks say that neither knew of the other, or that they are inverted.",
+    description="Pairs of a vector's deltas: neither knew of the other, by their clocks, or they are inverted.",
     columns=(
         *_VECTOR,
         Column("kind", pa.string(), "concurrent: neither clock dominates. inverted: the earlier one's does.", True),
