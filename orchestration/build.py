@@ -13,6 +13,7 @@ from assets.ingest.asset import dead_letters, deltas, drain
 from assets.joins.asset import join_assets
 from assets.rollups.asset import daily_counts, hourly_counts, minute_counts, weekly_counts
 from assets.rollups.windowed_asset import windowed_counts
+from assets.vectors.asset import vector_conflicts, vectors
 from assets.windows.factory import stream_assets
 from assets.windows.session_assets import adaptive_assets, session_assets
 from expectations.checks import check_drained, suite_check
@@ -20,7 +21,7 @@ from orchestration.automation import automated, follow_inputs_sensor
 from orchestration.jobs import EXECUTOR, JOBS
 from orchestration.maintenance import maintenance_job
 from orchestration.schedules import hourly_floor, hourly_windows, nightly_maintenance, with_freshness
-from orchestration.sensors import follow_manifest
+from orchestration.sensors import follow_manifest, follow_vectors
 from resources.home import Home
 from resources.spark import SparkResource
 from resources.tidemark import TidemarkResource
@@ -34,6 +35,8 @@ TABLE_ASSETS = (
     daily_counts,
     weekly_counts,
     windowed_counts,
+    vectors,
+    vector_conflicts,
     *stream_assets(),
     *session_assets(),
     *adaptive_assets(),
@@ -47,7 +50,7 @@ def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Defini
         assets=[with_freshness(drain), *(automated(asset) for asset in TABLE_ASSETS)],
         asset_checks=[suite_check(asset) for asset in TABLE_ASSETS],
         jobs=[*JOBS, maintenance_job],
-        sensors=[follow_manifest, follow_inputs_sensor],
+        sensors=[follow_manifest, follow_vectors, follow_inputs_sensor],
         schedules=[hourly_floor, hourly_windows, nightly_maintenance],
         executor=EXECUTOR,
         resources={**default_resources(), **(resource_overrides or {})},

@@ -95,7 +95,7 @@ def marker(path: Path, app_id: str, version: int | None = None) -> int | None:
 
 
 def partitions(path: Path, version: int | None = None) -> dict[int, PartitionFiles]:
-    """Files, rows and bytes of every partition that has any, by the partition's start in microseconds."""
+    """Files, rows and bytes of every partition that has any, by its start in microseconds, or its bucket's number."""
     table = open_table(path, version)
     if table is None:
         return {}
