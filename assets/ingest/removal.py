@@ -6,7 +6,7 @@ in which order things are done (`orchestration/compact.py`).
 
 A delta loses its payload when its vector has a base, happened and was received before the base's cut, and is none of
 those that the base does not hold (`kept`). What is left is what others are made of: the envelope, `op`, `parent_id` and
-`clock`, the two numbers of `scale` and `offset`, which streams may sum up, and how many bytes went, which windows count.
+`clock`, the two numbers of `scale` and `offset`, which streams may sum up, and the number of bytes, which windows have.
 """
 
 from typing import TYPE_CHECKING

@@ -26,11 +26,9 @@ PLACE = ("shard", "epoch", "ordinal")
 
 def frame(spark: "SparkSession", rows: list[Row], names: tuple[str, ...], columns: Any) -> "DataFrame":
     kinds = {column.name: column.type for column in columns}
+    is_time = {name: pa.types.is_timestamp(kinds[name]) for name in names}
     arrays = {
-        name: pa.array(
-            [row.get(name) for row in rows], pa.int64() if pa.types.is_timestamp(kinds[name]) else kinds[name]
-        )
-        for name in names
+        name: pa.array([row.get(name) for row in rows], pa.int64() if is_time[name] else kinds[name]) for name in names
     }
     return frame_of(spark, pa.table({name: array.cast(kinds[name]) for name, array in arrays.items()}))
 
@@ -41,7 +39,7 @@ def some_deltas(random: Random, count: int) -> list[Row]:
     for number in range(count):
         event_us, key = random.randrange(3 * HOUR_US, 7 * HOUR_US), random.choice("uvw")
         row = {
-            **{name: 0 for name in ("identity_hash", "content_hash")},
+            **dict.fromkeys(("identity_hash", "content_hash"), 0),
             "shard": 0,
             "epoch": number // 3 + 1,
             "ordinal": number % 3,
