@@ -1,7 +1,7 @@
 """Bases: the checkpoint of a vector below which payloads may go (K1, K4, K5). Pure functions of DataFrames.
 
-Belongs here: how far a base reaches, and what it does not hold though it is old. Does not belong here: when a cut may be
-relied on (`orchestration/compact.py`), what is removed then (`assets/ingest/removal.py`).
+Belongs here: how far a base reaches, and what it does not hold though it is old. Does not belong here: when a cut may
+be relied on (`orchestration/compact.py`), what is removed then (`assets/ingest/removal.py`).
 
 A base holds the longest run of deltas, from the first one on, of which each takes effect and was received before the
 cut. So whatever can be read as of the cut or later, or by a write received since, has all of it. A base is final: what

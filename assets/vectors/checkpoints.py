@@ -1,4 +1,4 @@
-"""Which vectors are due, and after which of their deltas a checkpoint is to stand: pure functions of DataFrames (K2, K3).
+"""Which vectors are due, and after which of their deltas a checkpoint is to stand, in DataFrames (K2, K3).
 
 Belongs here: the rules of `resources/vectors/checkpoints.py` as columns of Spark, for all vectors at once and in time
 linear in their deltas; a test holds one against the other. Does not belong here: reading and writing (`compaction.py`).
@@ -7,7 +7,14 @@ linear in their deltas; a test holds one against the other. Does not belong here
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from assets.vectors.lines import as_checkpoints, counted, fold_marked, place_of_checkpoint, placed_envelopes, whole_vector
+from assets.vectors.lines import (
+    as_checkpoints,
+    counted,
+    fold_marked,
+    place_of_checkpoint,
+    placed_envelopes,
+    whole_vector,
+)
 from assets.vectors.transform import KEYS
 from resources.timegrid import DAY_US
 from resources.vectors.checkpoints import CompactionRules, DueReason, Strategy
@@ -122,13 +129,21 @@ def new_checkpoints(plan: DataFrame, deltas: DataFrame, checkpoints: DataFrame) 
     return as_checkpoints(states.withColumn("is_base", F.lit(False)))
 
 
-def kept_checkpoints(plan: DataFrame, checkpoints: DataFrame) -> DataFrame:
-    """The checkpoints that stay: no stale ones, and no merges of vectors that are merged anew."""
-    merged = plan.where("emit").select(*KEYS, F.lit(True).alias("is_merged")).distinct()
-    is_old = F.col("is_merged") & ~F.col("is_base") & F.col("strategy").isin([each.value for each in MERGES])
-    left = checkpoints.join(_stale(plan), on=place_of_checkpoint(), how="left_anti")
-    left = left.join(merged, on=list(KEYS), how="left")
-    return left.where(~F.coalesce(is_old, F.lit(False))).select(*checkpoints.columns)
+def kept_checkpoints(plan: DataFrame, checkpoints: DataFrame, *, rules: CompactionRules) -> DataFrame:
+    """The checkpoints that stay: no stale ones, no merges of vectors that are merged anew, one state an interval."""
+    made = plan.where("emit")
+    merged = made.select(*KEYS, F.lit(True).alias("is_merged")).distinct()
+    is_merge = F.col("strategy").isin([each.value for each in MERGES])
+    own_interval = F.expr(f"unix_micros(eff_ts) - pmod(unix_micros(eff_ts), {rules.interval_us}L)")
+    intervals = made.where(F.col("strategy") == Strategy.TIME_BOUNDARY.value).select(
+        *KEYS, F.expr(f"eff_us - pmod(eff_us, {rules.interval_us}L)").alias("interval"), F.lit(True).alias("is_ended")
+    )
+    left = checkpoints.join(_stale(plan), on=place_of_checkpoint(), how="left_anti").withColumn(
+        "interval", own_interval
+    )
+    left = left.join(merged, on=list(KEYS), how="left").join(intervals, on=[*KEYS, "interval"], how="left")
+    is_replaced = ~F.col("is_base") & F.when(is_merge, F.col("is_merged")).otherwise(F.col("is_ended"))
+    return left.where(~F.coalesce(is_replaced, F.lit(False))).select(*checkpoints.columns)
 
 
 def _stale(plan: DataFrame) -> DataFrame:

@@ -53,7 +53,5 @@ def frame(spark: "SparkSession", spec: TableSpec, rows: Sequence[dict[str, Any]]
 def states_in(rows: pa.Table) -> pa.Table:
     """Rows of `vectors` or `vector_checkpoints` as states of the core."""
     renamed = {"eff_us": "eff_ts", "event_us": "event_ts"}
-    columns = [
-        rows[renamed[name]].cast(pa.int64()) if name in renamed else rows[name] for name in STATES.names
-    ]
+    columns = [rows[renamed[name]].cast(pa.int64()) if name in renamed else rows[name] for name in STATES.names]
     return pa.Table.from_arrays(columns, names=STATES.names).cast(STATES)

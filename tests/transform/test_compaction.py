@@ -35,12 +35,10 @@ def arrivals(seed: int, size: int) -> list[Delta]:
     return arrived
 
 
-def compacted(
-    spark: "SparkSession", deltas: "DataFrame", checkpoints: "DataFrame", rules: CompactionRules, **more: Any
-) -> pa.Table:
+def compacted(deltas: "DataFrame", checkpoints: "DataFrame", rules: CompactionRules, **more: Any) -> pa.Table:
     """The table of checkpoints after one more compaction, as a run writes it."""
-    plan = plan_checkpoints(deltas, checkpoints, now_us=NOW, rules=rules, **more)
-    kept = kept_checkpoints(plan, checkpoints)
+    plan = plan_checkpoints(deltas, checkpoints, now_us=NOW, rules=rules, **more).persist()
+    kept = kept_checkpoints(plan, checkpoints, rules=rules)
     return kept.unionByName(new_checkpoints(plan, deltas, checkpoints)).toArrow()
 
 
@@ -64,7 +62,7 @@ def test_k2_k3_due_vectors_get_checkpoints_where_the_core_says_and_they_are_its_
     rules = CompactionRules(strategy, threshold=4, hard_limit=7, keep_recent=2, interval_us=2, max_age_us=3)
     arrived = arrivals(1, 40)
     nothing = frame(spark, VECTOR_CHECKPOINTS)
-    made = compacted(spark, delta_frame(spark, arrived), nothing, rules)
+    made = compacted(delta_frame(spark, arrived), nothing, rules)
     count = 0
     for vector_id in VECTORS:
         ordered = canonical(arrived, vector_id)
@@ -84,17 +82,16 @@ def test_k2_k3_due_vectors_get_checkpoints_where_the_core_says_and_they_are_its_
 def test_k4_a_late_delta_throws_checkpoints_away_and_the_vector_is_folded_anew(spark: "SparkSession") -> None:
     rules = CompactionRules(Strategy.TIME_BOUNDARY, threshold=1, hard_limit=9, keep_recent=0, interval_us=1)
     arrived = arrivals(2, 30)
-    for upto in (10, 20, 30):
-        # Everything again, in three steps: what came late in the second is in the same rows as if it had been there.
-        before = frame(spark, VECTOR_CHECKPOINTS) if upto == 10 else held
-        deltas = delta_frame(spark, arrived[:upto])
-        made = compacted(spark, deltas, before, rules, is_forced=True)
-        at_once = compacted(spark, deltas, frame(spark, VECTOR_CHECKPOINTS), rules, is_forced=True)
-        order = [(name, "ascending") for name in ("vector_id", "eff_ts", "depth", "event_ts", "origin", "delta_id")]
-        assert said(states_in(made.sort_by(order))) == said(states_in(at_once.sort_by(order)))
-        held = spark.createDataFrame(made)
-        again = plan_checkpoints(deltas, held, now_us=NOW, rules=rules, is_forced=True)
-        assert again.count() == 0, "done again it changes nothing (O2)"
+    nothing = frame(spark, VECTOR_CHECKPOINTS)
+    held = spark.createDataFrame(compacted(delta_frame(spark, arrived[:15]), nothing, rules, is_forced=True))
+    # What came late is in the same rows as if it had been there from the beginning.
+    deltas = delta_frame(spark, arrived)
+    made = compacted(deltas, held, rules, is_forced=True)
+    at_once = compacted(deltas, nothing, rules, is_forced=True)
+    order = [(name, "ascending") for name in ("vector_id", "eff_ts", "depth", "event_ts", "origin", "delta_id")]
+    assert said(states_in(made.sort_by(order))) == said(states_in(at_once.sort_by(order)))
+    again = plan_checkpoints(deltas, spark.createDataFrame(made), now_us=NOW, rules=rules, is_forced=True)
+    assert again.count() == 0, "done again it changes nothing (O2)"
 
 
 def test_adaptive_takes_the_strategy_of_the_rates_of_each_vector(spark: "SparkSession") -> None:
@@ -102,11 +99,13 @@ def test_adaptive_takes_the_strategy_of_the_rates_of_each_vector(spark: "SparkSe
     rules = CompactionRules(Strategy.ADAPTIVE, keep_recent=1, interval_us=HOUR_US, busy_writes_per_hour=1.0)
     rates = [("demo", "u", 100.0), ("demo", "v", 1.0)]
     reads = spark.createDataFrame(rates, "namespace string, vector_id string, reads_per_hour double")
-    made = compacted(spark, delta_frame(spark, arrived), frame(spark, VECTOR_CHECKPOINTS), rules, is_forced=True, reads=reads)
+    made = compacted(
+        spark, delta_frame(spark, arrived), frame(spark, VECTOR_CHECKPOINTS), rules, is_forced=True, reads=reads
+    )
     found = dict(zip(made["vector_id"].to_pylist(), made["strategy"].to_pylist(), strict=True))
     assert found["u"] == "full_merge"
     assert found["v"] == "tiered_merge"
-    assert set(found) == {"u", "v"}, "an interval of those that nobody reads is not over"
+    assert {name for name, strategy in found.items() if strategy == "time_boundary"} == set(found) - {"u", "v"}
 
 
 def test_k1_k5_what_is_readable_at_a_base_and_after_it_is_the_same_without_the_payloads(spark: "SparkSession") -> None:
@@ -120,9 +119,7 @@ def test_k1_k5_what_is_readable_at_a_base_and_after_it_is_the_same_without_the_p
         deltas = spark.createDataFrame(deltas.transform(without_payloads, held.where("is_base")).toArrow())
         assert plan_bases(deltas, held, cut_us=cut_us).count() == 0, "a base is final"
     bases, left = held.toArrow(), deltas.toArrow()
-    gone = {
-        (row["epoch"], row["ordinal"]) for row in left.to_pylist() if row["removed_bytes"] is not None
-    }
+    gone = {(row["epoch"], row["ordinal"]) for row in left.to_pylist() if row["removed_bytes"] is not None}
     assert len(gone) > 8
     emptied = [
         delta | {"op": delta["op"] if delta["op"] == "delete" else None, "values": None, "indices": None}
