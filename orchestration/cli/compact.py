@@ -21,7 +21,7 @@ from resources.streams.durations import NoDurationError, parse_duration
 from resources.vectors.checkpoints import CompactionRules, Strategy
 
 
-class DurationType(click.ParamType):
+class DurationType(click.ParamType[int]):
     """A duration such as 7d, in microseconds."""
 
     name = "duration"

@@ -38,7 +38,7 @@ NOW = CUT + 7 * DAY_US
 FULL = CompactionRules(Strategy.FULL_MERGE)
 WHOLE_DAY = Range(TEN_O_CLOCK - HOUR_US, TEN_O_CLOCK + DAY_US)
 # Everything arrives when it happens.
-EDITS = [
+EDITS: list[tuple[str, str, int, dict[str, Any]]] = [
     ("d1", "create", 0, {"values": [1.0, 2.0, 3.0], "metadata": {"k": "one"}}),
     ("d2", "add_dims", 30, {"values": [0.1], "indices": [1]}),
     ("d3", "add_dims", 40, {"values": [7.0], "indices": [1], "parent_id": "none"}),

@@ -99,9 +99,8 @@ def test_adaptive_takes_the_strategy_of_the_rates_of_each_vector(spark: "SparkSe
     rules = CompactionRules(Strategy.ADAPTIVE, keep_recent=1, interval_us=HOUR_US, busy_writes_per_hour=1.0)
     rates = [("demo", "u", 100.0), ("demo", "v", 1.0)]
     reads = spark.createDataFrame(rates, "namespace string, vector_id string, reads_per_hour double")
-    made = compacted(
-        spark, delta_frame(spark, arrived), frame(spark, VECTOR_CHECKPOINTS), rules, is_forced=True, reads=reads
-    )
+    nothing = frame(spark, VECTOR_CHECKPOINTS)
+    made = compacted(delta_frame(spark, arrived), nothing, rules, is_forced=True, reads=reads)
     found = dict(zip(made["vector_id"].to_pylist(), made["strategy"].to_pylist(), strict=True))
     assert found["u"] == "full_merge"
     assert found["v"] == "tiered_merge"

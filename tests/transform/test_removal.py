@@ -38,7 +38,7 @@ def some_deltas(random: Random, count: int) -> list[Row]:
     rows = []
     for number in range(count):
         event_us, key = random.randrange(3 * HOUR_US, 7 * HOUR_US), random.choice("uvw")
-        row = {
+        row: Row = {
             **dict.fromkeys(("identity_hash", "content_hash"), 0),
             "shard": 0,
             "epoch": number // 3 + 1,
