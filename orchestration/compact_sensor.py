@@ -12,6 +12,7 @@ from assets.vectors.due import count_due
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from orchestration.jobs import compaction_job
 from orchestration.sensors import FAILED, MAX_ATTEMPTS, MAX_RUNTIME_S, OPEN
+from orchestration.vectors import wrong_hours
 from resources import lake_files
 from resources.home import Home
 from resources.vectors.checkpoints import CompactionRules
@@ -35,6 +36,8 @@ def compact_when_due(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.
         return dg.SkipReason("There are no vectors.")
     if context.instance.get_runs_count(dg.RunsFilter(job_name=compaction_job.name, statuses=OPEN)):
         return dg.SkipReason("A compaction is under way.")
+    if wrong := wrong_hours(context.instance, home):
+        return dg.SkipReason(f"Waits until what was found wrong in deltas is repaired: {', '.join(wrong)}.")
     due = count_due(home, CompactionRules.from_settings(home.settings.compaction), time.time_ns() // 1_000)
     if not due:
         return dg.SkipReason("No vector is due.")

@@ -8,6 +8,7 @@ import dagster as dg
 from assets.ingest.asset import dead_letters, deltas, drain
 from assets.rollups.asset import daily_counts, hourly_counts, minute_counts, weekly_counts
 from assets.rollups.windowed_asset import windowed_counts
+from assets.vectors.asset import vector_conflicts, vectors
 from assets.vectors.compaction import vector_checkpoints
 
 EXECUTOR = dg.in_process_executor
@@ -61,4 +62,11 @@ compaction_job = dg.define_asset_job(
     description="Checkpoints of the vectors that are due.",
 )
 
-JOBS = [drain_job, rebuild_job, rollups_job, days_job, weeks_job, windows_job, compaction_job]
+vectors_job = dg.define_asset_job(
+    "vectors_job",
+    selection=[vectors, vector_conflicts],
+    executor_def=EXECUTOR,
+    description="Fold new vector deltas into the vectors that they are about, and compare their clocks.",
+)
+
+JOBS = [drain_job, rebuild_job, rollups_job, days_job, weeks_job, windows_job, vectors_job, compaction_job]
