@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from assets.ingest.schema import DELTAS
+from resources.coordinator.schema import LOG_SCHEMA
 from resources.home import Home
 from resources.lake_files import quiet_database
 
@@ -16,7 +17,7 @@ LETTER_COLUMNS = (
     "shard, epoch, ordinal, namespace, kind, key, delta_id, event_ts, received_ts, producer, sequence, origin, source, "
     "priority, verdict, reason"
 )
-DELTA_COLUMNS = ", ".join(name for name in DELTAS.names if name != DELTAS.partition_by)
+DELTA_COLUMNS = ", ".join(name for name in DELTAS.names if name in LOG_SCHEMA.names)
 HOME_SETTINGS = '[spark]\nmaster = "local[2]"\ndriver_memory = "3g"\n'
 
 

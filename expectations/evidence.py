@@ -15,6 +15,7 @@ from assets.graph import made_of
 from assets.ingest.log import Log
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.tables import GRAPH, TABLES
+from assets.vectors.schema import VECTOR_CHECKPOINTS
 from expectations.suite import Extent, Suite
 from resources.coordinator.manifest import Entry, HourCounts
 from resources.lake import Lake, Range, any_of, contiguous
@@ -81,6 +82,10 @@ def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
             if extent is Extent.INPUT
             else _within(rows, TABLES[table].partition_by, _extended(ranges, extent))
         )
+    if suite.table == VECTOR_CHECKPOINTS.name:
+        from assets.vectors.refolded import refolded_checkpoints
+
+        views["refolded"] = refolded_checkpoints(views[DELTAS.name], batch)
     return Evidence(batch, views)
 
 

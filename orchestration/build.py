@@ -14,10 +14,13 @@ from assets.joins.asset import join_assets
 from assets.rollups.asset import daily_counts, hourly_counts, minute_counts, weekly_counts
 from assets.rollups.windowed_asset import windowed_counts
 from assets.vectors.asset import vector_conflicts, vectors
+from assets.vectors.compaction import vector_checkpoints
 from assets.windows.factory import stream_assets
 from assets.windows.session_assets import adaptive_assets, session_assets
 from expectations.checks import check_drained, suite_check
 from orchestration.automation import automated, follow_inputs_sensor
+from orchestration.compact import remove_payloads_job
+from orchestration.compact_sensor import compact_when_due
 from orchestration.jobs import EXECUTOR, JOBS
 from orchestration.maintenance import maintenance_job
 from orchestration.schedules import hourly_floor, hourly_windows, nightly_maintenance, with_freshness
@@ -37,6 +40,7 @@ TABLE_ASSETS = (
     windowed_counts,
     vectors,
     vector_conflicts,
+    vector_checkpoints,
     *stream_assets(),
     *session_assets(),
     *adaptive_assets(),
@@ -49,8 +53,8 @@ def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Defini
     return dg.Definitions(
         assets=[with_freshness(drain), *(automated(asset) for asset in TABLE_ASSETS)],
         asset_checks=[suite_check(asset) for asset in TABLE_ASSETS],
-        jobs=[*JOBS, maintenance_job],
-        sensors=[follow_manifest, follow_vectors, follow_inputs_sensor],
+        jobs=[*JOBS, maintenance_job, remove_payloads_job],
+        sensors=[follow_manifest, follow_vectors, compact_when_due, follow_inputs_sensor],
         schedules=[hourly_floor, hourly_windows, nightly_maintenance],
         executor=EXECUTOR,
         resources={**default_resources(), **(resource_overrides or {})},

@@ -9,6 +9,7 @@ from assets.ingest.asset import dead_letters, deltas, drain
 from assets.rollups.asset import daily_counts, hourly_counts, minute_counts, weekly_counts
 from assets.rollups.windowed_asset import windowed_counts
 from assets.vectors.asset import vector_conflicts, vectors
+from assets.vectors.compaction import vector_checkpoints
 
 EXECUTOR = dg.in_process_executor
 
@@ -54,6 +55,13 @@ windows_job = dg.define_asset_job(
     description="All windows of all entities, as of one minute.",
 )
 
+compaction_job = dg.define_asset_job(
+    "compaction_job",
+    selection=[vector_checkpoints],
+    executor_def=EXECUTOR,
+    description="Checkpoints of the vectors that are due.",
+)
+
 vectors_job = dg.define_asset_job(
     "vectors_job",
     selection=[vectors, vector_conflicts],
@@ -61,4 +69,4 @@ vectors_job = dg.define_asset_job(
     description="Fold new vector deltas into the vectors that they are about, and compare their clocks.",
 )
 
-JOBS = [drain_job, rebuild_job, rollups_job, days_job, weeks_job, windows_job, vectors_job]
+JOBS = [drain_job, rebuild_job, rollups_job, days_job, weeks_job, windows_job, vectors_job, compaction_job]

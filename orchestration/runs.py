@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from assets.tables import TABLES
 from resources.home import HOME_VARIABLE, Home
@@ -134,7 +134,7 @@ def run(
     *,
     tags: Mapping[str, str] | None = None,
     is_check: bool = False,
-    config: Mapping[str, str] | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> RunOutcome:
     """One run in this process, of assets with their checks or of checks alone; what fails is told, not raised.
 

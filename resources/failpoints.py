@@ -22,6 +22,11 @@ FAILPOINTS = (
     "retain.raised",  # the log refuses what is older; nothing is decided, nothing is dropped
     "retain.decided",  # it is decided what is gone; all of it is still there
     "retain.dropped",  # the first of the tables has dropped it; the others still have theirs
+    "compact.cut",  # the log refuses older changes to vectors; nothing of them is settled
+    "compact.checkpoints",  # checkpoints that were due are in their table; no base is
+    "compact.bases",  # bases are in their table; every payload is still there
+    "compact.judged",  # bases were found right; every payload is still there
+    "compact.removed",  # payloads are gone; nobody has recorded it
     "record.logged",  # the record is in the orchestrator's storage; the run is not over
 )
 

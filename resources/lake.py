@@ -240,8 +240,25 @@ class Lake:
             number, before = max((lake_files.marker(path, app) or 0) + 1, self._clock()), table.version()
             lake_files.delete_partitions(table, spec.partition_by, before_us, app, number)
             commit = self._finish(spec, before, None, lambda start: start < before_us)
-            self.provenance_file(spec.name).record(path, dropped_at=table.version())
+            self.provenance_file(spec.name).record(path, settled_at=table.version())
             return commit
+
+    def rewrite(self, spec: TableSpec, rows: "DataFrame", *, hours: Sequence[int], purpose: str) -> Commit:
+        """Write partitions again, in one commit, with the same rows less what nothing else is made of.
+
+        So they have not changed for whoever is made from them; the commit's marker says for what `purpose`. And `rows`
+        come from the table itself: what somebody else has changed there is still changed afterwards. Read them with the
+        table's lock held.
+        """
+        app = f"{app_id(spec.name, self.lineage(spec.name).lineage)}/{purpose}"
+        number = max((lake_files.marker(self.path(spec.name), app) or 0) + 1, self._clock())
+
+        def write(app: str) -> None:
+            writer = rows.select(*spec.names).write.format("delta").mode("overwrite")
+            writer = writer.option("replaceWhere", partition_predicate(spec.partition_by, hours))
+            writer.option("txnAppId", app).option("txnVersion", number).save(str(self.path(spec.name)))
+
+        return self._commit(spec, app, number, write, is_settled=True)
 
     def maintain(
         self, spec: TableSpec, *, closed_before_us: int, retention_hours: int = DEFAULT_RETENTION_HOURS
@@ -280,6 +297,7 @@ class Lake:
         rewritten: Callable[[int], bool] | None = None,
         made_from: Input | None = None,
         made: Sequence[int] = (),
+        is_settled: bool = False,
     ) -> Commit:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -300,7 +318,10 @@ class Lake:
                         f"Writing the table {spec.name} failed, and nothing of it was committed: {_first_line(error)}"
                     ) from error
             commit = self._finish(spec, before, plan_number, rewritten)
-            self.provenance_file(spec.name).record(self.path(spec.name), made_from=made_from, made=made)
+            settled_at = lake_files.version_of(self.path(spec.name), before, app, number) if is_settled else None
+            self.provenance_file(spec.name).record(
+                self.path(spec.name), made_from=made_from, made=made, settled_at=settled_at
+            )
             return commit
 
     def _finish(

@@ -184,6 +184,16 @@ def operation_of(path: Path, version: int) -> tuple[str, dict[str, str]] | None:
     return "", {}
 
 
+def version_of(path: Path, after_version: int, app: str, number: int) -> int | None:
+    """The version after the given one that an app committed under a number, or none when there is no such."""
+    state = table_state(path)
+    for version in range(after_version + 1, (state.version if state else -1) + 1):
+        transactions = [action["txn"] for action in actions_of(path, version) if "txn" in action]
+        if any(each.get("appId") == app and each.get("version") == number for each in transactions):
+            return version
+    return None
+
+
 @dataclass(frozen=True)
 class ForeignCommit:
     """A commit that changed rows and was not ours."""

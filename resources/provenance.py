@@ -77,20 +77,21 @@ class ProvenanceFile:
             ) from error
 
     def record(
-        self, path: Path, *, made_from: Input | None = None, made: Iterable[int] = (), dropped_at: int | None = None
+        self, path: Path, *, made_from: Input | None = None, made: Iterable[int] = (), settled_at: int | None = None
     ) -> Provenance:
         """Remember the table as it is now; the partitions in `made` were computed from `made_from` just now.
 
-        The commit `dropped_at` has dropped partitions on purpose: they have not changed by that, and whoever is made
-        from them still is. Call with the table's lock held.
+        The commit `settled_at` has dropped partitions on purpose, or written them again without anything that others
+        are made of: they have not changed by that, and whoever is made from them still is. Call with the table's lock
+        held.
         """
         state = lake_files.table_state(path)
         if state is None:
             raise DamageError(f"The table at {path} vanished while it was being written. Run the same command again.")
         now = self.read()
-        if dropped_at is not None:
-            now = follow(now, path, self._table, lake_files.TableState(state.table_id, dropped_at - 1))
-            now = msgspec.structs.replace(now, version=dropped_at)
+        if settled_at is not None:
+            now = follow(now, path, self._table, lake_files.TableState(state.table_id, settled_at - 1))
+            now = msgspec.structs.replace(now, version=settled_at)
         now = follow(now, path, self._table, state)
         if made_from is not None:
             partitions = dict(now.partitions)

@@ -8,7 +8,7 @@ import re
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -55,6 +55,18 @@ TEMPLATE = """\
 
 # [counts]                                      # what is computed from the rollups
 # half_lives = ["1h", "1d", "7d"]               # of the decayed scores in windowed_counts; a number and m, h or d
+
+# [compaction]                                  # of the history of vectors
+# strategy = "tiered_merge"                     # or full_merge, time_boundary, adaptive
+# threshold = 100                               # a vector is due with this many deltas after its last checkpoint
+# max_age_ms = 60_000                           # or when the first of them has waited this long
+# hard_limit = 1_000                            # with this many it is forced, whatever else
+# keep_recent = 10                              # so many stay single with tiered_merge
+# interval_ms = 3_600_000                       # one state for each interval with time_boundary
+# horizon_ms = 604_800_000                      # what a vector was can be asked at least this far back
+# busy_writes_per_hour = 60.0                   # adaptive: from here on a vector is written much
+# rare_reads_per_hour = 1.0                     # adaptive: below this it is hardly read
+# reads_per_write = 10.0                        # adaptive: so many reads pay for a merge after every write
 
 # [namespaces.shop]
 # dimension = 384                               # length of this namespace's vectors; without it none is enforced
@@ -120,6 +132,29 @@ class CountSettings(Struct, frozen=True, forbid_unknown_fields=True):
     )
 
 
+class CompactionSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """When the history of a vector is compacted, how, and how far back it can be read (K1 to K3)."""
+
+    # What was written last is asked for most, and late deltas sort between it.
+    strategy: Literal["full_merge", "tiered_merge", "time_boundary", "adaptive"] = "tiered_merge"
+    # To fold a hundred deltas takes a millisecond, less than to find them.
+    threshold: Annotated[int, Meta(ge=1)] = 100
+    # A minute, as a segment: what is older has no neighbours to come.
+    max_age_ms: Annotated[int, Meta(ge=0)] = 60_000
+    # What one read may cost has a bound.
+    hard_limit: Annotated[int, Meta(ge=1)] = 1_000
+    keep_recent: Annotated[int, Meta(ge=0)] = 10
+    # As long as a partition of the tables.
+    interval_ms: Annotated[int, Meta(ge=1)] = 3_600_000
+    # A week to notice a mistake. The log refuses changes to what is older once payloads were removed.
+    horizon_ms: Annotated[int, Meta(ge=0)] = 604_800_000
+    # At one a minute, the next delta follows any merge at once.
+    busy_writes_per_hour: Annotated[float, Meta(ge=0.0)] = 60.0
+    # Hardly ever read, measured by the interval.
+    rare_reads_per_hour: Annotated[float, Meta(ge=0.0)] = 1.0
+    reads_per_write: Annotated[float, Meta(ge=0.0)] = 10.0
+
+
 class SparkSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How the batch plane gets its session."""
 
@@ -160,6 +195,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     batch: BatchSettings = BatchSettings()
     bounds: BoundSettings = BoundSettings()
     counts: CountSettings = CountSettings()
+    compaction: CompactionSettings = CompactionSettings()
     namespaces: dict[str, Namespace] = {}
     spark: SparkSettings = SparkSettings()
 
@@ -187,6 +223,12 @@ def read_settings(path: Path) -> Settings:
         )
     if len(set(settings.counts.half_lives)) < len(settings.counts.half_lives):
         raise ConfigurationError(f"{path}: [counts] half_lives names one twice. Name each once.")
+    compaction = settings.compaction
+    if max(compaction.threshold, compaction.keep_recent + 1) > compaction.hard_limit:
+        raise ConfigurationError(
+            f"{path}: [compaction] hard_limit is {compaction.hard_limit}, which is below threshold "
+            f"({compaction.threshold}) or not above keep_recent ({compaction.keep_recent}). Raise it, or lower those."
+        )
     for name in settings.namespaces:
         if not re.match(NAME_PATTERN, name):
             raise ConfigurationError(

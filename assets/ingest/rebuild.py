@@ -1,8 +1,9 @@
 """The rebuild: hours of `deltas` or `dead_letters` again, from the segments of committed plans (decision 4).
 
 Belongs here: which segments a set of hours needs, and replacing those hours. It moves no marker, so a drain before
-or after it does the same as without it; and it gives the same rows as the drain did. Also here, because it is a
-rebuild: the replacing commit with which a new lineage opens (C7).
+or after it does the same as without it; and it gives the same rows as the drain did, but for payloads that were removed
+since: those do not come back (K5). Also here, because it is a rebuild: the replacing commit with which a new lineage
+opens (C7).
 """
 
 import tempfile
@@ -16,6 +17,7 @@ import msgspec
 
 from assets.ingest.judge import judge
 from assets.ingest.log import Log, touched_hours
+from assets.ingest.removal import bases_of, without_payloads
 from assets.ingest.schema import DEAD_LETTERS, DELTAS, LOG_DDL
 from assets.ingest.sift import Segment, sift
 from assets.ingest.transform import accepted_deltas
@@ -103,6 +105,8 @@ def _replace(lake: Lake, spec: TableSpec, hours: Hours, number: int, *, is_openi
         if spec is DELTAS:
             log_rows = read_log(lake, [segment.path for segment in segments])
             rows = judged.drop_copies(accepted_deltas(log_rows))
+            if (bases := bases_of(lake)) is not None:
+                rows = rows.transform(without_payloads, bases)
         else:
             rows = judged.letters
         return lake.replace(spec, _only(rows, spec, hours), hours=hours, plan_number=number if is_opening else None)

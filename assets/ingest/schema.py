@@ -6,6 +6,8 @@ declared once. The set of Delta features is kept to what delta-rs, DuckDB and Po
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from resources.coordinator.schema import LOG_SCHEMA
 from resources.table_spec import TIMESTAMP, Column, TableSpec, sql_type
 from resources.timegrid import HOUR_US
@@ -14,6 +16,9 @@ from resources.timegrid import HOUR_US
 IDENTITY = ("namespace", "key", "event_ts", "delta_id")
 # Where a delta stands in the log; no two have the same.
 PLACE = ("shard", "epoch", "ordinal")
+
+# Commits under this name take payloads of vectors away that a checkpoint holds (K5); no state changes by that.
+PAYLOADS_REMOVED = "payloads"
 
 # Statistics cost a third of a write when they are kept for every column; these are the ones that anybody prunes by.
 STATISTICS = "delta.dataSkippingStatsColumns"
@@ -48,6 +53,7 @@ DELTAS = TableSpec(
         _log_column("vector", "Payload of a vector delta."),
         _log_column("sample", "Payload of a time-series sample."),
         _log_column("signal", "Payload of a signal event."),
+        Column("removed_bytes", pa.int64(), "Of a vector delta whose payload compaction removed: what it weighed."),
         Column("event_hour", TIMESTAMP, "Hour of event_ts.", generated_as="date_trunc('HOUR', event_ts)"),
     ),
     partition_by="event_hour",

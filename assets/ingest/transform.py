@@ -20,8 +20,11 @@ def hour_of(time: str) -> Column:
 
 def accepted_deltas(log: DataFrame) -> DataFrame:
     """What the log accepted, as rows of `deltas`; copies that the log could not see are still among them."""
-    accepted = log.where(F.col("verdict") == Verdict.ACCEPTED.value).withColumn("event_hour", hour_of("event_ts"))
-    return accepted.select(*DELTAS.names)
+    accepted = log.where(F.col("verdict") == Verdict.ACCEPTED.value)
+    # What arrives is whole: the log refuses changes to vectors before anything below them is removed (K4). So a drain
+    # never has a payload to remove, and a rebuild of what was drained has (`removal.py`).
+    added = {"event_hour": hour_of("event_ts"), "removed_bytes": F.lit(None).cast("bigint")}
+    return accepted.withColumns(added).select(*DELTAS.names)
 
 
 def without_copies(deltas: DataFrame, copies: DataFrame) -> DataFrame:

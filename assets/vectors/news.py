@@ -8,16 +8,13 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from assets.ingest.log import Log
-from assets.ingest.schema import DELTAS
+from assets.ingest.schema import DELTAS, PAYLOADS_REMOVED
 from resources import lake_files
 from resources.coordinator.model import Kind
 from resources.home import Home
 from resources.lineage import LineageFile, edits_of, find_break
 from resources.record import Record
 from resources.table_spec import TableSpec
-
-# Commits under this name take payloads away that a checkpoint holds (K5): no state changes by that.
-PAYLOADS_APP = "payloads"
 
 # Files that were looked at in vain, for as long as this process lives.
 _without_vectors: set[str] = set()
@@ -66,7 +63,7 @@ def is_rewritten(path: Path, after: int, upto: int) -> bool:
         actions = list(lake_files.actions_of(path, version))
         apps = [str(action["txn"].get("appId", "")) for action in actions if "txn" in action]
         is_ours = any(app.startswith(f"{DELTAS.name}/") for app in apps)
-        if is_ours and any(app.endswith(f"/{PAYLOADS_APP}") for app in apps):
+        if is_ours and any(app.endswith(f"/{PAYLOADS_REMOVED}") for app in apps):
             continue
         is_removal = any(action["remove"].get("dataChange", True) for action in actions if "remove" in action)
         if is_removal or (not is_ours and lake_files.changed_partitions(actions)):

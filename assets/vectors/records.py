@@ -10,6 +10,7 @@ from assets.ingest.log import Log
 from assets.ingest.records import levels
 from assets.ingest.schema import DELTAS
 from assets.vectors.news import vector_sources
+from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from assets.windows.records import plan_at, stream_watermark
 from resources import lake_files
 from resources.lake import Lake, TableSpec
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance
 
 _REACH = "SELECT shard, min(first_epoch), max(last_epoch) + 1 FROM read_parquet($1) WHERE deltas > 0 GROUP BY shard"
-_DELTAS = "SELECT coalesce(sum(deltas + parked + cycles), 0) FROM read_parquet($1)"
+# What the rows of a table are made of: of a vector with several checkpoints, what the last of them holds.
+_DELTAS = {
+    VECTORS.name: "SELECT coalesce(sum(deltas + parked + cycles), 0) FROM read_parquet($1)",
+    VECTOR_CHECKPOINTS.name: "SELECT coalesce(sum(held), 0) FROM (SELECT max(deltas) AS held FROM read_parquet($1) "
+    "GROUP BY namespace, vector_id)",
+}
 
 
 def last_record(instance: "DagsterInstance", table: str) -> Record | None:
@@ -45,7 +51,9 @@ def vector_record(
     watermark_us, held_by = not_below(watermark.time_us, watermark.held_by, before)
     held = lake_files.partitions(path, known.version).values()
     files = [file for part in held for file in part.files]
-    epochs, rows_in = _contents(files) if "first_epoch" in spec.names else ({}, sum(part.rows for part in held))
+    epochs, rows_in = (
+        _contents(files, _DELTAS[spec.name]) if spec.name in _DELTAS else ({}, sum(part.rows for part in held))
+    )
     return Record(
         asset=spec.name,
         partition=None,
@@ -68,11 +76,11 @@ def vector_record(
     )
 
 
-def _contents(files: Sequence[str]) -> tuple[dict[int, tuple[int, int]], int]:
-    """Of the rows of `vectors`: the epochs folded, shard by shard, and how many deltas they are made of."""
+def _contents(files: Sequence[str], deltas_in: str) -> tuple[dict[int, tuple[int, int]], int]:
+    """Of rows that are states: the epochs folded, shard by shard, and how many deltas they are made of."""
     if not files:
         return {}, 0
     with lake_files.quiet_database() as database:
         epochs = database.execute(_REACH, [list(files)]).fetchall()
-        [(deltas,)] = database.execute(_DELTAS, [list(files)]).fetchall()
+        [(deltas,)] = database.execute(deltas_in, [list(files)]).fetchall()
     return {shard: (first, end) for shard, first, end in epochs}, int(deltas)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from assets.ingest.removal import MAP_BYTES, REMOVABLE_BYTES
 from resources.coordinator.model import Kind
 from resources.lake import Range
 from resources.streams import Stream
@@ -20,16 +21,14 @@ PLACE = ("shard", "epoch", "ordinal")
 IDENTITY = ("namespace", "key", "event_ts", "delta_id")
 
 # The bytes of a delta: those of its texts, four for each dimension and index, eight for each number and for its time.
-# It is what was sent, whatever its encoding, and the same wherever the row lies.
+# It is what was sent, whatever its encoding, and the same wherever the row lies and after its payload was removed.
 _TEXTS = "8 + octet_length(key) + octet_length(delta_id)"
-_MAP = "coalesce(octet_length(array_join(map_keys({0}), '')) + octet_length(array_join(map_values({0}), '')), 0)"
 BYTES = {
     Kind.SIGNAL: f"{_TEXTS} + octet_length(signal.signal) + 16",
-    Kind.SAMPLE: f"{_TEXTS} + {_MAP.format('sample.labels')} + 8",
+    Kind.SAMPLE: f"{_TEXTS} + {MAP_BYTES.format('sample.labels')} + 8",
     Kind.VECTOR: (
-        f"{_TEXTS} + octet_length(vector.op) + 4 * coalesce(size(vector.values), 0) "
-        "+ 4 * coalesce(size(vector.indices), 0) + if(vector.factor IS NULL, 0, 8) + if(vector.amount IS NULL, 0, 8) "
-        f"+ coalesce(octet_length(vector.parent_id), 0) + {_MAP.format('vector.metadata')} "
+        f"{_TEXTS} + octet_length(vector.op) + if(vector.factor IS NULL, 0, 8) + if(vector.amount IS NULL, 0, 8) "
+        f"+ coalesce(octet_length(vector.parent_id), 0) + {REMOVABLE_BYTES} "
         "+ coalesce(octet_length(array_join(map_keys(vector.clock), '')) + 8 * size(vector.clock), 0)"
     ),
 }

@@ -72,6 +72,7 @@ COMMANDS = (
         "Read every segment, log and manifest again, and prove them.",
         is_light=True,
     ),
+    Entry("Operate", "compact", "compact:compact", "Checkpoints of vectors; remove payloads before the horizon."),
     Entry("Operate", "retain", "retain:retain", "Drop old minutes, hours and days of the counts, for ever."),
     Entry("Operate", "ui", "ui:ui", "Dagster's web interface and daemon on this home."),
     Entry("Develop", "test", "develop:test", "Lint, types, imports and tests; arguments go to pytest."),

@@ -21,7 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from resources.errors import ConfigurationError
+from resources.settings import CompactionSettings
 from resources.timegrid import DAY_US, HOUR_US, SECOND_US
+
+MILLISECOND_US = 1_000
 
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -83,6 +86,22 @@ class CompactionRules:
             )
         if self.interval_us <= 0:
             raise ConfigurationError("interval_us of compaction must be above 0.")
+
+    @classmethod
+    def from_settings(cls, settings: CompactionSettings) -> "CompactionRules":
+        """As the operator set them."""
+        return cls(
+            strategy=Strategy(settings.strategy),
+            threshold=settings.threshold,
+            max_age_us=settings.max_age_ms * MILLISECOND_US,
+            hard_limit=settings.hard_limit,
+            keep_recent=settings.keep_recent,
+            interval_us=settings.interval_ms * MILLISECOND_US,
+            horizon_us=settings.horizon_ms * MILLISECOND_US,
+            busy_writes_per_hour=settings.busy_writes_per_hour,
+            rare_reads_per_hour=settings.rare_reads_per_hour,
+            reads_per_write=settings.reads_per_write,
+        )
 
 
 DEFAULT_RULES = CompactionRules()

@@ -115,7 +115,7 @@ class SmallLake:
         path = self.home.lake / spec.name
         self._replace(spec, {start for start in lake_files.partitions(path) if start < before_us}, [])
         state = lake_files.table_state(path)
-        ProvenanceFile(self.home.plans, spec.name).record(path, dropped_at=state.version if state else None)
+        ProvenanceFile(self.home.plans, spec.name).record(path, settled_at=state.version if state else None)
 
     def _sums(self, tier: Tier, source: TableSpec) -> list[dict[str, Any]]:
         found: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resources.errors import ConfigurationError
+from resources.settings import CompactionSettings
 from resources.vectors.checkpoints import (
     CompactionRules,
     Due,
@@ -101,3 +102,7 @@ def test_nothing_is_due_that_could_merge_nothing() -> None:
 def test_rules_that_contradict_each_other_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError, match="compaction"):
         CompactionRules(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_settings_defaults_are_those_of_the_rules() -> None:
+    assert CompactionRules.from_settings(CompactionSettings()) == CompactionRules()

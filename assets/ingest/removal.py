@@ -1,0 +1,79 @@
+"""Which deltas of vectors lose their payload, and what is left of them (K5).
+
+Belongs here: the rule, as pure functions of DataFrames. It is asked when payloads are removed, and again by every
+rebuild of an hour, so that they do not come back. Does not belong here: how a base comes to be (`assets/vectors`), and
+in which order things are done (`orchestration/compact.py`).
+
+A delta loses its payload when its vector has a base, happened and was received before the base's cut, and is none of
+those that the base does not hold (`kept`). What is left is what others are made of: the envelope, `op`, `parent_id` and
+`clock`, the two numbers of `scale` and `offset`, which streams may sum up, and the number of bytes, which windows have.
+"""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from assets.ingest.schema import DELTAS, PLACE
+from assets.vectors.schema import VECTOR_CHECKPOINTS
+from resources.coordinator.model import Kind
+from resources.coordinator.schema import VECTOR
+from resources.table_spec import sql_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from resources.lake import Lake
+
+# What goes: all that grows with a vector's length or with what its producer says about it.
+REMOVED = ("values", "indices", "metadata")
+
+MAP_BYTES = "coalesce(octet_length(array_join(map_keys({0}), '')) + octet_length(array_join(map_values({0}), '')), 0)"
+# What these weigh, by what was sent, whatever its encoding; the same before and after they went.
+REMOVABLE_BYTES = (
+    "coalesce(removed_bytes, 4 * coalesce(size(vector.values), 0) + 4 * coalesce(size(vector.indices), 0) "
+    f"+ {MAP_BYTES.format('vector.metadata')})"
+)
+
+
+def bases_of(lake: "Lake") -> "DataFrame | None":
+    """The base of every vector that has one; none where no vector was ever compacted, which costs nothing."""
+    if lake.version(VECTOR_CHECKPOINTS.name) is None:
+        return None
+    return lake.read(VECTOR_CHECKPOINTS.name).where("is_base").select("namespace", "vector_id", "cut_ts", "kept")
+
+
+def to_be_removed(deltas: "DataFrame", bases: "DataFrame") -> "DataFrame":
+    """The rows that lose their payload and have not lost it yet; only what tells it is read, and no payload."""
+    found = _with_cover(deltas, bases).where("is_covered AND removed_bytes IS NULL")
+    return found.select(*deltas.columns)
+
+
+def without_payloads(deltas: "DataFrame", bases: "DataFrame") -> "DataFrame":
+    """The same rows of `deltas`, without the payloads that the bases hold."""
+    covered = F.col("is_covered")
+    removed_bytes = F.when(covered, F.expr(REMOVABLE_BYTES).cast("bigint")).otherwise(F.col("removed_bytes"))
+    emptied = F.when(covered, _emptied()).otherwise(F.col("vector"))
+    return (
+        _with_cover(deltas, bases)
+        .withColumns({"removed_bytes": removed_bytes, "vector": emptied})
+        .select(*DELTAS.names)
+    )
+
+
+def _emptied() -> "Column":
+    vector = F.col("vector")
+    for name in REMOVED:
+        vector = vector.withField(name, F.lit(None).cast(sql_type(VECTOR.field(name).type)))
+    return vector
+
+
+def _with_cover(deltas: "DataFrame", bases: "DataFrame") -> "DataFrame":
+    """The rows with `is_covered`. What a base does not hold is joined row by row: there may be very many."""
+    cuts = bases.select("namespace", F.col("vector_id").alias("key"), "cut_ts", F.lit(Kind.VECTOR.value).alias("kind"))
+    kept = bases.select(F.explode("kept").alias("kept")).select("kept.*", F.lit(True).alias("is_kept"))
+    is_before = (F.col("event_ts") < F.col("cut_ts")) & (F.col("received_ts") < F.col("cut_ts"))
+    return (
+        deltas.join(cuts, on=["namespace", "kind", "key"], how="left")
+        .join(kept, on=list(PLACE), how="left")
+        .withColumn("is_covered", F.coalesce(is_before & F.col("is_kept").isNull(), F.lit(False)))
+    )

@@ -1,0 +1,220 @@
+"""The asset `vector_checkpoints`: states of vectors at places of their history, made when they are due (K1 to K4).
+
+Belongs here: which versions are read, what is written anew, what is recorded; and the removal of payloads that a base
+holds (K5), which is one more commit to `deltas`. How rows are computed is in `checkpoints.py`, `bases.py` and
+`assets/ingest/removal.py`; in which order things are done is in `orchestration/compact.py`.
+"""
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+from assets.ingest.removal import bases_of, to_be_removed, without_payloads
+from assets.ingest.schema import DELTAS, PAYLOADS_REMOVED, PLACE
+from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
+from assets.vectors.asset import GROUP
+from assets.vectors.bases import checkpoints_above, new_bases, plan_bases
+from assets.vectors.checkpoints import kept_checkpoints, new_checkpoints, plan_checkpoints
+from assets.vectors.compacted import Compacted, Removed
+from assets.vectors.records import last_record, vector_record
+from assets.vectors.schema import BUCKET, VECTOR_CHECKPOINTS
+from assets.vectors.transform import KEYS, arranged, with_bucket
+from assets.watermarks import remember_marks
+from resources import lake_files
+from resources.coordinator.status import read_cut
+from resources.failpoints import reach
+from resources.lake import Lake, LakeError, bucket_predicate, partition_predicate
+from resources.plans import durable_epochs
+from resources.provenance import Input
+from resources.session import frame_of
+from resources.tidemark import TidemarkResource
+from resources.vectors.checkpoints import CompactionRules, Strategy
+from resources.vectors.reads import read_rates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame
+
+
+class CompactionConfig(dg.Config):
+    """What a run may be asked for; what is not said is as the home's settings have it."""
+
+    strategy: str = Field(default="", description="full_merge, tiered_merge, time_boundary or adaptive.")
+    keep_recent: int | None = Field(default=None, description="How many of the last deltas tiered_merge leaves single.")
+    interval_ms: int | None = Field(default=None, description="How long an interval of time_boundary is.")
+    force: bool = Field(default=False, description="Compact every vector that has anything pending, due or not.")
+    cut_us: int | None = Field(
+        default=None,
+        description="Make bases up to this moment, in microseconds: nothing before it can be read afterwards. The log "
+        "must refuse older changes already; './tidemark compact --remove' does all of it in order.",
+    )
+
+
+@dg.asset(
+    deps=[DELTAS.name],
+    group_name=GROUP,
+    kinds=KINDS,
+    owners=OWNERS,
+    description=VECTOR_CHECKPOINTS.description,
+    metadata=table_metadata(VECTOR_CHECKPOINTS),
+)
+def vector_checkpoints(
+    context: dg.AssetExecutionContext, config: CompactionConfig, tidemark: TidemarkResource
+) -> dg.MaterializeResult[None]:
+    """Make the checkpoints that are due, then bases if a cut was given; one commit each, and one record."""
+    started, lake, spec, now_us = time.monotonic(), tidemark.lake, VECTOR_CHECKPOINTS, tidemark.now_us()
+    version = lake.version(DELTAS.name)
+    if version is None:
+        raise LakeError(f"There is no table {DELTAS.name} yet. Drain first: ./tidemark drain.")
+    previous = last_record(context.instance, spec.name)
+    with lake.lock(spec.name):
+        lake.settle(spec)
+        compacted = compact(lake, version, rules_of(config, lake), now_us=now_us, is_forced=config.force)
+        reach("compact.checkpoints")
+        if config.cut_us is not None:
+            compacted = make_bases(lake, version, config.cut_us, compacted)
+            reach("compact.bases")
+    duration_ms = round((time.monotonic() - started) * 1000)
+    record = vector_record(lake, spec, version, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
+    remember_marks(lake.home.plans, [record])
+    reach("record.logged")
+    return dg.MaterializeResult(
+        metadata={**record.to_metadata(), **compacted.to_metadata()}, tags=data_version_tags(record)
+    )
+
+
+def rules_of(config: CompactionConfig, lake: Lake) -> CompactionRules:
+    """The home's settings, with what the run was asked for."""
+    settings = lake.home.settings.compaction
+    asked: dict[str, Any] = {"keep_recent": config.keep_recent, "interval_ms": config.interval_ms}
+    asked |= {"strategy": Strategy(config.strategy).value if config.strategy else None}
+    known = {name: getattr(settings, name) for name in settings.__struct_fields__}
+    chosen = type(settings)(**{**known, **{name: value for name, value in asked.items() if value is not None}})
+    return CompactionRules.from_settings(chosen)
+
+
+def compact(lake: Lake, version: int, rules: CompactionRules, *, now_us: int, is_forced: bool = False) -> Compacted:
+    """Make the checkpoints that are due, from `deltas` at a version. Call with the table's lock held."""
+    deltas, present = lake.read(DELTAS.name, version), lake.read(VECTOR_CHECKPOINTS.name)
+    before = _bytes(lake)
+    reads = frame_of(lake.spark, read_rates(lake.home.root, now_us)) if rules.strategy is Strategy.ADAPTIVE else None
+    plan = plan_checkpoints(deltas, present, now_us=now_us, rules=rules, is_forced=is_forced, reads=reads)
+    with _kept_at_hand(with_bucket(plan)) as plan:
+        buckets = _buckets(plan)
+        done = _summary(plan)
+        if buckets:
+            old = present.where(bucket_predicate(BUCKET, buckets))
+            rows = kept_checkpoints(plan, old, rules=rules).unionByName(new_checkpoints(plan, deltas, old))
+            _replace(lake, rows, buckets, version)
+    return Compacted(**done, bytes_before=before, bytes_after=_bytes(lake))
+
+
+def make_bases(lake: Lake, version: int, cut_us: int, compacted: Compacted) -> Compacted:
+    """Give every vector that has deltas before the cut a base, or a later one. Call with the table's lock held."""
+    refuse_unsettled(lake, cut_us)
+    deltas, present = lake.read(DELTAS.name, version), lake.read(VECTOR_CHECKPOINTS.name)
+    with _kept_at_hand(with_bucket(plan_bases(deltas, present, cut_us=cut_us))) as plan:
+        buckets, bases = _buckets(plan), plan.where("emit").count()
+        if buckets:
+            old = present.where(bucket_predicate(BUCKET, buckets))
+            made = new_bases(plan, deltas, old, cut_us=cut_us)
+            _replace(lake, checkpoints_above(plan, old).unionByName(made), buckets, version)
+    changed = {"bases": bases, "cut_us": cut_us, "bytes_after": _bytes(lake)}
+    return Compacted(**{**{name: getattr(compacted, name) for name in compacted.__struct_fields__}, **changed})
+
+
+def refuse_unsettled(lake: Lake, cut_us: int) -> None:
+    """Raise unless the log refuses older changes, and all that it took before are in `deltas` (K4)."""
+    cut = read_cut(lake.home)
+    if cut is None or cut.cut_us < cut_us:
+        raise LakeError(
+            "The log does not refuse changes before that moment yet, so a base could miss one. Nothing was changed; "
+            "use ./tidemark compact --remove, which cuts the log first."
+        )
+    if not cut.is_settled(durable_epochs(lake.home)):
+        raise LakeError(
+            "Changes from before the cut are not in the tables yet, because they are not sealed or not drained. "
+            "Nothing was changed; drain first: ./tidemark drain."
+        )
+
+
+def remove_payloads(lake: Lake) -> Removed:
+    """Remove the payloads that bases hold from `deltas`: only hours that have any are written anew, in one commit.
+
+    Producers go on meanwhile. A drain waits for the table as for any other writer.
+    """
+    with lake.lock(DELTAS.name):
+        bases = bases_of(lake)
+        if bases is None or lake.version(DELTAS.name) is None:
+            return Removed()
+        deltas, path = lake.read(DELTAS.name), lake.path(DELTAS.name)
+        going = removable_by_hour(deltas, bases)
+        hours = sorted(going)
+        if not hours:
+            return Removed()
+        before = lake_files.partitions(path)
+        rows = deltas.where(partition_predicate(DELTAS.partition_by, hours)).transform(without_payloads, bases)
+        filed = rows.repartition(DELTAS.partition_by).sortWithinPartitions(DELTAS.partition_by, *PLACE)
+        lake.rewrite(DELTAS, filed, hours=hours, purpose=PAYLOADS_REMOVED)
+        after = lake_files.partitions(path)
+    return Removed(
+        payloads=sum(going.values()),
+        hours=len(hours),
+        bytes_before=sum(before[hour].bytes for hour in hours),
+        bytes_after=sum(after[hour].bytes for hour in hours),
+    )
+
+
+def removable_by_hour(deltas: "DataFrame", bases: "DataFrame") -> dict[int, int]:
+    """Start of an hour, in microseconds → how many of its deltas are to lose their payloads."""
+    from pyspark.sql import functions as F
+
+    hour = F.unix_micros(DELTAS.partition_by)
+    return {row[0]: row[1] for row in deltas.transform(to_be_removed, bases).groupBy(hour).count().collect()}
+
+
+def _replace(lake: Lake, rows: "DataFrame", buckets: list[int], version: int) -> None:
+    spec, made_from = VECTOR_CHECKPOINTS, Input(version, lake.lineage(DELTAS.name).lineage)
+    lake.replace(spec, arranged(rows, spec.order_by), hours=buckets, made_from=made_from)
+
+
+def _buckets(plan: "DataFrame") -> list[int]:
+    return sorted(row[0] for row in plan.select(BUCKET).distinct().collect())
+
+
+def _summary(plan: "DataFrame") -> dict[str, Any]:
+    """What a plan will come to, vector by vector and then in all."""
+    from pyspark.sql import functions as F
+
+    vectors = plan.groupBy(*KEYS).agg(
+        F.max("reason").alias("reason"),
+        F.count_if("emit").alias("made"),
+        F.count_if("is_stale").alias("stale"),
+        F.max("pending").alias("before"),
+        F.max("left").alias("after"),
+    )
+    # Of vectors whose checkpoint was thrown away and none was made, nothing is said but that.
+    measured = [F.sum(F.when(F.col("made") > 0, F.col(name)).otherwise(0)) for name in ("before", "after")]
+    counts = [F.count_if(F.col("made") > 0), F.sum("made"), F.sum("stale")]
+    rows = vectors.groupBy("reason").agg(*counts, *measured).collect()
+    names = ("vectors", "checkpoints", "thrown_away", "folded_before", "folded_after")
+    found: dict[str, Any] = {name: sum(row[place] for row in rows) for place, name in enumerate(names, start=1)}
+    return {**found, "reasons": {row[0]: row[1] for row in sorted(rows) if row[1]}}
+
+
+def _bytes(lake: Lake) -> int:
+    return sum(part.bytes for part in lake_files.partitions(lake.path(VECTOR_CHECKPOINTS.name)).values())
+
+
+@contextmanager
+def _kept_at_hand(plan: "DataFrame") -> "Iterator[DataFrame]":
+    """A plan is asked several times, and made once."""
+    kept = plan.persist()
+    try:
+        yield kept
+    finally:
+        kept.unpersist()

@@ -1,0 +1,73 @@
+"""How many vectors are due for a checkpoint, asked of the tables' files without a JVM (K3).
+
+Belongs here: the question that starts a compaction. The run decides again, exactly: here places of deltas that have
+parents are taken for their own times, which may be earlier. Does not belong here: the rule itself
+(`resources/vectors/checkpoints.py`).
+"""
+
+from collections import Counter
+
+import numpy as np
+
+from assets.ingest.schema import DELTAS
+from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
+from resources import lake_files
+from resources.home import Home
+from resources.table_spec import TableSpec
+from resources.vectors.checkpoints import CompactionRules, DueReason, Strategy, due_reasons
+
+# Vectors with more deltas than their last checkpoint, with what stands after that one: how much, since when.
+_PENDING = """
+    WITH latest AS (
+        SELECT namespace, vector_id, max(deltas) AS held,
+            arg_max(struct_pack(eff_ts := eff_ts, origin := origin, delta_id := delta_id), deltas) AS place
+        FROM {checkpoints} GROUP BY ALL
+    ),
+    pending AS (
+        SELECT namespace, vector_id, deltas - coalesce(held, 0) AS pending, place
+        FROM {vectors} LEFT JOIN latest USING (namespace, vector_id)
+        WHERE deltas - coalesce(held, 0) > $kept
+    )
+    SELECT pending, coalesce(min(epoch_us(received_ts)), $now), coalesce(min(epoch_us(event_ts)), $now)
+    FROM pending
+    LEFT JOIN {deltas} AS delta ON delta.kind = 'vector' AND delta.namespace = pending.namespace
+        AND delta.key = pending.vector_id
+        AND (place IS NULL OR struct_pack(eff_ts := event_ts, origin := coalesce(delta.origin, delta.producer),
+            delta_id := delta.delta_id) > place)
+    GROUP BY pending.namespace, pending.vector_id, pending
+"""
+_NO_CHECKPOINTS = (
+    "(SELECT ''::VARCHAR AS namespace, ''::VARCHAR AS vector_id, 0::BIGINT AS deltas, "
+    "now()::TIMESTAMPTZ AS eff_ts, ''::VARCHAR AS origin, ''::VARCHAR AS delta_id WHERE false)"
+)
+
+
+def count_due(home: Home, rules: CompactionRules, now_us: int) -> dict[str, int]:
+    """Why → how many vectors; nothing where none is due."""
+    vectors, deltas = _files(home, VECTORS), _files(home, DELTAS)
+    if not vectors or not deltas:
+        return {}
+    checkpoints = _files(home, VECTOR_CHECKPOINTS)
+    kept = rules.keep_recent if rules.strategy in (Strategy.TIERED_MERGE, Strategy.ADAPTIVE) else 0
+    values: dict[str, object] = {"kept": kept, "now": now_us, "vectors": vectors, "deltas": deltas}
+    values |= {"checkpoints": checkpoints} if checkpoints else {}
+    query = _PENDING.format(
+        vectors="read_parquet($vectors)",
+        deltas="read_parquet($deltas)",
+        checkpoints="read_parquet($checkpoints)" if checkpoints else _NO_CHECKPOINTS,
+    )
+    with lake_files.quiet_database() as database:
+        database.execute("SET TimeZone = 'UTC'")
+        found = database.execute(query, values).fetchnumpy()
+    pending, received_us, event_us = (np.asarray(column, np.int64) for column in found.values())
+    if rules.strategy is Strategy.TIME_BOUNDARY:
+        # A state is wanted when an interval is over, and not before.
+        is_over = (event_us // rules.interval_us + 1) * rules.interval_us <= now_us
+        pending, received_us = pending[is_over], received_us[is_over]
+    reasons = due_reasons(pending, received_us, now_us, kept, rules)
+    names = tuple(DueReason)
+    return {names[number].value: count for number, count in sorted(Counter(reasons.tolist()).items()) if number}
+
+
+def _files(home: Home, spec: TableSpec) -> list[str]:
+    return [file for part in lake_files.partitions(home.lake / spec.name).values() for file in part.files]

@@ -1,0 +1,122 @@
+"""Every vector's deltas in canonical order, counted, with its checkpoints between them.
+
+Belongs here: which number each delta has, whether each checkpoint still holds what stands below it (K4), and the fold
+that gives states after marked deltas. No payload is needed for the first two. Does not belong here: where checkpoints
+are wanted (`checkpoints.py`, `bases.py`), reading and writing (`compaction.py`).
+"""
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F
+
+from assets.vectors.schema import BUCKET, BUCKET_SQL, VECTOR_CHECKPOINTS
+from assets.vectors.transform import ARRIVAL, KEYS, PLACED_AT_ONCE, starts_of, vector_deltas, whole_vectors
+from resources.table_spec import sql_type
+from resources.vectors.fold import fold_batches
+from resources.vectors.places import PLACE_COLUMNS, with_places
+from resources.vectors.schema import DELTA_FIELDS, STATES
+
+_KINDS = {**dict(DELTA_FIELDS), "received_us": pa.int64(), "standing": pa.string()}
+_PLACED = (*KEYS, *ARRIVAL, *PLACE_COLUMNS, "received_us", "standing")
+_PLACED_DDL = ", ".join(f"`{name}` {sql_type(_KINDS[name])}" for name in _PLACED)
+_STATES_DDL = ", ".join(f"`{field.name}` {sql_type(field.type)}" for field in STATES)
+_PAYLOAD = ("op", "values", "indices", "factor", "amount", "metadata", "clock")
+
+
+def so_far(*order_by: str) -> WindowSpec:
+    """All rows of a vector up to the row itself."""
+    return Window.partitionBy(*KEYS).orderBy(*order_by).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+
+
+def whole_vector() -> WindowSpec:
+    """All rows of a vector."""
+    return Window.partitionBy(*KEYS).rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+
+
+def placed_envelopes(deltas: DataFrame) -> DataFrame:
+    """The vector deltas among rows of `deltas`, whole vectors of them, with their places and without their payloads."""
+    envelopes = deltas.where("kind = 'vector'").select(
+        "namespace",
+        F.col("key").alias("vector_id"),
+        *ARRIVAL,
+        F.unix_micros("event_ts").alias("event_us"),
+        F.unix_micros("received_ts").alias("received_us"),
+        F.coalesce("origin", "producer").alias("origin"),
+        "delta_id",
+        F.col("vector.parent_id").alias("parent_id"),
+    )
+    return envelopes.repartition(*KEYS).sortWithinPartitions(*KEYS).mapInArrow(_placed, _PLACED_DDL)
+
+
+def counted(placed: DataFrame, checkpoints: DataFrame) -> DataFrame:
+    """Deltas that have a place and checkpoints, with `number`: how many deltas stand up to there, the own one counted.
+
+    `total` is how many there are of the vector. A checkpoint is stale when it does not hold exactly those up to it: a
+    late delta stands below it, or one whose parent was named anew has left (K4). A base is never stale: the log refuses
+    what would stand below it. Of a vector without deltas among the given ones nothing is said: one that has no parent
+    has a place, and every history begins with one.
+    """
+    held = checkpoints.select(
+        *KEYS,
+        F.unix_micros("eff_ts").alias("eff_us"),
+        "depth",
+        F.unix_micros("event_ts").alias("event_us"),
+        *("origin", "delta_id", "last_epoch"),
+        F.col("deltas").alias("held"),
+        F.lit(True).alias("is_checkpoint"),
+    )
+    rows = (
+        placed.where("standing = 'placed'")
+        .drop("standing")
+        .withColumn("is_checkpoint", F.lit(False))
+        .unionByName(held, allowMissingColumns=True)
+    )
+    # A delta at the place of a checkpoint comes before it.
+    up_to_here = so_far(*PLACE_COLUMNS, "is_checkpoint")
+    numbered = rows.withColumns(
+        {
+            "number": F.count_if(~F.col("is_checkpoint")).over(up_to_here),
+            "epoch_so_far": F.max("epoch").over(up_to_here),
+        }
+    )
+    known = numbered.withColumn("total", F.max("number").over(whole_vector())).where("total > 0")
+    is_stale = F.expr("is_checkpoint AND NOT (held <=> number AND last_epoch <=> epoch_so_far)")
+    return known.withColumn("is_stale", is_stale).drop("epoch_so_far")
+
+
+def fold_marked(marked: DataFrame, deltas: DataFrame, starts: DataFrame) -> DataFrame:
+    """States (`STATES`) after the deltas that are marked with `emit`.
+
+    `marked` are deltas with their places, all of a vector from where it starts: at a row of `starts` (of
+    `vector_checkpoints`) or with its first delta. Their payloads are taken from `deltas`.
+    """
+    payloads = vector_deltas(deltas).select(*ARRIVAL, *_PAYLOAD)
+    rows = marked.select(*KEYS, *ARRIVAL, *PLACE_COLUMNS, "emit").join(payloads, on=list(ARRIVAL), how="inner")
+    together = rows.unionByName(starts_of(starts).withColumn("emit", F.lit(False)), allowMissingColumns=True)
+    ordered = together.repartition(*KEYS).sortWithinPartitions(*KEYS, *PLACE_COLUMNS)
+    return ordered.mapInArrow(fold_batches, _STATES_DDL)
+
+
+def as_checkpoints(states: DataFrame) -> DataFrame:
+    """States as rows of `vector_checkpoints`; what they have not is null."""
+    times = {"eff_ts": F.timestamp_micros("eff_us"), "event_ts": F.timestamp_micros("event_us")}
+    whole = states.withColumns({**times, BUCKET: F.expr(BUCKET_SQL)})
+    known = {*whole.columns}
+    return whole.select(
+        *(
+            (F.col(column.name) if column.name in known else F.lit(None)).cast(column.sql).alias(column.name)
+            for column in VECTOR_CHECKPOINTS.columns
+        )
+    )
+
+
+def place_of_checkpoint() -> list[str]:
+    """What tells one checkpoint of a vector from another, as the table names it."""
+    return [*KEYS, "eff_ts", "depth", "event_ts", "origin", "delta_id"]
+
+
+def _placed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for table in whole_vectors(batches, PLACED_AT_ONCE):
+        yield from with_places(table).select(list(_PLACED)).combine_chunks().to_batches()

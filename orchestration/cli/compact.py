@@ -1,0 +1,118 @@
+"""`compact`: make checkpoints of vectors, and remove payloads before the horizon.
+
+Belongs here: the options, and what is said. The steps are in `orchestration/compact.py`.
+"""
+
+import time
+from typing import Any
+
+import click
+import msgspec
+
+from assets.vectors.due import count_due
+from orchestration.cli.app import as_json, command
+from orchestration.cli.output import answer_json, console, in_bytes, say, table
+from orchestration.cli.work import outcome_as_json, problems, watched
+from orchestration.compact import Compaction, Wanted, cut_of
+from orchestration.compact import compact as compact_vectors
+from resources.counters.windows import shown
+from resources.home import Home
+from resources.streams.durations import NoDurationError, parse_duration
+from resources.vectors.checkpoints import CompactionRules, Strategy
+
+
+class DurationType(click.ParamType[int]):
+    """A duration such as 7d, in microseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Microseconds, or what to write instead."""
+        try:
+            return parse_duration(str(value), is_zero_allowed=True)
+        except NoDurationError as error:
+            self.fail(str(error), param, ctx)
+
+
+@command
+@click.option("--strategy", type=click.Choice([each.value for each in Strategy]), help="Instead of the settings'.")
+@click.option("--horizon", type=DurationType(), metavar="DURATION", help="How far back vectors stay readable: 7d.")
+@click.option("--force", is_flag=True, help="Every vector with anything pending, due or not.")
+@click.option("--remove", is_flag=True, help="Remove payloads before the horizon, for ever.")
+@click.option("--dry-run", is_flag=True, help="Only say which vectors are due, and where the cut would be.")
+@as_json
+def compact(
+    home: Home,
+    strategy: str | None,
+    horizon: int | None,
+    force: bool,
+    remove: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Make checkpoints of the vectors that are due. With --remove, payloads before the horizon go, for ever.
+
+    From then on changes to what vectors were before it are refused as below_horizon, and nothing before it can be read.
+    For --remove no producer may have the home open, unless it has cut its own log: platform.cut_vectors.
+    """
+    wanted = Wanted(Strategy(strategy) if strategy else None, horizon, is_forced=force, is_removing=remove)
+    if dry_run:
+        _show_due(home, wanted, as_json)
+        return
+    with watched("compacting") as watch:
+        done = compact_vectors(home, wanted, clock=_now_us, progress=watch)
+    if as_json:
+        answer_json(compaction_as_json(done))
+    else:
+        _show(done)
+    if not done.is_done:
+        raise click.exceptions.Exit(1)
+
+
+def compaction_as_json(done: Compaction) -> dict[str, Any]:
+    """What was made and removed, and what had to be done for it."""
+    return {
+        "is_done": done.is_done,
+        "cut": None if done.cut_us is None else shown(done.cut_us),
+        "checkpoints": msgspec.to_builtins(done.compacted),
+        "removed": msgspec.to_builtins(done.removed),
+        "outcome": outcome_as_json(done.outcome),
+    }
+
+
+def _show(done: Compaction) -> None:
+    made, removed = done.compacted, done.removed
+    rows = table("Compaction of vectors", "what", "before", "after", numbers=("before", "after"))
+    rows.add_row("deltas to fold for a read of each vector made", f"{made.folded_before:,}", f"{made.folded_after:,}")
+    rows.add_row("bytes of vector_checkpoints", in_bytes(made.bytes_before), in_bytes(made.bytes_after))
+    rows.add_row("bytes of the hours of deltas", in_bytes(removed.bytes_before), in_bytes(removed.bytes_after))
+    console().print(rows)
+    why = ", ".join(f"{count:,} by {reason}" for reason, count in made.reasons.items())
+    say(f"{made.checkpoints:,} checkpoint(s) of {made.vectors:,} vector(s){f' ({why})' if why else ''}.")
+    if done.cut_us is not None and done.is_done:
+        say(
+            f"{made.bases:,} base(s) at {shown(done.cut_us)}; {removed.payloads:,} payload(s) removed from "
+            f"{removed.hours:,} hour(s). Their old files go with the next maintenance after its retention."
+        )
+    for sentence in problems(done.outcome):
+        click.echo(f"FAILED: {sentence}")
+    if not done.is_done:
+        say("No payload was removed. Repair this, then repeat the command.")
+
+
+def _show_due(home: Home, wanted: Wanted, as_json: bool) -> None:
+    rules = CompactionRules.from_settings(home.settings.compaction)
+    due, cut_us = count_due(home, rules, _now_us()), cut_of(home, wanted, _now_us())
+    if as_json:
+        answer_json({"due": due, "cut": shown(cut_us) if wanted.is_removing else None})
+        return
+    rows = table("Vectors that are due", "why", "vectors", numbers=("vectors",))
+    for reason, count in due.items():
+        rows.add_row(reason, f"{count:,}")
+    console().print(rows)
+    if wanted.is_removing:
+        say(f"Payloads of what happened and was received before {shown(cut_us)} would go.")
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000

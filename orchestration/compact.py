@@ -1,0 +1,181 @@
+"""Compaction of vectors: checkpoints, and the removal of payloads in an order that no crash can turn round (K4, K5).
+
+Belongs here: the steps. What is computed is in `assets/vectors`, what the log does in `resources/coordinator`.
+
+1. The log refuses changes to vectors before the cut, by a control frame in every shard.
+2. What was accepted before that is drained.
+3. Checkpoints that are due are made, then a base of every vector that has deltas before the cut; the table is judged.
+4. The payloads that bases hold are removed from `deltas`.
+
+Without removal it is only the checkpoints of the third. Each step is done again, or found done, when the command is
+repeated after a crash; and producers may go on during all of them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from assets.ingest.schema import DELTAS
+from assets.vectors.compacted import Compacted, Removed
+from assets.vectors.compaction import remove_payloads
+from assets.vectors.schema import VECTOR_CHECKPOINTS
+from orchestration.instance import open_instance
+from orchestration.materialize import drain, found_wrong
+from orchestration.runs import QUIET, Outcome, Progress, run
+from resources import lake_files
+from resources.coordinator import Platform
+from resources.coordinator.status import read_cut
+from resources.counters.windows import shown
+from resources.errors import TidemarkError
+from resources.failpoints import reach
+from resources.home import Home
+from resources.plans import durable_epochs
+from resources.tidemark import TidemarkResource
+from resources.timegrid import HOUR_US, floor_to
+from resources.vectors.checkpoints import CompactionRules, Strategy
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
+
+
+class CompactionError(TidemarkError):
+    """Payloads are to be removed that must not be."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a compaction is asked for; what is none is as the home's settings have it."""
+
+    strategy: Strategy | None = None
+    horizon_us: int | None = None
+    is_forced: bool = False
+    is_removing: bool = False
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What a compaction came to; `outcome` is the work that had to be done for it."""
+
+    cut_us: int | None = None
+    compacted: Compacted = field(default_factory=Compacted)
+    removed: Removed = field(default_factory=Removed)
+    outcome: Outcome = field(default_factory=Outcome)
+    is_done: bool = True
+
+
+def cut_of(home: Home, wanted: Wanted, now_us: int) -> int:
+    """The hour before which payloads go: the horizon from now, and never before a cut that the log has already."""
+    horizon_us = CompactionRules.from_settings(home.settings.compaction).horizon_us
+    cut_us = floor_to(now_us - (horizon_us if wanted.horizon_us is None else wanted.horizon_us), HOUR_US)
+    known = read_cut(home)
+    return max(cut_us, known.cut_us) if known else cut_us
+
+
+def compact(
+    home: Home, wanted: Wanted, *, clock: Callable[[], int], progress: Progress | None = None, cut: "Cut | None" = None
+) -> Compaction:
+    """Make checkpoints, and remove payloads if that is wanted, for ever.
+
+    After a failed run nothing is removed: repair it, then repeat the command. `cut` has the log refuse older changes; a
+    program that has the home open gives its own, `platform.cut_vectors`.
+    """
+    if not wanted.is_removing:
+        outcome, done = _checkpoints(home, wanted, None, progress)
+        return Compaction(None, done, outcome=outcome, is_done=outcome.succeeded)
+    cut_us = cut_of(home, wanted, clock())
+    _cut_log(home, cut_us, clock, cut)
+    reach("compact.cut")
+    outcome = drain(home, progress=progress)
+    if outcome.succeeded:
+        _refuse_undrained(home)
+        _refuse_wrong(home, cut_us)
+        made, done = _checkpoints(home, wanted, cut_us, progress)
+        outcome += made
+        if outcome.succeeded:
+            reach("compact.judged")
+            return Compaction(cut_us, done, _remove(home), outcome)
+    return Compaction(cut_us, outcome=outcome, is_done=False)
+
+
+# Has every shard's log refuse changes to vectors before a moment; returns when it is on the disk.
+Cut = Callable[[int], None]
+
+
+@dg.op
+def remove_covered_payloads(context: dg.OpExecutionContext, tidemark: TidemarkResource) -> Removed:
+    """Remove the payloads that bases hold, and record what that has saved."""
+    removed = remove_payloads(tidemark.lake)
+    reach("compact.removed")
+    context.log_event(dg.AssetObservation(DELTAS.name, metadata=removed.to_metadata()))
+    return removed
+
+
+@dg.job(
+    executor_def=dg.in_process_executor,
+    description="Remove payloads of vector deltas that a base holds; './tidemark compact --remove' does all that is "
+    "needed before.",
+)
+def remove_payloads_job() -> None:
+    """One step: it is safe at any time, because only what a base holds is removed."""
+    remove_covered_payloads()
+
+
+def _cut_log(home: Home, cut_us: int, clock: Callable[[], int], cut: Cut | None) -> None:
+    known = read_cut(home)
+    if known is not None and known.cut_us >= cut_us:
+        return
+    if cut is not None:
+        cut(cut_us)
+        return
+    with Platform.open(home, clock=clock) as platform:
+        platform.cut_vectors(cut_us)
+
+
+def _checkpoints(
+    home: Home, wanted: Wanted, cut_us: int | None, progress: Progress | None
+) -> tuple[Outcome, Compacted]:
+    config: dict[str, Any] = {"force": wanted.is_forced}
+    config |= {"strategy": wanted.strategy.value} if wanted.strategy else {}
+    config |= {"cut_us": cut_us} if cut_us is not None else {}
+    with open_instance(home) as instance:
+        outcome = Outcome((run(home, instance, [VECTOR_CHECKPOINTS.name], (), progress, config=config),))
+        return outcome, Compacted.latest(instance) if outcome.succeeded else Compacted()
+
+
+def _remove(home: Home) -> Removed:
+    from orchestration.build import default_resources
+
+    with open_instance(home) as instance:
+        result = remove_payloads_job.execute_in_process(
+            instance=instance, resources={"tidemark": default_resources(home)["tidemark"]}, run_config=QUIET
+        )
+    removed: Removed = result.output_for_node(remove_covered_payloads.name)
+    return removed
+
+
+def _refuse_undrained(home: Home) -> None:
+    """What was accepted before older changes were refused must be in the tables before a base is made."""
+    cut = read_cut(home)
+    if cut is None or not cut.is_settled(durable_epochs(home)):
+        raise CompactionError(
+            "Changes that were taken before the log was cut are not in the tables yet, because they are not sealed. "
+            "Nothing was removed; older changes are refused already. Repeat the command when they are sealed."
+        )
+
+
+def _refuse_wrong(home: Home, cut_us: int) -> None:
+    """Nothing is removed from what was found wrong, or was not judged: afterwards nobody could judge it."""
+    with open_instance(home) as instance:
+        wrong = sorted(key for key in _wrong_hours(home, instance) if DELTAS.grain.start(key) < cut_us)
+    if wrong:
+        raise CompactionError(
+            f"{len(wrong)} hour(s) of {DELTAS.name} before {shown(cut_us)} were found wrong or were not judged, the "
+            f"first of them {wrong[0]}. Nothing was removed; repair them first, ./tidemark check says what is wrong."
+        )
+
+
+def _wrong_hours(home: Home, instance: "DagsterInstance") -> set[str]:
+    hours = {DELTAS.grain.key(start) for start in lake_files.partitions(home.lake / DELTAS.name)}
+    return found_wrong(home, instance, DELTAS.name) & hours

@@ -1,0 +1,174 @@
+"""Compaction on real tables: what could be read still can, what went does not come back, no crash matters (K1 to K5)."""
+
+import json
+import signal as signals
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from assets.ingest.drain import drain_all
+from assets.ingest.rebuild import rebuild
+from assets.ingest.schema import DELTAS
+from assets.vectors.compaction import compact, make_bases, remove_payloads
+from assets.vectors.schema import VECTOR_CHECKPOINTS
+from orchestration.materialize import drain
+from resources import lake_files
+from resources.failpoints import FAILPOINTS
+from resources.home import HOME_VARIABLE, Home
+from resources.lake import Lake, LakeError, Range
+from resources.provenance import ProvenanceFile
+from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, to_us
+from resources.vectors.chain import state_of
+from resources.vectors.checkpoints import CompactionRules, Strategy
+from tests.support.batch import checksums, run, send
+from tests.support.live import TEN_O_CLOCK, HandClock, open_platform, vector
+from tests.support.vector_oracle import said, table_of
+from tests.support.vector_tables import states_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CUT = TEN_O_CLOCK + 2 * HOUR_US
+NOW = CUT + 7 * DAY_US
+# The cut, every half hour since, and just after each.
+MOMENTS = [CUT + step * HOUR_US // 2 + off for step in range(5) for off in (0, 1)]
+FULL = CompactionRules(Strategy.FULL_MERGE)
+WHOLE_DAY = Range(TEN_O_CLOCK - HOUR_US, TEN_O_CLOCK + DAY_US)
+# Everything arrives when it happens.
+EDITS: list[tuple[str, str, int, dict[str, Any]]] = [
+    ("d1", "create", 0, {"values": [1.0, 2.0, 3.0], "metadata": {"k": "one"}}),
+    ("d2", "add_dims", 30, {"values": [0.1], "indices": [1]}),
+    ("d3", "add_dims", 40, {"values": [7.0], "indices": [1], "parent_id": "none"}),
+    ("d4", "create", 60, {"values": [5.0, 5.0], "vector_id": "v2"}),
+    ("d5", "scale", 90, {"factor": 0.1, "parent_id": "d2", "metadata": {"k": "two"}}),
+    ("d6", "set_dims", 120, {"values": [9.0], "indices": [0]}),
+    ("d7", "add_dims", 150, {"values": [1.0], "indices": [2]}),
+    ("d8", "create", 180, {"values": [4.0], "vector_id": "v3"}),
+]
+
+
+@pytest.fixture(autouse=True)
+def own_home() -> Iterator[None]:
+    # Runs point the process's home to theirs; it is put back for the tests after these.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(HOME_VARIABLE, "unset")
+        yield
+
+
+def edit(home: Home, name: str, op: str, minute: int, payload: dict[str, Any]) -> None:
+    at = TEN_O_CLOCK + minute * MINUTE_US
+    send(home, [vector(name, op, at=at, **payload)], clock=HandClock(at))
+
+
+def filled(home: Home) -> Home:
+    for each in EDITS:
+        edit(home, *each)
+    return home
+
+
+def cut_log(home: Home, cut_us: int = CUT) -> None:
+    with open_platform(home, HandClock(NOW)) as platform:
+        platform.cut_vectors(cut_us)
+
+
+def rows_of(home: Home, table: str) -> list[dict[str, Any]]:
+    found = lake_files.open_table(home.lake / table)
+    assert found is not None
+    rows: list[dict[str, Any]] = found.to_pyarrow_table().to_pylist()
+    return rows
+
+
+def base_of(home: Home, vector_id: str) -> pa.Table | None:
+    found = lake_files.open_table(home.lake / "vector_checkpoints")
+    if found is None:
+        return None
+    rows = found.to_pyarrow_table()
+    own = rows.filter(pc.and_(pc.equal(rows["vector_id"], vector_id), rows["is_base"]))
+    return states_in(own) if own.num_rows else None
+
+
+def readable(home: Home, moments: Sequence[int] = MOMENTS) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    """Every vector's states as of these moments, by the core and from the tables alone."""
+    deltas = [
+        {
+            **row,
+            **row["vector"],
+            "event_us": to_us(row["event_ts"]),
+            "origin": row["origin"] or row["producer"],
+            **{name: row["vector"][name] and dict(row["vector"][name]) for name in ("metadata", "clock")},
+        }
+        for row in rows_of(home, "deltas")
+    ]
+    return {
+        (vector_id, at): said(state_of(table_of(own), base_of(home, vector_id), as_of_us=at))
+        for vector_id in ("v1", "v2", "v3")
+        for own in [[delta for delta in deltas if delta["key"] == vector_id]]
+        for at in moments
+    }
+
+
+def emptied(home: Home) -> set[str]:
+    return {row["delta_id"] for row in rows_of(home, "deltas") if row["removed_bytes"] is not None}
+
+
+def test_k5_payloads_go_where_a_base_holds_them_and_a_rebuild_does_not_bring_them_back(lake: Lake) -> None:
+    home = filled(lake.home)
+    drain_all(lake)
+    version, before = lake.version("deltas") or 0, readable(home)
+    lake.settle(VECTOR_CHECKPOINTS)
+    assert remove_payloads(lake).payloads == 0, "there is no base"
+    with pytest.raises(LakeError, match="does not refuse"):
+        make_bases(lake, version, CUT, compact(lake, version, FULL, now_us=NOW))
+    made = compact(lake, version, FULL, now_us=NOW)
+    assert made.checkpoints == 0, "what was due is done"
+    assert remove_payloads(lake).payloads == 0, "no checkpoint is a base"
+
+    cut_log(home)
+    made = make_bases(lake, version, CUT, made)
+    assert (made.bases, made.cut_us) == (2, CUT)
+    provenance = ProvenanceFile(home.plans, "deltas").read()
+    removed = remove_payloads(lake)
+    assert (removed.payloads, removed.hours) == (4, 2)
+    assert removed.bytes_after < removed.bytes_before
+    assert emptied(home) == {"d1", "d2", "d4", "d5"}, "not what waits for its parent, nor what happened since the cut"
+    assert readable(home) == before
+    after = ProvenanceFile(home.plans, "deltas").read()
+    assert after.partitions == provenance.partitions, "nothing has changed for whoever is made of it"
+    assert not lake.edits("deltas"), "and it was nobody else"
+
+    kept = checksums(home, "deltas", "vector_checkpoints")
+    assert make_bases(lake, version, CUT, made).bases == remove_payloads(lake).payloads == 0
+    rebuild(lake, DELTAS, WHOLE_DAY)
+    assert checksums(home, *kept) == kept
+
+    edit(home, "d9", "add_dims", 115, {"values": [100.0], "indices": [0]})
+    edit(home, "d10", "add_dims", 121, {"values": [100.0], "indices": [0]})
+    drain_all(lake)
+    assert [(row["delta_id"], row["reason"]) for row in rows_of(home, "dead_letters")] == [("d9", "below_horizon")]
+    late = compact(lake, lake.version("deltas") or 0, FULL, now_us=NOW)
+    assert (late.checkpoints, late.thrown_away) == (1, 1), "it stands below the merge, and above the base"
+    assert readable(home)["v1", CUT] == before["v1", CUT]
+
+
+@pytest.mark.slow
+def test_k5_a_crash_between_any_two_steps_changes_nothing_in_the_end(tmp_path: Path, spark: "SparkSession") -> None:
+    options = ["--remove", "--strategy", "full_merge", "--horizon", "0s"]
+    steps = [name for name in FAILPOINTS if name.startswith("compact.")]
+    killed, straight = (filled(Home(tmp_path / name).create()) for name in ("killed", "straight"))
+    for home in (killed, straight):
+        assert drain(home).succeeded
+    before = readable(killed, [NOW])
+    for step in steps:
+        assert run(killed, "compact", step, options)[0] == -signals.SIGKILL, f"{step} must be reached"
+        assert readable(killed, [NOW]) == before
+    for home in (killed, straight):
+        code, answer = run(home, "compact", None, options)
+        assert code == 0
+        assert json.loads(answer)["is_done"]
+    assert emptied(killed) == emptied(straight) == {each[0] for each in EDITS} - {"d3"}
+    assert checksums(killed, "deltas") == checksums(straight, "deltas")
+    assert readable(killed, [NOW]) == readable(straight, [NOW]) == before
