@@ -7,12 +7,16 @@ from their definitions (`streams/`). Importing this needs neither Spark nor Dags
 from assets.graph import ROLLUPS, Derived, graph_of
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.rollups.schema import WINDOWED_COUNTS
+from assets.vectors.schema import VECTOR_CONFLICTS, VECTORS
 from assets.windows.catalog import DERIVED
 from resources.lake import TableSpec
 
 # What each derived table is made from, in the order in which they are to be refreshed.
 GRAPH: dict[str, Derived] = graph_of((*ROLLUPS, *DERIVED))
 
+# What is made from others as a whole, and not partition by partition.
+WHOLE = (WINDOWED_COUNTS, VECTORS, VECTOR_CONFLICTS)
+
 TABLES: dict[str, TableSpec] = {
-    spec.name: spec for spec in (DELTAS, DEAD_LETTERS, *(each.spec for each in GRAPH.values()), WINDOWED_COUNTS)
+    spec.name: spec for spec in (DELTAS, DEAD_LETTERS, *(each.spec for each in GRAPH.values()), *WHOLE)
 }

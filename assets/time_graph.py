@@ -18,6 +18,9 @@ from resources.streams import Streams
 LOG_TABLES = ("deltas", "dead_letters")
 TIERS = ("minute_counts", "hourly_counts", "daily_counts", "weekly_counts")
 WINDOWED_COUNTS = "windowed_counts"
+# Made from what was sent of vectors, once there is any.
+VECTOR_TABLES = ("vectors", "vector_conflicts")
+VECTOR_SOURCE = "/vector"
 # What is kept of all streams together.
 LATE_DELTAS = "late_deltas"
 
@@ -76,6 +79,8 @@ def table_graph(streams: Streams, seen: Iterable[str]) -> Graph:
     inputs: dict[str, tuple[str, ...]] = dict.fromkeys(LOG_TABLES, every)
     inputs |= {target: (source,) for source, target in pairwise((LOG_TABLES[0], *TIERS))}
     inputs[WINDOWED_COUNTS] = TIERS
+    if of_vectors := tuple(source for source in every if source.endswith(VECTOR_SOURCE)):
+        inputs |= dict.fromkeys(VECTOR_TABLES, of_vectors)
     inputs |= {name: (stream.source,) for name, stream in streams.streams.items()}
     inputs |= {name: (join.left, join.right) for name, join in streams.joins.items()}
     if streams.streams:

@@ -30,7 +30,7 @@ from resources.lake import Lake
 from resources.lineage import Edit
 from resources.record import Record, RecordError
 from resources.tidemark import TidemarkResource
-from resources.timegrid import MINUTE
+from resources.timegrid import MINUTE, WHOLE
 
 # One check per table, not one per expectation: a range of a month would be ten thousand events, and the page of a
 # partition shows them all together anyway.
@@ -97,7 +97,7 @@ def check_drained(context: dg.AssetExecutionContext, reported: Mapping[str, Sequ
         wanted: set[str] = set(edited(lake, table))
         if table in reported:
             wanted |= {*reported[table], *unjudged(context.instance, table)}
-        keys = [None] if wanted and TABLES[table].is_replaced_whole else sorted(wanted)
+        keys = [None] if wanted and TABLES[table].is_whole else sorted(wanted)
         for evaluation in evaluate(context.instance, lake, suite_of(table), keys):
             context.log_event(evaluation)
             if not evaluation.passed:
@@ -136,8 +136,9 @@ def evaluate(
 
 
 def edited(lake: Lake, table: str) -> dict[str, Edit]:
-    """Partitions, by key, in which somebody else has changed rows."""
-    return {TABLES[table].grain.key(start): edit for start, edit in lake.edits(table).items()}
+    """Partitions, by key, in which somebody else has changed rows; of a table of buckets, it as a whole."""
+    spec = TABLES[table]
+    return {WHOLE if spec.buckets else spec.grain.key(start): edit for start, edit in lake.edits(table).items()}
 
 
 def unjudged(instance: dg.DagsterInstance, table: str) -> set[str]:
@@ -196,7 +197,7 @@ def _target(
         raise RecordError(f"{where} has never been materialized. Materialize it, then check it.")
     last = events[0]
     record = Record.from_metadata(events[0].asset_materialization.metadata)
-    key = partition or MINUTE.key(record.as_of_us or 0)
+    key = partition or (WHOLE if TABLES[table].buckets else MINUTE.key(record.as_of_us or 0))
     before = events[1].asset_materialization if len(events) > 1 else None
     return Target(
         AssetCheckEvaluationTargetMaterializationData(

@@ -30,6 +30,8 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 # Below this, planning a scan of the table costs more than scanning it, and a suite scans it half a dozen times.
 PERSISTED_ROWS = 1_000_000
+# Instead of the start of a partition, for a table as a whole: no bucket has this number.
+WHOLE_START = -1
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,11 @@ class Evidence:
 def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
     """The evidence for partitions that were recorded at one moment."""
     record = recorded[0].record
-    grain = GRAINS[suite.grain]
-    starts = [grain.start(each.partition) for each in recorded]
-    ranges = contiguous(starts, grain.length_us)
+    starts, ranges = _time_of(suite, recorded)
     batch = _within(lake.read(suite.table, _version(lake, suite.table, recorded[0])), suite.partition, ranges)
     if sum(each.record.rows_out for each in recorded) <= PERSISTED_ROWS:
         batch.persist()
-    found = _contents(batch, suite.partition)
+    found = _contents(batch, suite)
     frames = {
         "records": _records(suite, recorded, starts, found),
         "shards": _shards(suite, recorded, starts, found),
@@ -82,6 +82,15 @@ def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
             else _within(rows, TABLES[table].partition_by, _extended(ranges, extent))
         )
     return Evidence(batch, views)
+
+
+def _time_of(suite: Suite, recorded: Sequence[Recorded]) -> tuple[list[int], list[Range]]:
+    """Starts of the partitions, and the time that they fill; a table as a whole fills none in particular."""
+    if suite.is_whole:
+        return [WHOLE_START] * len(recorded), []
+    grain = GRAINS[suite.grain]
+    starts = [grain.start(each.partition) for each in recorded]
+    return starts, contiguous(starts, grain.length_us)
 
 
 def _extended(ranges: Sequence[Range], extent: Extent) -> list[Range]:
@@ -111,11 +120,11 @@ def _within(rows: "DataFrame", column: str, ranges: Sequence[Range]) -> "DataFra
     return rows.where(any_of(column, ranges)) if ranges else rows
 
 
-def _contents(batch: "DataFrame", partition: str) -> dict[tuple[int, int | None], tuple[int, int | None]]:
+def _contents(batch: "DataFrame", suite: Suite) -> dict[tuple[int, int | None], tuple[int, int | None]]:
     """What is in the table: (start of the partition, shard) → (rows, highest epoch); tables of sums have no shard."""
     from pyspark.sql import functions as F
 
-    start = F.unix_micros(partition).alias("start")
+    start = (F.lit(WHOLE_START) if suite.is_whole else F.unix_micros(suite.partition)).alias("start")
     if "epoch" not in batch.columns:
         counted = batch.groupBy(start).agg(F.count("*").alias("rows")).collect()
         return {(row["start"], None): (row["rows"], None) for row in counted}
@@ -133,7 +142,7 @@ def _records(
     rows_found = [sum(rows for (start, _), (rows, _) in found.items() if start == each) for each in starts]
     return pa.table(
         {
-            suite.partition: pa.array(starts, TIMESTAMP),
+            suite.partition: pa.array(starts, _partition_type(suite)),
             "rows_out": _integers(each.record.rows_out for each in recorded),
             "rows_found": _integers(rows_found),
             "watermark_us": _integers(each.record.watermark_us for each in recorded),
@@ -160,18 +169,22 @@ def _shards(
     columns: list[list[int | None]] = [[row[place] for row in rows] for place in range(2 + len(names))]
     return pa.table(
         {
-            suite.partition: pa.array(columns[0], TIMESTAMP),
+            suite.partition: pa.array(columns[0], _partition_type(suite)),
             "shard": pa.array(columns[1], pa.int32()),
             **{name: _integers(column) for name, column in zip(names, columns[2:], strict=True)},
         }
     )
 
 
+def _partition_type(suite: Suite) -> pa.DataType:
+    return pa.int64() if suite.is_whole else TIMESTAMP
+
+
 def _edits(suite: Suite, recorded: Sequence[Recorded], starts: Sequence[int]) -> pa.Table:
     found = [(start, each.edit) for each, start in zip(recorded, starts, strict=True) if each.edit]
     return pa.table(
         {
-            suite.partition: pa.array([start for start, _ in found], TIMESTAMP),
+            suite.partition: pa.array([start for start, _ in found], _partition_type(suite)),
             "version": _integers(edit.version for _, edit in found),
             "operation": pa.array([edit.operation for _, edit in found], pa.string()),
         }
@@ -191,7 +204,7 @@ def _arrivals(suite: Suite, recorded: Sequence[Recorded], starts: Sequence[int],
         counts.append([hour[hour_key(start)] for hour in hours if hour_key(start) in hour])
     return pa.table(
         {
-            suite.partition: pa.array(starts, TIMESTAMP),
+            suite.partition: pa.array(starts, _partition_type(suite)),
             "accepted": _integers(sum(count.accepted for count in each) for each in counts),
             "duplicate": _integers(sum(count.duplicate for count in each) for each in counts),
             "refused": _integers(sum(count.refused for count in each) for each in counts),

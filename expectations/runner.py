@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from expectations.suite import Expectation, Severity, Suite, SuiteError
 from resources.errors import TidemarkError
-from resources.timegrid import GRAINS
+from resources.timegrid import GRAINS, WHOLE
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationValidationResult
@@ -39,7 +39,7 @@ _HOLDS = "__holds_"
 _BATCH = "__batch"
 
 _FINDING = """
-SELECT '{name}' AS expectation, date_format(`{partition}`, '{key_format}') AS partition, to_json(struct(*)) AS example
+SELECT '{name}' AS expectation, {key} AS partition, to_json(struct(*)) AS example
 FROM ({query})
 """
 
@@ -168,8 +168,14 @@ def _mark(suite: Suite, batch: "DataFrame", rules: Sequence[Expectation]) -> "Da
     conditions: dict[str, Column] = {
         _HOLDS + rule.name: F.coalesce(F.expr(rule.every_row), F.lit(False)) for rule in rules if rule.every_row
     }
-    key = F.date_format(F.col(suite.partition), GRAINS[suite.grain].sql_format)
-    return batch.withColumns({_KEY: key, **conditions})
+    return batch.withColumns({_KEY: F.expr(_key(suite)), **conditions})
+
+
+def _key(suite: Suite) -> str:
+    """SQL: the key of a row's partition."""
+    if suite.is_whole:
+        return f"'{WHOLE}'"
+    return f"date_format(`{suite.partition}`, '{GRAINS[suite.grain].sql_format}')"
 
 
 def _locate(suite: Suite, marked: "DataFrame", rule: Expectation, partitions: list[str]) -> Iterator[WrongRows]:
@@ -228,7 +234,8 @@ def _judge_queries(suite: Suite, batch: "DataFrame") -> dict[str, list[WrongRows
 def _query(suite: Suite, rule: Expectation) -> str | None:
     """The query for wrong rows behind a rule, if it is one that compares rows."""
     if rule.unique is not None:
-        columns = ", ".join(f"`{column}`" for column in dict.fromkeys([suite.partition, *rule.unique]))
+        within = [] if suite.is_whole else [suite.partition]
+        columns = ", ".join(f"`{column}`" for column in dict.fromkeys([*within, *rule.unique]))
         return f"SELECT {columns}, count(*) AS copies FROM {{batch}} GROUP BY ALL HAVING count(*) > 1"
     return rule.wrong_rows
 
@@ -252,9 +259,7 @@ def _findings(suite: Suite, spark: "SparkSession", rules: Sequence[Expectation])
 
 def _finding(suite: Suite, rule: Expectation) -> str:
     query = (_query(suite, rule) or "").replace("{batch}", _BATCH)
-    return _FINDING.format(
-        name=rule.name, partition=suite.partition, key_format=GRAINS[suite.grain].sql_format, query=query
-    )
+    return _FINDING.format(name=rule.name, key=_key(suite), query=query)
 
 
 def _count(suite: Suite, findings: "DataFrame", broken: Sequence[str]) -> dict[str, list[WrongRows]]:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from resources.errors import ConfigurationError
 from resources.settings import NAME_PATTERN
-from resources.timegrid import GRAINS
+from resources.timegrid import GRAINS, WHOLE
 
 SUITES = Path(__file__).resolve().parent / "suites"
 
@@ -88,10 +88,16 @@ class Suite(Struct, frozen=True, forbid_unknown_fields=True):
     table: str
     about: str
     partition: str  # the column that says to which partition a row belongs
-    grain: str  # of a partition: hour, day or week; minute, of a table that holds one moment
+    # Of a partition: hour, day or week; minute, of a table that holds one moment; whole, of one without partitions.
+    grain: str
     show: list[str]  # the columns by which a person finds a wrong row
     expectations: list[Expectation]
     reads: dict[str, Extent] = {}  # other tables that the SQL names, at the versions that the record names
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the table is judged as a whole, and not partition by partition."""
+        return self.grain == WHOLE
 
     @property
     def names(self) -> list[str]:
@@ -123,8 +129,9 @@ def read_suite(
     suite = _decode(path, Suite, dict(words))
     if suite.table != table:
         raise SuiteError(f"{path}: the table is {suite.table!r}. Write 'table: {table}', or rename the file.")
-    if suite.grain not in GRAINS:
-        raise SuiteError(f"{path}: the grain is {suite.grain!r}. Write 'grain:' and one of {', '.join(GRAINS)}.")
+    if suite.grain not in (*GRAINS, WHOLE):
+        known = ", ".join((*GRAINS, WHOLE))
+        raise SuiteError(f"{path}: the grain is {suite.grain!r}. Write 'grain:' and one of {known}.")
     shared_path = folder / f"{EVERY_TABLE}.yaml"
     general = _decode(shared_path, _Shared).expectations if shared_path.exists() else []
     shared = [_for_partition(each, suite.partition) for each in general]

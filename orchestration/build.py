@@ -13,6 +13,7 @@ from assets.ingest.asset import dead_letters, deltas, drain
 from assets.joins.asset import join_assets
 from assets.rollups.asset import daily_counts, hourly_counts, minute_counts, weekly_counts
 from assets.rollups.windowed_asset import windowed_counts
+from assets.vectors.asset import vector_conflicts, vectors
 from assets.windows.factory import stream_assets
 from assets.windows.session_assets import adaptive_assets, session_assets
 from expectations.checks import check_drained, suite_check
@@ -34,6 +35,8 @@ TABLE_ASSETS = (
     daily_counts,
     weekly_counts,
     windowed_counts,
+    vectors,
+    vector_conflicts,
     *stream_assets(),
     *session_assets(),
     *adaptive_assets(),

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 DRAIN = "drain"
 # The assets that have partitions, by what a partition is; in the order in which they follow one another.
 PARTITIONED = {
-    grain: tuple(spec.name for spec in TABLES.values() if spec.grain is grain) for grain in (HOUR, DAY, WEEK)
+    grain: tuple(spec.name for spec in TABLES.values() if not spec.is_whole and spec.grain is grain)
+    for grain in (HOUR, DAY, WEEK)
 }
 PARTITIONED_ASSETS = tuple(name for names in PARTITIONED.values() for name in names)
 

@@ -177,7 +177,7 @@ class Lake:
     ) -> Commit:
         """Replace the partitions of a range (or the given ones, or all) by `rows`, in one commit.
 
-        An empty result clears them, which is right. With `plan_number` the commit carries that plan's marker, as the
+        Of a table that is divided into buckets, `hours` are numbers of buckets. An empty result clears them, which is right. With `plan_number` the commit carries that plan's marker, as the
         first commit of a lineage does; without it the marker of plans is left as it is. `made_from` is the version of
         the input that the rows were computed from; it is remembered for each partition.
         """
@@ -191,7 +191,7 @@ class Lake:
         def write(app: str) -> None:
             writer = rows.select(*spec.names).write.format("delta").mode("overwrite")
             if hours is not None:
-                writer = writer.option("replaceWhere", partition_predicate(spec.partition_by, hours))
+                writer = writer.option("replaceWhere", _predicate(spec, hours))
             writer.option("txnAppId", app).option("txnVersion", number).save(str(path))
 
         def is_rewritten(start: int) -> bool:
@@ -245,14 +245,18 @@ class Lake:
     def maintain(
         self, spec: TableSpec, *, closed_before_us: int, retention_hours: int = DEFAULT_RETENTION_HOURS
     ) -> Commit:
-        """Compact the partitions that end by `closed_before_us`, then delete files older than the retention."""
+        """Compact the partitions that end by `closed_before_us`, then delete files older than the retention.
+
+        Buckets are compacted all: each was written whole, so there is little to do.
+        """
         with self.lock(spec.name):
             self.settle(spec)
             before = self.version(spec.name)
             self.lineage_file(spec.name).record_edits(self.path(spec.name))
             target = f"delta.`{self.path(spec.name)}`"
             last_start = sql_timestamp(closed_before_us - spec.partition_us)
-            self.spark.sql(f"OPTIMIZE {target} WHERE {spec.partition_by} <= {last_start}").collect()
+            closed = "" if spec.buckets else f"WHERE {spec.partition_by} <= {last_start}"
+            self.spark.sql(f"OPTIMIZE {target} {closed}").collect()
             self.spark.sql(f"VACUUM {target} RETAIN {int(retention_hours)} HOURS").collect()
             commit = self._finish(spec, -1 if before is None else before, None)
             self.provenance_file(spec.name).record(self.path(spec.name))
@@ -346,6 +350,17 @@ def partition_predicate(column: str, hours: Range | Sequence[int]) -> str:
 def any_of(column: str, ranges: Iterable[Range]) -> str:
     """SQL that is true for the partitions of any of these ranges."""
     return " OR ".join(f"({partition_predicate(column, each)})" for each in ranges)
+
+
+def bucket_predicate(column: str, buckets: Sequence[int]) -> str:
+    """SQL that is true for the rows of the given buckets."""
+    return f"{column} IN ({', '.join(str(int(bucket)) for bucket in buckets)})" if buckets else "false"
+
+
+def _predicate(spec: TableSpec, partitions: Range | Sequence[int]) -> str:
+    if spec.buckets and not isinstance(partitions, Range):
+        return bucket_predicate(spec.partition_by, partitions)
+    return partition_predicate(spec.partition_by, partitions)
 
 
 def _first_line(error: BaseException) -> str:

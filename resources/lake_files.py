@@ -95,7 +95,7 @@ def marker(path: Path, app_id: str, version: int | None = None) -> int | None:
 
 
 def partitions(path: Path, version: int | None = None) -> dict[int, PartitionFiles]:
-    """Files, rows and bytes of every partition that has any, by the partition's start in microseconds."""
+    """Files, rows and bytes of every partition that has any, by its start in microseconds, or its bucket's number."""
     table = open_table(path, version)
     if table is None:
         return {}
@@ -147,8 +147,10 @@ def partition_checksums(path: Path, version: int, starts: Iterable[int]) -> dict
     return found
 
 
-def partition_start(value: datetime | str) -> int:
-    """Start of a partition in microseconds, from its value as the table's log has it."""
+def partition_start(value: datetime | str | int) -> int:
+    """Start of a partition in microseconds, from its value as the table's log has it; a bucket's number is itself."""
+    if isinstance(value, int) or (isinstance(value, str) and value.isdigit()):
+        return int(value)
     moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     return to_us(moment.replace(tzinfo=moment.tzinfo or from_us(0).tzinfo))
 

@@ -30,7 +30,7 @@ class Opening(Struct, frozen=True):
 class Edit(Struct, frozen=True):
     """Somebody else has changed rows of a partition; it is found wrong until it is written anew."""
 
-    partition_us: int
+    partition_us: int  # its start, or the number of a bucket
     version: int
     operation: str
 

@@ -45,7 +45,7 @@ class Provenance(Struct, frozen=True):
 
     table_id: str = ""
     version: int = -1
-    partitions: dict[int, Made] = {}  # by start, in microseconds
+    partitions: dict[int, Made] = {}  # by start in microseconds, or by the number of a bucket
     is_whole: bool = True  # whether a partition that is not listed is sure to have never changed
 
     def changed(self, start_us: int) -> int:

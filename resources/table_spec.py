@@ -67,13 +67,18 @@ class TableSpec:
     buckets: int = 0
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the orchestrator knows the table as a whole: what lies in it is not divided by time."""
+        return self.is_replaced_whole or self.buckets > 0
+
+    @property
     def names(self) -> list[str]:
         """Columns, in order."""
         return [column.name for column in self.columns]
 
     @property
     def grain(self) -> Grain:
-        """What a partition is: an hour, a day, a week."""
+        """What a partition is: an hour, a day, a week; a table of buckets has none."""
         return grain_of(self.partition_us)
 
 

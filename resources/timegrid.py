@@ -70,6 +70,8 @@ DAY = Grain("day", DAY_US, DAY_KEY_FORMAT, "yyyy-MM-dd")
 WEEK = Grain("week", WEEK_US, WEEK_KEY_FORMAT, "yyyy-MM-dd", MONDAY_ANCHOR_US)
 # Every grain that a table's partitions may have, from fine to coarse.
 GRAINS = {grain.name: grain for grain in (MINUTE, HOUR, DAY, WEEK)}
+# Instead of one, for a table that is not divided by time: it is spoken of as a whole, and this stands for it.
+WHOLE = "whole"
 
 
 def grain_of(length_us: int) -> Grain:

@@ -104,7 +104,7 @@ _SIDE = (
 
 VECTOR_CONFLICTS = TableSpec(
     name="vector_conflicts",
-    description="Pairs of a vector's deltas whose clocks say that neither knew of the other, or that they are inverted.",
+    description="Pairs of a vector's deltas: neither knew of the other, by their clocks, or they are inverted.",
     columns=(
         *_VECTOR,
         Column("kind", pa.string(), "concurrent: neither clock dominates. inverted: the earlier one's does.", True),

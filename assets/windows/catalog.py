@@ -11,6 +11,7 @@ from assets.graph import By, Derived, Need
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.joins.schema import join_table
 from assets.rollups.schema import TIERS, WINDOWED_COUNTS
+from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTORS
 from assets.windows.open_schema import open_table
 from assets.windows.reach import reach_us
 from assets.windows.schema import LATE_DELTAS, window_table
@@ -18,7 +19,10 @@ from resources.streams import Join, JoinForm, LatePolicy, Stream, Streams, Windo
 from resources.timegrid import HOUR_US
 
 # What other tables and assets are called.
-RESERVED = {spec.name for spec in (DELTAS, DEAD_LETTERS, *TIERS, WINDOWED_COUNTS, LATE_DELTAS)} | {"drain"}
+_OF_VECTORS = (VECTORS, VECTOR_CHECKPOINTS, VECTOR_CONFLICTS)
+RESERVED = {spec.name for spec in (DELTAS, DEAD_LETTERS, *TIERS, WINDOWED_COUNTS, LATE_DELTAS, *_OF_VECTORS)} | {
+    "drain"
+}
 PANES = (WindowType.TUMBLING, WindowType.SLIDING, WindowType.FIXED)
 
 

@@ -1,0 +1,170 @@
+"""The assets `vectors` and `vector_conflicts`: what every vector is now, and which edits did not know of each other.
+
+Belongs here: which versions are read, what of a table is written anew, and its record. How rows are computed is in
+`transform.py` and `conflicts.py`, what is new in `news.py`.
+
+Both tables are folded on: from the vectors that have new deltas follow the buckets that are written anew. Without a
+record that can be relied on, everything is folded; that gives the same rows (O2).
+"""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from assets.ingest.schema import DELTAS
+from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
+from assets.vectors.conflicts import clocked_vectors, find_conflicts
+from assets.vectors.news import covered_epochs
+from assets.vectors.records import last_record, vector_record
+from assets.vectors.schema import BUCKET, VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTORS
+from assets.vectors.transform import (
+    KEYS,
+    arranged,
+    fold_vectors,
+    go_on,
+    latest_bases,
+    new_deltas,
+    parented_vectors,
+    starts_of,
+    touched_vectors,
+    vector_deltas,
+    with_bucket,
+)
+from assets.watermarks import remember_marks
+from resources.failpoints import reach
+from resources.lake import Lake, LakeError, TableSpec, bucket_predicate
+from resources.provenance import Input
+from resources.tidemark import TidemarkResource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+GROUP = "vectors"
+# Writes a table from `deltas` at a version; `covered` is what it holds already, none if that is not known.
+Write = Callable[[Lake, int, dict[int, int] | None], None]
+
+
+@dg.asset(
+    deps=[DELTAS.name],
+    group_name=GROUP,
+    kinds=KINDS,
+    owners=OWNERS,
+    description=VECTORS.description,
+    metadata=table_metadata(VECTORS),
+)
+def vectors(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
+    """Fold what is new into the vectors that it is about."""
+    return _materialize(context, tidemark, VECTORS, write_vectors)
+
+
+@dg.asset(
+    deps=[DELTAS.name],
+    group_name=GROUP,
+    kinds=KINDS,
+    owners=OWNERS,
+    description=VECTOR_CONFLICTS.description,
+    metadata=table_metadata(VECTOR_CONFLICTS),
+)
+def vector_conflicts(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
+    """Compare the clocks of the vectors that have new deltas."""
+    return _materialize(context, tidemark, VECTOR_CONFLICTS, write_conflicts)
+
+
+def _materialize(
+    context: dg.AssetExecutionContext, tidemark: TidemarkResource, spec: TableSpec, write: Write
+) -> dg.MaterializeResult[None]:
+    started, lake = time.monotonic(), tidemark.lake
+    version = lake.version(DELTAS.name)
+    if version is None:
+        raise LakeError(f"There is no table {DELTAS.name} yet. Drain first: ./tidemark drain.")
+    previous = last_record(context.instance, spec.name)
+    with lake.lock(spec.name):
+        lake.settle(spec)
+        write(lake, version, covered_epochs(lake.home, spec, previous, version))
+    reach("rollup.committed")
+    duration_ms = round((time.monotonic() - started) * 1000)
+    record = vector_record(lake, spec, version, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
+    remember_marks(lake.home.plans, [record])
+    reach("record.logged")
+    return dg.MaterializeResult(metadata=record.to_metadata(), tags=data_version_tags(record))
+
+
+def write_vectors(lake: Lake, version: int, covered: dict[int, int] | None) -> None:
+    """Fold everything, or go on from what is covered."""
+    deltas = lake.read(DELTAS.name, version).transform(vector_deltas)
+    made_from = Input(version, lake.lineage(DELTAS.name).lineage)
+    if covered is None:
+        rows = _folded_anew(lake, deltas)
+        lake.replace(VECTORS, arranged(rows, VECTORS.order_by), hours=None, made_from=made_from)
+        return
+    new, present = new_deltas(deltas, covered), lake.read(VECTORS.name)
+    touched = touched_vectors(new, present).persist()
+    try:
+        ways = {row[0]: set(row[1]) for row in touched.groupBy("is_fast").agg({BUCKET: "collect_set"}).collect()}
+        buckets = sorted(set().union(*ways.values()))
+        if not buckets:
+            return
+        old = present.where(bucket_predicate(BUCKET, buckets))
+        rows = old.join(touched, list(KEYS), how="left_anti").select(*VECTORS.names)
+        if True in ways:
+            fast = touched.where("is_fast")
+            starts = starts_of(old.join(fast, list(KEYS), how="left_semi"))
+            rows = rows.unionByName(go_on(new.join(fast, list(KEYS), how="left_semi"), starts))
+        if False in ways:
+            slow = deltas.join(touched.where("NOT is_fast"), list(KEYS), how="left_semi")
+            rows = rows.unionByName(_folded_anew(lake, slow))
+        lake.replace(VECTORS, arranged(rows, VECTORS.order_by), hours=buckets, made_from=made_from)
+    finally:
+        touched.unpersist()
+
+
+def write_conflicts(lake: Lake, version: int, covered: dict[int, int] | None) -> None:
+    """Compare all clocks, or those of the vectors that have new deltas."""
+    deltas = lake.read(DELTAS.name, version).transform(vector_deltas)
+    made_from = Input(version, lake.lineage(DELTAS.name).lineage)
+    spec = VECTOR_CONFLICTS
+    if covered is None:
+        rows = _compared(deltas, clocked_vectors(deltas))
+        lake.replace(spec, arranged(rows, spec.order_by), hours=None, made_from=made_from)
+        return
+    touched = _touched_with_clocks(deltas, covered).persist()
+    try:
+        buckets = sorted(row[0] for row in touched.select(BUCKET).distinct().collect())
+        if not buckets:
+            return
+        kept = lake.read(spec.name).where(bucket_predicate(BUCKET, buckets))
+        kept = kept.join(touched, list(KEYS), how="left_anti").select(*spec.names)
+        rows = kept.unionByName(_compared(deltas, touched))
+        lake.replace(spec, arranged(rows, spec.order_by), hours=buckets, made_from=made_from)
+    finally:
+        touched.unpersist()
+
+
+def _folded_anew(lake: Lake, deltas: "DataFrame") -> "DataFrame":
+    """All deltas of some vectors from the beginning, or from the base below which payloads are gone (K5)."""
+    return fold_vectors(deltas, parented=_parented(deltas), starts=_bases(lake, deltas))
+
+
+def _parented(deltas: "DataFrame") -> "DataFrame | None":
+    """The vectors that have parents; none if no vector has, so that nothing is brought together for it."""
+    found = parented_vectors(deltas)
+    return None if found.isEmpty() else found
+
+
+def _bases(lake: Lake, deltas: "DataFrame") -> "DataFrame | None":
+    if lake.version(VECTOR_CHECKPOINTS.name) is None:
+        return None
+    bases = latest_bases(lake.read(VECTOR_CHECKPOINTS.name))
+    return None if bases.isEmpty() else starts_of(bases.join(deltas, list(KEYS), how="left_semi"))
+
+
+def _compared(deltas: "DataFrame", chosen: "DataFrame") -> "DataFrame":
+    of_chosen = deltas.join(chosen, list(KEYS), how="left_semi")
+    return find_conflicts(of_chosen, parented=_parented(of_chosen))
+
+
+def _touched_with_clocks(deltas: "DataFrame", covered: dict[int, int]) -> "DataFrame":
+    new = new_deltas(deltas, covered).select(*KEYS).distinct()
+    return with_bucket(new.join(clocked_vectors(deltas), list(KEYS), how="left_semi"))

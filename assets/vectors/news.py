@@ -1,0 +1,91 @@
+"""What is new for a table that is folded from vector deltas, and how far its rows reach.
+
+Belongs here: whether the last record still says what lies in the table, and whether `deltas` has more than that. No
+Spark and no Dagster run: the daemon asks every few seconds. Does not belong here: what is computed then.
+"""
+
+from pathlib import Path
+
+from assets.ingest.log import Log
+from assets.ingest.schema import DELTAS
+from resources import lake_files
+from resources.coordinator.model import Kind
+from resources.home import Home
+from resources.lineage import LineageFile, edits_of, find_break
+from resources.record import Record
+from resources.table_spec import TableSpec
+
+# Commits under this name take payloads away that a checkpoint holds (K5): no state changes by that.
+PAYLOADS_APP = "payloads"
+
+
+def vector_sources(home: Home) -> list[str]:
+    """The namespaces that have ever sent vectors, as the log names them: `shop/vector`."""
+    return [name for name in Log(home).sources(Log(home).sealed) if name.endswith(f"/{Kind.VECTOR}")]
+
+
+def covered_epochs(home: Home, spec: TableSpec, record: Record | None, version: int) -> dict[int, int] | None:
+    """Shard → last epoch whose deltas are in the table, as far as `deltas` at `version` goes on from there.
+
+    None when that cannot be relied on, so that everything has to be folded: there is no record, the table or `deltas`
+    is another than the recorded one, or rows that were folded have been written anew since.
+    """
+    known, source = LineageFile(home.plans, spec.name).read(), LineageFile(home.plans, DELTAS.name).read()
+    path = home.lake / spec.name
+    if record is None or record.lineage != known.lineage or record.input_lineages.get(DELTAS.name) != source.lineage:
+        return None
+    if find_break(path, known) or edits_of(path, spec.name, known):
+        return None
+    if is_rewritten(home.lake / DELTAS.name, record.input_versions.get(DELTAS.name, -1), version):
+        return None
+    return record.durable
+
+
+def has_news(home: Home, spec: TableSpec, record: Record | None) -> bool:
+    """Whether folding again would change the table. A home that has never seen a vector is not asked twice."""
+    state = lake_files.table_state(home.lake / DELTAS.name)
+    if state is None or not vector_sources(home):
+        return False
+    covered = covered_epochs(home, spec, record, state.version)
+    if covered is None or record is None:
+        files = [file for part in lake_files.partitions(home.lake / DELTAS.name).values() for file in part.files]
+        return _has_vectors(files)
+    return _has_vectors(added_files(home.lake / DELTAS.name, record.input_versions[DELTAS.name], state.version))
+
+
+def is_rewritten(path: Path, after: int, upto: int) -> bool:
+    """Whether rows that were there have been changed since a version, or somebody else has added some."""
+    for version in range(after + 1, upto + 1):
+        if not lake_files.commit_file(path, version).exists():
+            return True
+        actions = list(lake_files.actions_of(path, version))
+        apps = [str(action["txn"].get("appId", "")) for action in actions if "txn" in action]
+        is_ours = any(app.startswith(f"{DELTAS.name}/") for app in apps)
+        if is_ours and any(app.endswith(f"/{PAYLOADS_APP}") for app in apps):
+            continue
+        is_removal = any(action["remove"].get("dataChange", True) for action in actions if "remove" in action)
+        if is_removal or (not is_ours and lake_files.changed_partitions(actions)):
+            return True
+    return False
+
+
+def added_files(path: Path, after: int, upto: int) -> list[str]:
+    """Files that commits after a version have added and that are there still."""
+    present = {file for part in lake_files.partitions(path, upto).values() for file in part.files}
+    added = (
+        str(path / lake_files.unquote(action["add"]["path"]))
+        for version in range(after + 1, upto + 1)
+        for action in lake_files.actions_of(path, version)
+        if "add" in action and action["add"].get("dataChange", True)
+    )
+    return [file for file in added if file in present]
+
+
+def _has_vectors(files: list[str]) -> bool:
+    if not files:
+        return False
+    with lake_files.quiet_database() as database:
+        found = database.execute(
+            "SELECT 1 FROM read_parquet($1) WHERE kind = $2 LIMIT 1", [files, str(Kind.VECTOR)]
+        ).fetchall()
+    return bool(found)

@@ -1,0 +1,78 @@
+"""Records (O1) of the tables that are folded from vector deltas.
+
+Belongs here: where each number of a record comes from. No Spark: what a table holds is read from its files.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from assets.ingest.log import Log
+from assets.ingest.records import levels
+from assets.ingest.schema import DELTAS
+from assets.vectors.news import vector_sources
+from assets.windows.records import plan_at, stream_watermark
+from resources import lake_files
+from resources.lake import Lake, TableSpec
+from resources.record import Record, RecordError, not_below
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
+
+_REACH = "SELECT shard, min(first_epoch), max(last_epoch) + 1 FROM read_parquet($1) WHERE deltas > 0 GROUP BY shard"
+_DELTAS = "SELECT coalesce(sum(deltas + parked + cycles), 0) FROM read_parquet($1)"
+
+
+def last_record(instance: "DagsterInstance", table: str) -> Record | None:
+    """What the table's last materialization recorded; none if there was none that can be read."""
+    try:
+        return Record.latest(instance, table)
+    except RecordError:
+        return None
+
+
+def vector_record(
+    lake: Lake, spec: TableSpec, version: int, previous: Record | None, *, duration_ms: int, now_us: int
+) -> Record:
+    """The record of a table as it lies there, made from `deltas` at one version.
+
+    `durable` says how far it reaches: everything up to there is in it, and the next fold goes on behind it.
+    """
+    known, path = lake.lineage(spec.name), lake.path(spec.name)
+    plan = plan_at(lake, version)
+    reached = levels(lake, plan)
+    before = previous if previous and previous.lineage == known.lineage else None
+    watermark = stream_watermark(Log(lake.home), plan.upto if plan else {}, vector_sources(lake.home))
+    watermark_us, held_by = not_below(watermark.time_us, watermark.held_by, before)
+    held = lake_files.partitions(path, known.version).values()
+    files = [file for part in held for file in part.files]
+    epochs, rows_in = _contents(files) if "first_epoch" in spec.names else ({}, sum(part.rows for part in held))
+    return Record(
+        asset=spec.name,
+        partition=None,
+        lineage=known.lineage,
+        table_version=known.version,
+        table_id=known.table_id,
+        input_versions={DELTAS.name: version},
+        input_lineages={DELTAS.name: lake.lineage(DELTAS.name).lineage},
+        epochs=epochs,
+        applied=reached.applied,
+        flushed=reached.flushed,
+        durable=reached.durable,
+        watermark_us=watermark_us,
+        held_by=held_by,
+        rows_in=rows_in,
+        rows_out=sum(part.rows for part in held),
+        bytes=sum(part.bytes for part in held),
+        duration_ms=duration_ms,
+        recorded_us=now_us,
+    )
+
+
+def _contents(files: Sequence[str]) -> tuple[dict[int, tuple[int, int]], int]:
+    """Of the rows of `vectors`: the epochs folded, shard by shard, and how many deltas they are made of."""
+    if not files:
+        return {}, 0
+    with lake_files.quiet_database() as database:
+        epochs = database.execute(_REACH, [list(files)]).fetchall()
+        [(deltas,)] = database.execute(_DELTAS, [list(files)]).fetchall()
+    return {shard: (first, end) for shard, first, end in epochs}, int(deltas)
