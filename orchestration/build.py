@@ -21,7 +21,7 @@ from orchestration.automation import automated, follow_inputs_sensor
 from orchestration.jobs import EXECUTOR, JOBS
 from orchestration.maintenance import maintenance_job
 from orchestration.schedules import hourly_floor, hourly_windows, nightly_maintenance, with_freshness
-from orchestration.sensors import follow_manifest
+from orchestration.sensors import follow_manifest, follow_vectors
 from resources.home import Home
 from resources.spark import SparkResource
 from resources.tidemark import TidemarkResource
@@ -50,7 +50,7 @@ def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Defini
         assets=[with_freshness(drain), *(automated(asset) for asset in TABLE_ASSETS)],
         asset_checks=[suite_check(asset) for asset in TABLE_ASSETS],
         jobs=[*JOBS, maintenance_job],
-        sensors=[follow_manifest, follow_inputs_sensor],
+        sensors=[follow_manifest, follow_vectors, follow_inputs_sensor],
         schedules=[hourly_floor, hourly_windows, nightly_maintenance],
         executor=EXECUTOR,
         resources={**default_resources(), **(resource_overrides or {})},

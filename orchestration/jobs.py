@@ -8,6 +8,7 @@ import dagster as dg
 from assets.ingest.asset import dead_letters, deltas, drain
 from assets.rollups.asset import daily_counts, hourly_counts, minute_counts, weekly_counts
 from assets.rollups.windowed_asset import windowed_counts
+from assets.vectors.asset import vector_conflicts, vectors
 
 EXECUTOR = dg.in_process_executor
 
@@ -53,4 +54,11 @@ windows_job = dg.define_asset_job(
     description="All windows of all entities, as of one minute.",
 )
 
-JOBS = [drain_job, rebuild_job, rollups_job, days_job, weeks_job, windows_job]
+vectors_job = dg.define_asset_job(
+    "vectors_job",
+    selection=[vectors, vector_conflicts],
+    executor_def=EXECUTOR,
+    description="Fold new vector deltas into the vectors that they are about, and compare their clocks.",
+)
+
+JOBS = [drain_job, rebuild_job, rollups_job, days_job, weeks_job, windows_job, vectors_job]

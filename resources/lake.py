@@ -177,9 +177,10 @@ class Lake:
     ) -> Commit:
         """Replace the partitions of a range (or the given ones, or all) by `rows`, in one commit.
 
-        Of a table that is divided into buckets, `hours` are numbers of buckets. An empty result clears them, which is right. With `plan_number` the commit carries that plan's marker, as the
-        first commit of a lineage does; without it the marker of plans is left as it is. `made_from` is the version of
-        the input that the rows were computed from; it is remembered for each partition.
+        Of a table that is divided into buckets, `hours` are numbers of buckets. An empty result clears them, which is
+        right. With `plan_number` the commit carries that plan's marker, as the first commit of a lineage does; without
+        it the marker of plans is left as it is. `made_from` is the version of the input that the rows were computed
+        from; it is remembered for each partition.
         """
         lineage = self.lineage(spec.name).lineage
         path = self.path(spec.name)

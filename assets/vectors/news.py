@@ -5,6 +5,7 @@ Spark and no Dagster run: the daemon asks every few seconds. Does not belong her
 """
 
 from pathlib import Path
+from urllib.parse import unquote
 
 from assets.ingest.log import Log
 from assets.ingest.schema import DELTAS
@@ -18,10 +19,14 @@ from resources.table_spec import TableSpec
 # Commits under this name take payloads away that a checkpoint holds (K5): no state changes by that.
 PAYLOADS_APP = "payloads"
 
+# Files that were looked at in vain, for as long as this process lives.
+_without_vectors: set[str] = set()
+
 
 def vector_sources(home: Home) -> list[str]:
     """The namespaces that have ever sent vectors, as the log names them: `shop/vector`."""
-    return [name for name in Log(home).sources(Log(home).sealed) if name.endswith(f"/{Kind.VECTOR}")]
+    log = Log(home)
+    return [name for name in log.sources(log.sealed) if name.endswith(f"/{Kind.VECTOR}")]
 
 
 def covered_epochs(home: Home, spec: TableSpec, record: Record | None, version: int) -> dict[int, int] | None:
@@ -42,7 +47,7 @@ def covered_epochs(home: Home, spec: TableSpec, record: Record | None, version: 
 
 
 def has_news(home: Home, spec: TableSpec, record: Record | None) -> bool:
-    """Whether folding again would change the table. A home that has never seen a vector is not asked twice."""
+    """Whether folding again would change the table. Of a home that has never seen a vector, no file is opened."""
     state = lake_files.table_state(home.lake / DELTAS.name)
     if state is None or not vector_sources(home):
         return False
@@ -73,7 +78,7 @@ def added_files(path: Path, after: int, upto: int) -> list[str]:
     """Files that commits after a version have added and that are there still."""
     present = {file for part in lake_files.partitions(path, upto).values() for file in part.files}
     added = (
-        str(path / lake_files.unquote(action["add"]["path"]))
+        str(path / unquote(action["add"]["path"]))
         for version in range(after + 1, upto + 1)
         for action in lake_files.actions_of(path, version)
         if "add" in action and action["add"].get("dataChange", True)
@@ -81,11 +86,15 @@ def added_files(path: Path, after: int, upto: int) -> list[str]:
     return [file for file in added if file in present]
 
 
-def _has_vectors(files: list[str]) -> bool:
+def _has_vectors(chosen: list[str]) -> bool:
+    """Whether any of these files of `deltas` holds a vector delta; they never change, so each is looked at once."""
+    files = sorted(set(chosen) - _without_vectors)
     if not files:
         return False
     with lake_files.quiet_database() as database:
         found = database.execute(
             "SELECT 1 FROM read_parquet($1) WHERE kind = $2 LIMIT 1", [files, str(Kind.VECTOR)]
         ).fetchall()
+    if not found:
+        _without_vectors.update(files)
     return bool(found)

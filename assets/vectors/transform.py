@@ -165,20 +165,20 @@ def new_deltas(deltas: DataFrame, covered: Mapping[int, int]) -> DataFrame:
 
 def touched_vectors(new: DataFrame, vectors: DataFrame) -> DataFrame:
     """The vectors that have new deltas, and whether each may go on from its row (`is_fast`) or is folded anew."""
-    own_place = [F.col("event_us"), F.lit(0).alias("depth"), F.col("event_us"), F.col("origin"), F.col("delta_id")]
+    own = (F.col("event_us"), F.lit(0), F.col("event_us"), F.col("origin"), F.col("delta_id"))
     touched = new.groupBy(*KEYS).agg(
-        F.min(F.struct(*(part.alias(name) for part, name in zip(own_place, PLACE_COLUMNS, strict=True)))).alias(
-            "first"
-        ),
-        F.max(F.col("parent_id").isNotNull()).alias("names_parent"),
+        F.min(_place_of(*own)).alias("first"), F.max(F.col("parent_id").isNotNull()).alias("names_parent")
     )
     place = (F.unix_micros("eff_ts"), F.col("depth"), F.unix_micros("event_ts"), F.col("origin"), F.col("delta_id"))
-    rows = vectors.where("deltas > 0 AND NOT has_parents").select(
-        *KEYS, F.struct(*(part.alias(name) for part, name in zip(place, PLACE_COLUMNS, strict=True))).alias("last")
-    )
+    rows = vectors.where("deltas > 0 AND NOT has_parents").select(*KEYS, _place_of(*place).alias("last"))
     is_fast = F.coalesce(~F.col("names_parent") & (F.col("first") > F.col("last")), F.lit(False))
     joined = touched.join(rows, list(KEYS), how="left")
     return joined.select(*KEYS, is_fast.alias("is_fast"), F.expr(BUCKET_SQL).alias(BUCKET))
+
+
+def _place_of(*parts: Column) -> Column:
+    """A canonical place that can be compared with others."""
+    return F.struct(*(part.alias(name) for part, name in zip(parts, PLACE_COLUMNS, strict=True)))
 
 
 def latest_bases(checkpoints: DataFrame) -> DataFrame:

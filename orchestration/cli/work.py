@@ -26,7 +26,8 @@ from orchestration.materialize import (
 from orchestration.materialize import (
     drain as drain_segments,
 )
-from orchestration.runs import Outcome, Step
+from orchestration.runs import Outcome, Progress, Step
+from orchestration.vectors import materialize_vectors
 from orchestration.windowed_counts import materialize_windowed_counts
 from resources.counters.retention import settled_before
 from resources.home import Home
@@ -71,7 +72,7 @@ to_option = click.option(
 def drain(home: Home, as_json: bool) -> None:
     """Bring all sealed segments into deltas and dead_letters, refresh what that made stale, and check everything."""
     with watched("draining") as watch:
-        outcome = drain_segments(home, progress=watch) + materialize_everything_stale(home, progress=watch)
+        outcome = drain_segments(home, progress=watch) + _refresh(home, watch)
     _tell(outcome, as_json)
 
 
@@ -87,8 +88,12 @@ def rebuild(home: Home, first: int | None, end: int | None, as_json: bool) -> No
     hours = _hours(home, first, end)
     with watched("rebuilding") as watch:
         outcome = materialize_hours(home, INGESTED, hours, progress=watch)
-        outcome += materialize_everything_stale(home, progress=watch)
+        outcome += _refresh(home, watch)
     _tell(outcome, as_json)
+
+
+def _refresh(home: Home, watch: Progress) -> Outcome:
+    return materialize_everything_stale(home, progress=watch) + materialize_vectors(home, progress=watch)
 
 
 @command

@@ -18,6 +18,7 @@ from orchestration.demo.generator import Write, generate
 from orchestration.demo.report import Check, Report, put_together
 from orchestration.materialize import drain, materialize_everything_stale
 from orchestration.runs import Outcome, Step
+from orchestration.vectors import materialize_vectors
 from orchestration.windowed_counts import materialize_windowed_counts
 from resources.coordinator.status import read_status
 from resources.home import Home
@@ -72,6 +73,8 @@ def run_demo(home: Home, *, seed: int, deltas: int, bar: Progress) -> tuple[Repo
         outcome = drain(home, progress=stage.note)
     with stages.stage("sum up and check") as stage:
         outcome += materialize_everything_stale(home, progress=stage.note)
+    with stages.stage("fold vectors") as stage:
+        outcome += materialize_vectors(home, progress=stage.note)
     with stages.stage("all windows") as stage:
         outcome += materialize_windowed_counts(home, progress=stage.note)
     with stages.stage("take account") as stage:

@@ -354,6 +354,7 @@ def test_everything_that_runs_by_itself_is_on_from_the_first_day() -> None:
     repository = defs.get_repository_def()
     assert {each.name: each.default_status.value for each in repository.sensor_defs} == {
         "follow_manifest": "RUNNING",
+        "follow_vectors": "RUNNING",
         "follow_inputs": "RUNNING",
     }
     assert {each.name: (each.cron_schedule, each.default_status.value) for each in repository.schedule_defs} == {

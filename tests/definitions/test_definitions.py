@@ -45,6 +45,8 @@ def test_the_asset_graph_is_the_operator_graph(defs: dg.Definitions) -> None:
         "daily_counts": {"hourly_counts"},
         "weekly_counts": {"daily_counts"},
         "windowed_counts": {"minute_counts", "hourly_counts", "daily_counts", "weekly_counts"},
+        "vectors": {"deltas"},
+        "vector_conflicts": {"deltas"},
     }
 
 
@@ -68,7 +70,7 @@ def test_all_hourly_assets_have_the_same_partitions(defs: dg.Definitions) -> Non
     assert len(hourly) == 1
 
 
-@pytest.mark.parametrize("table", [name for name, spec in TABLES.items() if not spec.is_replaced_whole])
+@pytest.mark.parametrize("table", [name for name, spec in TABLES.items() if not spec.is_whole])
 def test_a_range_of_partitions_is_one_run(defs: dg.Definitions, table: str) -> None:
     """O2: a backfill of N partitions is one Spark job."""
     policy = defs.resolve_asset_graph().get(dg.AssetKey(table)).backfill_policy
@@ -77,7 +79,7 @@ def test_a_range_of_partitions_is_one_run(defs: dg.Definitions, table: str) -> N
 
 
 def test_the_jobs_exist_and_run_in_one_process(defs: dg.Definitions) -> None:
-    for name in ("drain_job", "rebuild_job", "rollups_job", "days_job", "weeks_job", "windows_job"):
+    for name in ("drain_job", "rebuild_job", "rollups_job", "days_job", "weeks_job", "windows_job", "vectors_job"):
         assert defs.resolve_job_def(name).executor_def.name == "in_process"
     assert defs.resolve_implicit_global_asset_job_def().executor_def.name == "in_process"
 
