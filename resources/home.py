@@ -73,3 +73,8 @@ class Home:
     def reports(self) -> Path:
         """What people look at."""
         return self.root / "reports"
+
+    @property
+    def reads(self) -> Path:
+        """How often each vector was read, a file for each day: a hint for compaction, and nothing depends on it."""
+        return self.root / "reads"

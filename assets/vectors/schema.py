@@ -9,11 +9,9 @@ import pyarrow as pa
 
 from resources.table_spec import TIMESTAMP, Column, TableSpec
 from resources.vectors.schema import CLOCK, METADATA
+from resources.vectors.tables import BUCKET, BUCKET_SQL, BUCKETS
 
-BUCKETS = 16
-BUCKET = "bucket"
-# The same in Spark and without it: `pmod(crc32(...), BUCKETS)`, and `zlib.crc32(...) % BUCKETS` (see `bucket_of`).
-BUCKET_SQL = f"cast(pmod(crc32(encode(concat(namespace, '/', vector_id), 'utf-8')), {BUCKETS}) as int)"
+__all__ = ["BUCKET", "BUCKETS", "BUCKET_SQL", "VECTORS", "VECTOR_CHECKPOINTS", "VECTOR_CONFLICTS"]
 
 PROPERTIES = {"delta.enableDeletionVectors": "false", "delta.checkpointPolicy": "classic"}
 

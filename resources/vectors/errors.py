@@ -56,3 +56,32 @@ class BeforeCheckpointError(VectorsError):
     def epoch(cls, epoch: int) -> "BeforeCheckpointError":
         """An epoch before the last one that the checkpoint holds."""
         return cls(f"Epoch {epoch}")
+
+
+class UnknownVectorError(VectorsError):
+    """No delta of such a vector is in the tables."""
+
+    def __init__(self, namespace: str | None, vector_id: str, hint: str) -> None:
+        where = f" in {namespace}" if namespace else ""
+        super().__init__(f"There is no vector {vector_id!r}{where}. {hint}")
+
+
+class BeforeHorizonError(VectorsError):
+    """A state was asked for that lies before the payloads which are still there (K6)."""
+
+    def __init__(self, what: str, cut_us: int, last_epoch: int) -> None:
+        self.earliest_us, self.earliest_epoch = cut_us, last_epoch
+        super().__init__(
+            f"{what} lies before the horizon: what this vector was then is no longer kept. The earliest that can be "
+            f"read is as of {from_us(cut_us):%Y-%m-%dT%H:%M:%SZ}, or epoch {last_epoch}."
+        )
+
+
+class UnreadableVectorError(VectorsError):
+    """The deltas that are there do not go on from the only state that is left."""
+
+    def __init__(self, vector_id: str) -> None:
+        super().__init__(
+            f"Vector {vector_id!r} cannot be read: `deltas` does not hold what its base checkpoint was made from. "
+            "Drain, and if that does not help, rebuild the hours of its deltas: ./tidemark rebuild."
+        )

@@ -1,0 +1,36 @@
+"""Which vectors have deltas that `vectors` does not hold yet, and in which files.
+
+Belongs here: an index of what came since a version of `deltas`, by vector. It is small: names, and no payloads.
+"""
+
+from collections.abc import Collection
+
+from resources.vectors.answers import Key
+from resources.vectors.moment import News
+from resources.vectors.scan import Scan
+from resources.vectors.tables import BUCKETS
+
+# Buckets were made from so many versions at most, one each: more are of the past.
+_VERSIONS = BUCKETS
+
+
+class Fresh:
+    """Which vectors have deltas that `vectors` does not hold, and in which files; each file is looked into once."""
+
+    def __init__(self, scan: Scan) -> None:
+        self._scan = scan
+        self._seen: dict[int, set[str]] = {}
+        self._files: dict[int, dict[Key, list[str]]] = {}
+
+    def files_of(self, version: int, news: News, keys: Collection[Key]) -> dict[Key, list[str]]:
+        """Those of the vectors that have any, since a version of `deltas`."""
+        present = {file.path for file in news.files}
+        if version not in self._seen and len(self._seen) >= _VERSIONS:
+            self._seen, self._files = {}, {}
+        seen, files = self._seen.setdefault(version, set()), self._files.setdefault(version, {})
+        if new := sorted(present - seen):
+            for path, namespace, vector_id in self._scan.keys_in(new, news.covered):
+                files.setdefault((namespace, vector_id), []).append(path)
+            seen.update(new)
+        found = {key: [path for path in files[key] if path in present] for key in keys if key in files}
+        return {key: paths for key, paths in found.items() if paths}

@@ -1,0 +1,20 @@
+"""The tables of vectors as readers and writers must agree on them: names, and which bucket a vector lies in.
+
+Belongs here: constants and one hash. The columns are declared in `assets/vectors/schema.py`.
+"""
+
+import zlib
+
+DELTAS = "deltas"
+VECTORS = "vectors"
+CHECKPOINTS = "vector_checkpoints"
+
+BUCKETS = 16
+BUCKET = "bucket"
+# The same in Spark and without it: `pmod(crc32(...), BUCKETS)`, and `zlib.crc32(...) % BUCKETS` (see `bucket_of`).
+BUCKET_SQL = f"cast(pmod(crc32(encode(concat(namespace, '/', vector_id), 'utf-8')), {BUCKETS}) as int)"
+
+
+def bucket_of(namespace: str, vector_id: str) -> int:
+    """The bucket that everything about a vector lies in."""
+    return zlib.crc32(f"{namespace}/{vector_id}".encode()) % BUCKETS
