@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from resources.vectors.index import kernels
 from resources.vectors.index.blocks import blocks_of
+from resources.vectors.index.internal_ids import scattered
 from resources.vectors.index.kernels import CHUNK, Floats, Numbers
 from resources.vectors.index.metrics import Matrix
 
@@ -45,11 +46,7 @@ def number_of_lists(vectors: int) -> int:
 
 def is_held_out(internal_ids: Numbers) -> npt.NDArray[np.bool_]:
     """Which vectors no centroids are trained on, whatever other vectors there are."""
-    mixed = internal_ids.astype(np.uint64)
-    # The last step of SplitMix64: internal ids differ in a few bits, and every bit of this depends on all of them.
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return (mixed ^ (mixed >> np.uint64(31))) % np.uint64(HELD_OUT) == 0
+    return scattered(internal_ids, HELD_OUT) == 0
 
 
 def train(internal_ids: Numbers, rows: Matrix, *, seed: int) -> Matrix:
