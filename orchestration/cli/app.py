@@ -55,6 +55,9 @@ COMMANDS = (
     ),
     Entry("Ask", "top", "top:top", "The entities with the highest counts of a signal.", is_light=True),
     Entry(
+        "Ask", "vector", "vector:vector", "What a vector is, what it was, and which deltas made it so.", is_light=True
+    ),
+    Entry(
         "Ask",
         "windows",
         "windows:windows",

@@ -87,7 +87,7 @@ class Vectors:
         moment = self._look()
         found = self._current(moment, [key]) if asked == NOW else self._past.read(moment, [key], asked)
         if key not in found:
-            raise self._unknown(moment, namespace, vector_id)
+            raise self.unknown(namespace, vector_id)
         self._reads[key] += 1
         return found[key]
 
@@ -106,7 +106,7 @@ class Vectors:
         moment = self._look()
         found = self._past.chain(moment, (namespace, vector_id))
         if found is None:
-            raise self._unknown(moment, namespace, vector_id)
+            raise self.unknown(namespace, vector_id)
         return found
 
     def namespaces_of(self, vector_id: str) -> list[str]:
@@ -145,8 +145,9 @@ class Vectors:
             self._held.keep_only({file.path for file in moment.vectors.files})
         return moment
 
-    def _unknown(self, moment: Moment, namespace: str, vector_id: str) -> UnknownVectorError:
-        files = paths_of(moment.deltas.files)
+    def unknown(self, namespace: str | None, vector_id: str) -> UnknownVectorError:
+        """The error about a vector that is not there, with what may be meant instead."""
+        files = paths_of(self._look().deltas.files)
         if others := self._scan.namespaces_of(files, vector_id):
             return UnknownVectorError(namespace, vector_id, f"There is one in {', '.join(others)}.")
         near = self._scan.nearest_name(files, vector_id)
