@@ -14,6 +14,7 @@ from assets.joins.asset import join_assets
 from assets.rollups.asset import daily_counts, hourly_counts, minute_counts, weekly_counts
 from assets.rollups.windowed_asset import windowed_counts
 from assets.vectors.asset import vector_conflicts, vectors
+from assets.vectors.index_asset import vector_index
 from assets.windows.factory import stream_assets
 from assets.windows.session_assets import adaptive_assets, session_assets
 from expectations.checks import check_drained, suite_check
@@ -37,6 +38,7 @@ TABLE_ASSETS = (
     windowed_counts,
     vectors,
     vector_conflicts,
+    vector_index,
     *stream_assets(),
     *session_assets(),
     *adaptive_assets(),

@@ -9,6 +9,7 @@ from assets.ingest.asset import dead_letters, deltas, drain
 from assets.rollups.asset import daily_counts, hourly_counts, minute_counts, weekly_counts
 from assets.rollups.windowed_asset import windowed_counts
 from assets.vectors.asset import vector_conflicts, vectors
+from assets.vectors.index_asset import vector_index
 
 EXECUTOR = dg.in_process_executor
 
@@ -56,9 +57,9 @@ windows_job = dg.define_asset_job(
 
 vectors_job = dg.define_asset_job(
     "vectors_job",
-    selection=[vectors, vector_conflicts],
+    selection=[vectors, vector_conflicts, vector_index],
     executor_def=EXECUTOR,
-    description="Fold new vector deltas into the vectors that they are about, and compare their clocks.",
+    description="Fold new vector deltas into the vectors that they are about, compare their clocks, and index them.",
 )
 
 JOBS = [drain_job, rebuild_job, rollups_job, days_job, weeks_job, windows_job, vectors_job]

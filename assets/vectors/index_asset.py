@@ -13,6 +13,8 @@ that for longer than the retention (a week). Whoever opened an index may read it
 """
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -24,8 +26,8 @@ from assets.vectors.index_schema import PARTS, VECTOR_INDEX
 from assets.vectors.index_step import (
     Step,
     Way,
-    build_index,
     buckets_to_write,
+    build_index,
     next_index,
     only_buckets,
     pointer_rows,
@@ -41,8 +43,9 @@ from resources.lake import Lake, LakeError
 from resources.provenance import Input
 from resources.session import frame_of
 from resources.tidemark import TidemarkResource
+from resources.vectors.index.errors import IndexDamageError
 from resources.vectors.index.tables import Versions, origin_of, versions_of
-from resources.vectors.stored_index import files_since, namespaces_in, pointers, read_index, states_in
+from resources.vectors.stored_index import States, files_since, namespaces_in, pointers, read_index, states_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,22 +116,22 @@ def next_indexes(home: Home, version: int, *, seed: int, is_rebuild: bool) -> li
     unread = everywhere if not since else sorted(set().union(*map(set, since.values())))
     steps: list[Step] = []
     for name in sorted({*known, *namespaces_in(unread)}):
-        if name not in known:
-            step = build_index(name, states_in(everywhere, name), seed=seed)
-            steps += [step] if step else []
-            continue
-        row = known[name]
-        changed = states_in(since[name], name)
-        steps.append(
-            next_index(
-                read_index(home, row),
-                origin_of(row),
-                changed,
-                lambda name=name: states_in(everywhere, name),  # type: ignore[misc]
-                seed=seed,
+        everything = partial(states_in, everywhere, name)
+        try:
+            step = (
+                _next_index(home, known[name], states_in(since[name], name), everything, seed)
+                if name in known
+                else None
             )
-        )
+        except IndexDamageError:
+            step = None  # nothing in it is of its own: it is made again
+        step = step or build_index(name, everything(), seed=seed)
+        steps += [step] if step else []
     return steps
+
+
+def _next_index(home: Home, row: "pa.Table", changed: States, everything: Callable[[], States], seed: int) -> Step:
+    return next_index(read_index(home, row), origin_of(row), changed, everything, seed=seed)
 
 
 def write_indexes(lake: Lake, steps: list[Step], version: int) -> None:

@@ -164,4 +164,3 @@ def _dictionary_buckets(ids: Ids) -> Ids:
 def _posting_buckets(centroid_ids: Ids) -> Ids:
     """A posting list lies in one file."""
     return centroid_ids % BUCKETS
-

@@ -81,8 +81,7 @@ def read_index(home: Home, pointer: pa.Table) -> VectorIndex:
     """The index that a pointer row names."""
     named = versions_of(pointer)
     found = (
-        _rows(home.lake / table, getattr(named, part), columns)
-        for part, (table, columns) in PARTS._asdict().items()
+        _rows(home.lake / table, getattr(named, part), columns) for part, (table, columns) in PARTS._asdict().items()
     )
     return from_tables(pointer, Tables(*found))
 
