@@ -7,6 +7,7 @@ from their definitions (`streams/`). Importing this needs neither Spark nor Dags
 from assets.graph import ROLLUPS, Derived, graph_of
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.rollups.schema import WINDOWED_COUNTS
+from assets.vectors.index_schema import PARTS, VECTOR_INDEX
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTORS
 from assets.windows.catalog import DERIVED
 from resources.lake import TableSpec
@@ -15,8 +16,11 @@ from resources.lake import TableSpec
 GRAPH: dict[str, Derived] = graph_of((*ROLLUPS, *DERIVED))
 
 # What is made from others as a whole, and not partition by partition.
-WHOLE = (WINDOWED_COUNTS, VECTORS, VECTOR_CONFLICTS, VECTOR_CHECKPOINTS)
+WHOLE = (WINDOWED_COUNTS, VECTORS, VECTOR_CONFLICTS, VECTOR_CHECKPOINTS, VECTOR_INDEX)
 
 TABLES: dict[str, TableSpec] = {
     spec.name: spec for spec in (DELTAS, DEAD_LETTERS, *(each.spec for each in GRAPH.values()), *WHOLE)
 }
+
+# Those too that are parts of another one: they have neither asset nor suite of their own, and are judged with it.
+EVERY_TABLE: dict[str, TableSpec] = TABLES | {spec.name: spec for spec in PARTS}

@@ -20,6 +20,7 @@ TIERS = ("minute_counts", "hourly_counts", "daily_counts", "weekly_counts")
 WINDOWED_COUNTS = "windowed_counts"
 # Made from what was sent of vectors, once there is any.
 VECTOR_TABLES = ("vectors", "vector_conflicts")
+VECTOR_INDEX = "vector_index"
 VECTOR_SOURCE = "/vector"
 # What is kept of all streams together.
 LATE_DELTAS = "late_deltas"
@@ -81,6 +82,7 @@ def table_graph(streams: Streams, seen: Iterable[str]) -> Graph:
     inputs[WINDOWED_COUNTS] = TIERS
     if of_vectors := tuple(source for source in every if source.endswith(VECTOR_SOURCE)):
         inputs |= dict.fromkeys(VECTOR_TABLES, of_vectors)
+        inputs[VECTOR_INDEX] = VECTOR_TABLES[:1]
     inputs |= {name: (stream.source,) for name, stream in streams.streams.items()}
     inputs |= {name: (join.left, join.right) for name, join in streams.joins.items()}
     if streams.streams:

@@ -1,8 +1,9 @@
 """What a suite judges: a table's rows at the recorded version, and what its queries may name besides.
 
 Belongs here: from the records of some partitions to the DataFrames behind `{batch}`, `records` and `shards`, for the
-tables of the log also `arrivals`, `segments` and `lost`, and the tables that the suite reads. Small ones are made on
-the driver, so that Spark answers questions about them while it plans. Does not belong here: judging (`runner.py`).
+tables of the log also `arrivals`, `segments` and `lost`, for the index `problems`, and the tables that the suite reads.
+Small ones are made on the driver, so that Spark answers questions about them while it plans. Does not belong here:
+judging (`runner.py`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +15,8 @@ import pyarrow as pa
 from assets.graph import made_of
 from assets.ingest.log import Log
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
-from assets.tables import GRAPH, TABLES
+from assets.tables import EVERY_TABLE, GRAPH
+from assets.vectors.index_schema import VECTOR_INDEX
 from assets.vectors.schema import VECTOR_CHECKPOINTS
 from expectations.suite import Extent, Suite
 from resources.coordinator.manifest import Entry, HourCounts
@@ -23,6 +25,9 @@ from resources.lineage import Edit
 from resources.record import Record
 from resources.session import frame_of
 from resources.timegrid import DAY_US, GRAINS, HOUR_US, WEEK_US, hour_key
+from resources.vectors.index.errors import IndexDamageError
+from resources.vectors.index.invariants import problems
+from resources.vectors.stored_index import pointers, read_index
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,13 +79,15 @@ def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
     if suite.table in (DELTAS.name, DEAD_LETTERS.name):
         log = Log(lake.home)
         frames |= {"arrivals": _arrivals(suite, recorded, starts, log), **_segments(log)}
+    if suite.table == VECTOR_INDEX.name:
+        frames["problems"] = _problems(lake, recorded[0])
     views = {name: frame_of(lake.spark, frame) for name, frame in frames.items()}
     for table, extent in suite.reads.items():
         rows = lake.read(table, _kept(lake, table, record.input_versions.get(table)))
         views[table] = (
             rows.where(made_of(GRAPH[suite.table].needs, table, ranges))
             if extent is Extent.INPUT
-            else _within(rows, TABLES[table].partition_by, _extended(ranges, extent))
+            else _within(rows, EVERY_TABLE[table].partition_by, _extended(ranges, extent))
         )
     if suite.table == VECTOR_CHECKPOINTS.name:
         from assets.vectors.refolded import refolded_checkpoints
@@ -213,6 +220,23 @@ def _arrivals(suite: Suite, recorded: Sequence[Recorded], starts: Sequence[int],
             "accepted": _integers(sum(count.accepted for count in each) for each in counts),
             "duplicate": _integers(sum(count.duplicate for count in each) for each in counts),
             "refused": _integers(sum(count.refused for count in each) for each in counts),
+        }
+    )
+
+
+def _problems(lake: Lake, recorded: Recorded) -> pa.Table:
+    """What is wrong with the indexes that the pointer names, each by itself: most of it cannot be asked in SQL."""
+    found: list[tuple[str, str]] = []
+    for namespace, pointer in pointers(lake.home, _version(lake, VECTOR_INDEX.name, recorded)).items():
+        try:
+            found += [(namespace, problem) for problem in problems(read_index(lake.home, pointer))]
+        except IndexDamageError as error:
+            found.append((namespace, str(error)))
+    return pa.table(
+        {
+            "bucket": _integers(WHOLE_START for _ in found),
+            "namespace": pa.array([namespace for namespace, _ in found], pa.string()),
+            "problem": pa.array([problem for _, problem in found], pa.string()),
         }
     )
 

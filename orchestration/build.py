@@ -15,6 +15,7 @@ from assets.rollups.asset import daily_counts, hourly_counts, minute_counts, wee
 from assets.rollups.windowed_asset import windowed_counts
 from assets.vectors.asset import vector_conflicts, vectors
 from assets.vectors.compaction import vector_checkpoints
+from assets.vectors.index_asset import vector_index
 from assets.windows.factory import stream_assets
 from assets.windows.session_assets import adaptive_assets, session_assets
 from expectations.checks import check_drained, suite_check
@@ -41,6 +42,7 @@ TABLE_ASSETS = (
     vectors,
     vector_conflicts,
     vector_checkpoints,
+    vector_index,
     *stream_assets(),
     *session_assets(),
     *adaptive_assets(),

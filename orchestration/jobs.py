@@ -10,6 +10,7 @@ from assets.rollups.asset import daily_counts, hourly_counts, minute_counts, wee
 from assets.rollups.windowed_asset import windowed_counts
 from assets.vectors.asset import vector_conflicts, vectors
 from assets.vectors.compaction import vector_checkpoints
+from assets.vectors.index_asset import vector_index
 
 EXECUTOR = dg.in_process_executor
 
@@ -64,9 +65,9 @@ compaction_job = dg.define_asset_job(
 
 vectors_job = dg.define_asset_job(
     "vectors_job",
-    selection=[vectors, vector_conflicts],
+    selection=[vectors, vector_conflicts, vector_index],
     executor_def=EXECUTOR,
-    description="Fold new vector deltas into the vectors that they are about, and compare their clocks.",
+    description="Fold new vector deltas into the vectors that they are about, compare their clocks, and index them.",
 )
 
 JOBS = [drain_job, rebuild_job, rollups_job, days_job, weeks_job, windows_job, vectors_job, compaction_job]

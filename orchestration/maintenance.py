@@ -5,7 +5,7 @@ Belongs here: the job. How a table is maintained is in `resources/lake.py`, what
 
 import dagster as dg
 
-from assets.tables import TABLES
+from assets.tables import EVERY_TABLE
 from orchestration.proof import prove
 from resources.errors import DamageError
 from resources.tidemark import TidemarkResource
@@ -19,7 +19,7 @@ CLOSED_AFTER_US = 2 * HOUR_US
 def maintain_tables(context: dg.OpExecutionContext, tidemark: TidemarkResource) -> None:
     """Compact the closed partitions of every table and delete files beyond the retention; no row changes."""
     now_us = tidemark.now_us()
-    for spec in TABLES.values():
+    for spec in EVERY_TABLE.values():
         if tidemark.lake.version(spec.name) is None:
             continue
         commit = tidemark.lake.maintain(spec, closed_before_us=now_us - CLOSED_AFTER_US)

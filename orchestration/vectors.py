@@ -4,27 +4,53 @@ Belongs here: whether they are due, what keeps them from being computed, and the
 compute (`assets/vectors`), how often somebody looks (`sensors.py`).
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from assets.ingest.schema import DELTAS
+from assets.vectors.index_schema import VECTOR_INDEX
 from assets.vectors.news import has_news
 from assets.vectors.schema import VECTOR_CONFLICTS, VECTORS
 from orchestration.instance import open_instance
 from orchestration.materialize import found_wrong
 from orchestration.runs import Outcome, Progress, run
+from resources import lake_files
 from resources.home import Home
 from resources.record import Record, RecordError
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
-# In the order in which they are shown; neither is made from the other.
+# In the order in which they are shown; neither is made from the other. The index is made from the first.
 FOLDED = (VECTORS, VECTOR_CONFLICTS)
 
 
 def due_tables(instance: "DagsterInstance", home: Home) -> list[str]:
     """The tables that do not hold every vector delta of `deltas`; no JVM."""
-    return [spec.name for spec in FOLDED if has_news(home, spec, _last(instance, spec.name))]
+    due = [spec.name for spec in FOLDED if has_news(home, spec, _last(instance, spec.name))]
+    return [*due, *_index_due(instance, home, due)]
+
+
+def _index_due(instance: "DagsterInstance", home: Home, due: Sequence[str]) -> list[str]:
+    """The index, if `vectors` is about to change or has changed since, and was not found wrong (O4)."""
+    if VECTORS.name in due:
+        return [VECTOR_INDEX.name]
+    state = lake_files.table_state(home.lake / VECTORS.name)
+    record = _last(instance, VECTOR_INDEX.name)
+    is_behind = state is not None and (record is None or record.input_versions.get(VECTORS.name) != state.version)
+    return [VECTOR_INDEX.name] if is_behind and not _is_found_wrong(instance, VECTORS.name) else []
+
+
+def _is_found_wrong(instance: "DagsterInstance", table: str) -> bool:
+    """Whether a table that is judged as a whole was found wrong when it was judged last."""
+    from dagster import AssetCheckKey, AssetKey
+    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+
+    from expectations.checks import CHECK_NAME
+
+    key = AssetCheckKey(AssetKey(table), CHECK_NAME)
+    last = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
+    return last is not None and last.status == AssetCheckExecutionRecordStatus.FAILED
 
 
 def wrong_hours(instance: "DagsterInstance", home: Home) -> tuple[str, ...]:

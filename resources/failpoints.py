@@ -19,6 +19,7 @@ FAILPOINTS = (
     "dead_letters.committed",  # first of the two commits of a plan
     "deltas.committed",  # second of the two; nobody has recorded it
     "rollup.committed",  # a rollup's rows are in its table; nobody has recorded it
+    "index.parts_committed",  # the parts of an index are in their tables; the pointer names the old ones
     "retain.raised",  # the log refuses what is older; nothing is decided, nothing is dropped
     "retain.decided",  # it is decided what is gone; all of it is still there
     "retain.dropped",  # the first of the tables has dropped it; the others still have theirs

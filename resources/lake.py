@@ -198,7 +198,9 @@ class Lake:
         def is_rewritten(start: int) -> bool:
             return hours is None or (hours.holds(start) if isinstance(hours, Range) else start in hours)
 
-        made = range(hours.start_us, hours.end_us, spec.partition_us) if isinstance(hours, Range) else hours or ()
+        made = range(hours.start_us, hours.end_us, spec.partition_us) if isinstance(hours, Range) else hours
+        if made is None:
+            made = range(spec.buckets)
         return self._commit(
             spec, app, number, write, plan_number=plan_number, rewritten=is_rewritten, made_from=made_from, made=made
         )

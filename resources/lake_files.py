@@ -101,7 +101,9 @@ def partitions(path: Path, version: int | None = None) -> dict[int, PartitionFil
         return {}
     found: dict[int, list[tuple[str, int, int]]] = {}
     actions = table.get_add_actions(flatten=True)
-    column = next(name for name in actions.schema.names if name.startswith("partition."))
+    column = next((name for name in actions.schema.names if name.startswith("partition.")), None)
+    if column is None:
+        return {}  # a table without files says nothing of partitions
     columns = (actions.column(name).to_pylist() for name in ("path", "num_records", "size_bytes", column))
     for file, rows, size, start in zip(*columns, strict=True):
         found.setdefault(partition_start(start), []).append((unquote(file), rows, size))

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 from assets.ingest.log import Log
 from assets.ingest.records import levels
 from assets.ingest.schema import DELTAS
+from assets.vectors.index_schema import PARTS, VECTOR_INDEX
 from assets.vectors.news import vector_sources
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from assets.windows.records import plan_at, stream_watermark
 from resources import lake_files
 from resources.lake import Lake, TableSpec
 from resources.record import Record, RecordError, not_below
+from resources.vectors.index.tables import versions_of
+from resources.vectors.stored_index import pointers
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -71,6 +74,46 @@ def vector_record(
         rows_in=rows_in,
         rows_out=sum(part.rows for part in held),
         bytes=sum(part.bytes for part in held),
+        duration_ms=duration_ms,
+        recorded_us=now_us,
+    )
+
+
+def index_record(
+    lake: Lake, version: int, source: Record | None, previous: Record | None, *, duration_ms: int, now_us: int
+) -> Record:
+    """The record of `vector_index`, made from `vectors` at one version, which reaches at least as far as `source` says.
+
+    Beside its input it names the versions of its parts: that is what a check reads.
+    """
+    spec = VECTOR_INDEX
+    known, path = lake.lineage(spec.name), lake.path(spec.name)
+    before = previous if previous and previous.lineage == known.lineage else None
+    levels = source or before
+    watermark_us, held_by = not_below(
+        levels.watermark_us if levels else None, levels.held_by if levels else None, before
+    )
+    tables = {each.name: lake_files.partitions(lake.path(each.name)).values() for each in (*PARTS, spec)}
+    named = [versions_of(row)._asdict() for row in pointers(lake.home).values()]
+    parts = {f"vector_{name}": number for row in named[:1] for name, number in row.items()}
+    held = lake_files.partitions(path, known.version).values()
+    return Record(
+        asset=spec.name,
+        partition=None,
+        lineage=known.lineage,
+        table_version=known.version,
+        table_id=known.table_id,
+        input_versions={VECTORS.name: version, **parts},
+        input_lineages={VECTORS.name: lake.lineage(VECTORS.name).lineage},
+        epochs=levels.epochs if levels else {},
+        applied=levels.applied if levels else {},
+        flushed=levels.flushed if levels else {},
+        durable=levels.durable if levels else {},
+        watermark_us=watermark_us,
+        held_by=held_by,
+        rows_in=sum(part.rows for part in lake_files.partitions(lake.path(VECTORS.name), version).values()),
+        rows_out=sum(part.rows for part in held),
+        bytes=sum(part.bytes for parts_of in tables.values() for part in parts_of),
         duration_ms=duration_ms,
         recorded_us=now_us,
     )

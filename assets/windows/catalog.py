@@ -11,6 +11,7 @@ from assets.graph import By, Derived, Need
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.joins.schema import join_table
 from assets.rollups.schema import TIERS, WINDOWED_COUNTS
+from assets.vectors.index_schema import PARTS, VECTOR_INDEX
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTORS
 from assets.windows.open_schema import open_table
 from assets.windows.reach import reach_us
@@ -19,7 +20,7 @@ from resources.streams import Join, JoinForm, LatePolicy, Stream, Streams, Windo
 from resources.timegrid import HOUR_US
 
 # What other tables and assets are called.
-_OF_VECTORS = (VECTORS, VECTOR_CHECKPOINTS, VECTOR_CONFLICTS)
+_OF_VECTORS = (VECTORS, VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTOR_INDEX, *PARTS)
 RESERVED = {spec.name for spec in (DELTAS, DEAD_LETTERS, *TIERS, WINDOWED_COUNTS, LATE_DELTAS, *_OF_VECTORS)} | {
     "drain"
 }

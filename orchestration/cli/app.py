@@ -64,6 +64,13 @@ COMMANDS = (
         "The latest windows of a stream, and whether each is final.",
         is_light=True,
     ),
+    Entry(
+        "Ask",
+        "nearest",
+        "nearest:nearest",
+        "The vectors that are nearest to one of them, or to some numbers.",
+        is_light=True,
+    ),
     Entry("Ask", "report", "report:report", "One HTML page with plots of this home, to look at offline."),
     Entry(
         "Operate",

@@ -24,6 +24,16 @@ class Fresh:
 
     def files_of(self, version: int, news: News, keys: Collection[Key]) -> dict[Key, list[str]]:
         """Those of the vectors that have any, since a version of `deltas`."""
+        known, present = self._known(version, news)
+        found = {key: [path for path in known[key] if path in present] for key in keys if key in known}
+        return {key: paths for key, paths in found.items() if paths}
+
+    def keys_of(self, version: int, news: News) -> list[Key]:
+        """All vectors that have any, since a version of `deltas`."""
+        known, present = self._known(version, news)
+        return [key for key, paths in known.items() if not present.isdisjoint(paths)]
+
+    def _known(self, version: int, news: News) -> tuple[dict[Key, list[str]], set[str]]:
         present = {file.path for file in news.files}
         if version not in self._seen and len(self._seen) >= _VERSIONS:
             self._seen, self._files = {}, {}
@@ -32,5 +42,4 @@ class Fresh:
             for path, namespace, vector_id in self._scan.keys_in(new, news.covered):
                 files.setdefault((namespace, vector_id), []).append(path)
             seen.update(new)
-        found = {key: [path for path in files[key] if path in present] for key in keys if key in files}
-        return {key: paths for key, paths in found.items() if paths}
+        return files, present

@@ -46,6 +46,7 @@ from resources.vectors.places import PLACE_COLUMNS
 from resources.vectors.reads import append_reads
 from resources.vectors.scan import Scan, split
 from resources.vectors.schema import FOLD_INPUT, STATES
+from resources.vectors.tables import BUCKETS, bucket_of
 
 
 def _system_clock() -> int:
@@ -112,6 +113,26 @@ class Vectors:
     def namespaces_of(self, vector_id: str) -> list[str]:
         """The namespaces that have a vector of this name; looks into every file of `deltas`."""
         return self._scan.namespaces_of(paths_of(self._look().deltas.files), vector_id)
+
+    def unfolded(self, namespace: str) -> list[str] | None:
+        """The vectors that have deltas which `vectors` does not hold yet; none where it does not say what it holds."""
+        moment, by_version = self._look(), dict[int, set[int]]()
+        for bucket in range(BUCKETS):
+            if (version := moment.reach(bucket)) is None:
+                return None
+            by_version.setdefault(version, set()).add(bucket)
+        return sorted(
+            vector_id
+            for version, buckets in by_version.items()
+            if (news := moment.news(version))
+            for space, vector_id in self._fresh.keys_of(version, news)
+            if space == namespace and bucket_of(space, vector_id) in buckets
+        )
+
+    @property
+    def moment(self) -> Moment:
+        """The tables as they are now; the same one for as long as nothing has changed."""
+        return self._look()
 
     @property
     def epochs(self) -> dict[int, int]:

@@ -8,6 +8,12 @@ import zlib
 DELTAS = "deltas"
 VECTORS = "vectors"
 CHECKPOINTS = "vector_checkpoints"
+# An index, and its parts.
+INDEX = "vector_index"
+DICTIONARY = "vector_dictionary"
+CENTROIDS = "vector_centroids"
+POSTINGS = "vector_postings"
+DELETED = "vector_deleted"
 
 BUCKETS = 16
 BUCKET = "bucket"

@@ -15,6 +15,7 @@ from resources.vectors.index.recall import with_probing
 from resources.vectors.index.search import Searcher
 from resources.vectors.index.state import Dictionary, Postings, VectorIndex
 from resources.vectors.index.tables import (
+    Origin,
     Tables,
     Versions,
     appended_postings,
@@ -53,7 +54,7 @@ def test_an_index_is_read_from_its_tables_as_it_was_whatever_the_order_of_rows_a
     index = fold(*folded_changes()).index
     both = (pa.concat_tables(pair) for pair in zip(to_tables(made("other")), to_tables(index), strict=True))
     tables = Tables(*(table.take(pa.array(np.arange(table.num_rows)[::-1])) for table in both))
-    pointer = pointer_row(index, VERSIONS)
+    pointer = pointer_row(index, VERSIONS, Origin(7))
     assert versions_of(pointer) == VERSIONS
     assert_same(from_tables(pointer, tables), index)
 
@@ -70,12 +71,12 @@ def test_what_a_fold_says_is_to_be_written_gives_the_index_after_it() -> None:
         pa.concat_tables([tables.postings, appended_postings(folded)]),
         deleted_table(folded.index),
     )
-    assert_same(from_tables(pointer_row(folded.index, VERSIONS), after), folded.index)
+    assert_same(from_tables(pointer_row(folded.index, VERSIONS, Origin(7)), after), folded.index)
 
 
 def test_tables_of_other_versions_are_not_taken_for_the_index() -> None:
     index, changes = folded_changes()
-    pointer = pointer_row(fold(index, changes).index, VERSIONS)
+    pointer = pointer_row(fold(index, changes).index, VERSIONS, Origin(7))
     with pytest.raises(IndexDamageError, match="52 rows in vector_postings, and 50 were read"):
         from_tables(pointer, to_tables(index))
 

@@ -1,6 +1,6 @@
 """Internal ids: (shard, epoch, ordinal) in 63 bits, and back (V1).
 
-Belongs here: the packing and its bounds.
+Belongs here: the packing and its bounds, and a hash of the result.
 
 Ten bits hold every shard that a platform may have (1,024). Seventeen hold the place in a write: a shard takes 100,000
 deltas at once unless its bounds were raised. The 36 that are left hold 69 billion writes of one shard: two years at a
@@ -63,3 +63,12 @@ def arrival_order(ids: Ids) -> Ids:
     The shard is left out: one that takes over a slot continues above the giver's last epoch (Q3), whatever its number.
     """
     return ids & _ARRIVAL
+
+
+def scattered(ids: Ids, parts: int) -> Ids:
+    """Numbers below `parts` that depend on every bit of an id: ids themselves differ in a few of them."""
+    mixed = ids.astype(np.uint64)
+    # The last step of SplitMix64.
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray((mixed ^ (mixed >> np.uint64(31))) % np.uint64(parts), np.int64)

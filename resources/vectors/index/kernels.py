@@ -33,11 +33,8 @@ def _add_squares(values: Singles, length: int, begin: int, count: int, query: Fl
 
     Each dimension is a slice of its own: with places counted from one start, the compiler takes one vector at a time.
     """
-    zero = (
-        query[0] - query[0]
-    )  # written as 0.0 it would be a call of `memset`, which machine code that is kept cannot find
     for place in range(count):
-        sums[place] = zero
+        sums[place] = 0.0
     dimension = 0
     while dimension + 4 <= len(query):  # four at a time: the sums are fetched and put back a quarter as often
         first, second, third, fourth = (
@@ -67,11 +64,8 @@ def _add_squares(values: Singles, length: int, begin: int, count: int, query: Fl
 @inlined
 def _add_products(values: Singles, length: int, begin: int, count: int, query: Floats, sums: Floats) -> None:
     """The same for products."""
-    zero = (
-        query[0] - query[0]
-    )  # written as 0.0 it would be a call of `memset`, which machine code that is kept cannot find
     for place in range(count):
-        sums[place] = zero
+        sums[place] = 0.0
     dimension = 0
     while dimension + 4 <= len(query):
         first, second, third, fourth = (

@@ -53,6 +53,7 @@ POINTER = _schema(
     ("centroids_version", pa.int64()),
     ("postings_version", pa.int64()),
     ("deleted_version", pa.int64()),
+    ("vectors_version", pa.int64()),
     ("trained_epoch", pa.int64()),
     ("trained_vectors", pa.int64()),
     ("seed", pa.int64()),
@@ -61,6 +62,8 @@ POINTER = _schema(
     ("entries", pa.int64()),
     ("live", pa.int64()),
     ("dead", pa.int64()),
+    ("left_out", pa.int64()),
+    ("measured_entries", pa.int64()),
     ("default_metric", pa.string()),
     ("probing", pa.list_(PROBING)),
 )
@@ -111,11 +114,20 @@ def deleted_table(index: VectorIndex) -> pa.Table:
     return _table(DELETED, index.namespace, pa.array([index.deleted.serialize()], pa.binary()))
 
 
-def pointer_row(index: VectorIndex, versions: Versions) -> pa.Table:
+class Origin(NamedTuple):
+    """What an index was made from: a version of `vectors`, and how many live vectors of it cannot be in an index."""
+
+    vectors_version: int
+    left_out: int = 0
+    measured_entries: int = 0  # how many entries there were when recall was measured
+
+
+def pointer_row(index: VectorIndex, versions: Versions, origin: Origin) -> pa.Table:
     """The row of `vector_index` that publishes the index."""
     row = {
         "namespace": index.namespace,
         **{f"{name}_version": version for name, version in versions._asdict().items()},
+        **origin._asdict(),
         "trained_epoch": index.training.epoch,
         "trained_vectors": index.training.vectors,
         "seed": index.training.seed,
@@ -134,6 +146,12 @@ def versions_of(pointer: pa.Table) -> Versions:
     """Which versions a pointer row names."""
     row = _only_row(pointer)
     return Versions(*(row[f"{name}_version"] for name in Versions._fields))
+
+
+def origin_of(pointer: pa.Table) -> Origin:
+    """What the index of a pointer row was made from."""
+    row = _only_row(pointer)
+    return Origin(*(row[name] for name in Origin._fields))
 
 
 def from_tables(pointer: pa.Table, tables: Tables) -> VectorIndex:

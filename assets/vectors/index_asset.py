@@ -1,0 +1,196 @@
+"""The asset `vector_index`: what `vectors` holds, in a form in which the nearest ones are found (V1-V3).
+
+Belongs here: which versions are read, what of which table is written, in which order, and the record. How an index
+follows its vectors is in `index_step.py`; how it is read and searched in `resources/vectors`.
+
+An index is computed by NumPy from rows that delta-rs reads, and written by Spark, through the one way of writing that
+there is: it holds the table's lock, leaves a marker, is fsynced, and is remembered in the table's lineage. A second way
+of writing would have to do all of that again. The four parts are committed first and the pointer last: a run that dies
+between them leaves readers with the index that they had, and the next run writes the parts whole.
+
+Versions that the pointer names stay readable: VACUUM deletes files only when a later version has replaced them, and
+that for longer than the retention (a week). Whoever opened an index may read it for that long after the pointer moved.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
+from assets.vectors.asset import GROUP
+from assets.vectors.index_schema import PARTS, VECTOR_INDEX
+from assets.vectors.index_step import (
+    Step,
+    Way,
+    buckets_to_write,
+    build_index,
+    next_index,
+    only_buckets,
+    pointer_rows,
+    rows_of_parts,
+)
+from assets.vectors.records import index_record, last_record
+from assets.vectors.schema import VECTORS
+from assets.vectors.transform import arranged
+from assets.watermarks import input_marks, remember_marks
+from resources.failpoints import reach
+from resources.home import Home
+from resources.lake import Lake, LakeError
+from resources.provenance import Input
+from resources.session import frame_of
+from resources.tidemark import TidemarkResource
+from resources.vectors.index.errors import IndexDamageError
+from resources.vectors.index.tables import Versions, origin_of, versions_of
+from resources.vectors.stored_index import States, files_since, namespaces_in, pointers, read_index, states_in
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Of the fields of `Versions`, each one's table.
+_PART_OF = {f"vector_{name}": name for name in Versions._fields}
+
+
+class IndexConfig(dg.Config):
+    """What a run may be asked for."""
+
+    rebuild: bool = Field(
+        default=False,
+        description="Train all centroids anew, whether that is due or not: after a change of the kind of vectors, say.",
+    )
+    seed: int = Field(
+        default=0,
+        ge=0,
+        description="Of the training and of the sample that recall is measured with: the same vectors and the same seed"
+        " give the same index.",
+    )
+
+
+@dg.asset(
+    deps=[VECTORS.name],
+    group_name=GROUP,
+    kinds=KINDS,
+    owners=OWNERS,
+    description=VECTOR_INDEX.description,
+    metadata=table_metadata(VECTOR_INDEX),
+)
+def vector_index(
+    context: dg.AssetExecutionContext, config: IndexConfig, tidemark: TidemarkResource
+) -> dg.MaterializeResult[None]:
+    """Fold what has changed in `vectors` into each namespace's index, or build it; publish all of them together."""
+    started, lake = time.monotonic(), tidemark.lake
+    marks = input_marks(lake.home.plans, [VECTORS.name])
+    # Before the version is read: so that no record is ahead of the rows.
+    source = last_record(context.instance, VECTORS.name)
+    previous = last_record(context.instance, VECTOR_INDEX.name)
+    version = lake.version(VECTORS.name)
+    if version is None:
+        raise LakeError(f"There is no table {VECTORS.name} yet. Drain first: ./tidemark drain.")
+    with lake.lock(VECTOR_INDEX.name):
+        lake.settle(VECTOR_INDEX)
+        steps = next_indexes(lake.home, version, seed=config.seed, is_rebuild=config.rebuild)
+        write_indexes(lake, steps, version)
+    reach("rollup.committed")
+    record = index_record(
+        lake,
+        version,
+        source,
+        previous,
+        duration_ms=round((time.monotonic() - started) * 1000),
+        now_us=tidemark.now_us(),
+    )
+    remember_marks(lake.home.plans, [record], marks)
+    reach("record.logged")
+    return dg.MaterializeResult(metadata={**record.to_metadata(), **_told(steps)}, tags=data_version_tags(record))
+
+
+def next_indexes(home: Home, version: int, *, seed: int, is_rebuild: bool) -> list[Step]:
+    """The next index of each namespace that has one, or vectors to make one from; needs no JVM."""
+    known = {} if is_rebuild else pointers(home)
+    everywhere = files_since(home, None, version)
+    since = {name: files_since(home, origin_of(row).vectors_version, version) for name, row in known.items()}
+    # A namespace without an index can only have come with what is new to every index.
+    unread = everywhere if not since else sorted(set().union(*map(set, since.values())))
+    steps: list[Step] = []
+    for name in sorted({*known, *namespaces_in(unread)}):
+        everything = partial(states_in, everywhere, name)
+        try:
+            step = (
+                _next_index(home, known[name], states_in(since[name], name), everything, seed)
+                if name in known
+                else None
+            )
+        except IndexDamageError:
+            step = None  # nothing in it is of its own: it is made again
+        step = step or build_index(name, everything(), seed=seed)
+        steps += [step] if step else []
+    return steps
+
+
+def _next_index(home: Home, row: "pa.Table", changed: States, everything: Callable[[], States], seed: int) -> Step:
+    return next_index(read_index(home, row), origin_of(row), changed, everything, seed=seed)
+
+
+def write_indexes(lake: Lake, steps: list[Step], version: int) -> None:
+    """Commit the parts that have changed, then the pointer. If nothing has changed at all, nothing is written."""
+    known = pointers(lake.home)
+    named = max(map(versions_of, known.values()), default=None)
+    if not steps:
+        return
+    made_from = Input(version, lake.lineage(VECTORS.name).lineage)
+    rows = rows_of_parts([step.index for step in steps])
+    versions = dict[str, int]()
+    for spec in PARTS:
+        with lake.lock(spec.name):
+            lake.settle(spec)
+            is_as_named = named is not None and lake.version(spec.name) == getattr(named, _PART_OF[spec.name])
+            buckets = buckets_to_write(spec, steps, is_as_named=is_as_named)
+            if buckets is None or buckets:
+                chosen = arranged(frame_of(lake.spark, only_buckets(rows[spec.name], buckets)), spec.order_by)
+                lake.replace(spec, chosen, hours=buckets, made_from=made_from)
+            versions[_PART_OF[spec.name]] = lake.version(spec.name) or 0
+        reach("index.parts_committed")
+    published = pointer_rows(steps, Versions(**versions), version)
+    if not _is_published(known, published):
+        pointer = arranged(frame_of(lake.spark, published), VECTOR_INDEX.order_by)
+        lake.replace(VECTOR_INDEX, pointer, hours=None, made_from=made_from)
+
+
+def _is_published(known: "dict[str, pa.Table]", rows: "pa.Table") -> bool:
+    said = [row for table in known.values() for row in table.to_pylist()]
+    wanted = [{name: value for name, value in row.items() if name != "bucket"} for row in rows.to_pylist()]
+    return sorted(said, key=_by_namespace) == sorted(wanted, key=_by_namespace)
+
+
+def _by_namespace(row: dict[str, Any]) -> str:
+    return str(row["namespace"])
+
+
+def _told(steps: list[Step]) -> dict[str, Any]:
+    """What a person wants to know of a run: numbers of all indexes together, and the least recall."""
+    recalls = [known.recall for step in steps for known in step.index.probing]
+    return {
+        "live": sum(step.index.live for step in steps),
+        "dead": sum(step.index.dead for step in steps),
+        "left_out": sum(step.left_out for step in steps),
+        "upserts": sum(step.upserts for step in steps if step.way is Way.FOLDED),
+        "deletes": sum(step.deletes for step in steps),
+        "built": sum(step.way is Way.BUILT for step in steps),
+        "recall": min(recalls, default=1.0),
+        "indexes": dg.MetadataValue.json(
+            {
+                step.index.namespace: {
+                    "way": str(step.way),
+                    "lists": len(step.index.centroids),
+                    "probing": {
+                        known.metric.value: {"probes": known.probes, "recall": known.recall}
+                        for known in step.index.probing
+                    },
+                }
+                for step in steps
+            }
+        ),
+    }

@@ -1,0 +1,166 @@
+"""From the index that there is, and vectors as they are now, to the next index: folded on, or built anew (V1, V2).
+
+Belongs here: pure steps for one namespace, and which rows of which table they lead to. What is read and written, and
+when, is in `index_asset.py`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assets.vectors.index_schema import (
+    VECTOR_CENTROIDS,
+    VECTOR_DELETED,
+    VECTOR_DICTIONARY,
+    VECTOR_POSTINGS,
+)
+from resources.table_spec import TableSpec
+from resources.vectors.index.errors import StaleChangeError
+from resources.vectors.index.fold import Changes, Folded, build, fold, rebuild_due, vectors_of
+from resources.vectors.index.internal_ids import Ids, scattered
+from resources.vectors.index.recall import with_probing
+from resources.vectors.index.state import VectorIndex
+from resources.vectors.index.tables import Origin, Versions, pointer_row, to_tables
+from resources.vectors.stored_index import States, changes_of, chosen_of, dimension_of
+from resources.vectors.tables import BUCKET, BUCKETS
+
+# When there are so many more entries than when recall was measured, it is measured again.
+MEASURED_GROWTH = 0.1
+
+
+class Way(StrEnum):
+    """How an index came to be."""
+
+    KEPT = "kept"  # nothing has changed
+    FOLDED = "folded"
+    BUILT = "built"
+
+
+@dataclass(frozen=True)
+class Step:
+    """The next index of a namespace, and which buckets of which part it changes; none stands for all of them."""
+
+    index: VectorIndex
+    way: Way
+    left_out: int
+    measured_entries: int
+    upserts: int = 0
+    deletes: int = 0
+    touched: Mapping[str, frozenset[int]] | None = None
+
+
+def build_index(namespace: str, states: States, *, seed: int) -> Step | None:
+    """An index of all live vectors of a namespace, its recall measured; none if no vector lives."""
+    dimension = dimension_of(states)
+    if dimension is None:
+        return None
+    chosen = chosen_of(states, dimension)
+    epoch = int(states.epochs.max(initial=0))
+    index = with_probing(build(namespace, chosen.vectors, epoch=epoch, seed=seed), seed=seed)
+    return Step(index, Way.BUILT, chosen.left_out, len(index.postings.internal_ids), upserts=index.live)
+
+
+def next_index(
+    before: VectorIndex, origin: Origin, states: States, everything: Callable[[], States], *, seed: int
+) -> Step:
+    """The index after what became of some vectors; built from `everything` if that is due or cannot be avoided."""
+    chosen = chosen_of(states, before.dimension)
+    changes = changes_of(before.dictionary, chosen)
+    if not len(changes.upserts.internal_ids) and not len(changes.deleted):
+        return Step(before, Way.KEPT, origin.left_out, origin.measured_entries, touched={})
+    try:
+        folded = fold(before, changes)
+    except StaleChangeError:
+        return _rebuilt(before, everything(), seed)
+    if rebuild_due(folded.index) or not folded.index.live:
+        return _rebuilt(folded.index, everything(), seed)
+    index, entries = folded.index, len(folded.index.postings.internal_ids)
+    measured = origin.measured_entries
+    if entries > (1 + MEASURED_GROWTH) * measured:
+        index, measured = with_probing(index, seed=before.training.seed), entries
+    left_out = chosen_of(everything(), before.dimension).left_out if chosen.left_out or origin.left_out else 0
+    counted = (len(folded.upserts.internal_ids), len(folded.removed))
+    return Step(index, Way.FOLDED, left_out, measured, *counted, touched=_touched(folded))
+
+
+def _rebuilt(before: VectorIndex, states: States, seed: int) -> Step:
+    """Built anew. If no vector lives any more, the old lists stay, and nothing in them is found."""
+    step = build_index(before.namespace, states, seed=seed)
+    if step is not None:
+        return step
+    nobody = vectors_of([], np.empty(0, np.int64), np.empty((0, before.dimension), np.float32))
+    gone = fold(before, Changes(nobody, before.dictionary.vector_ids))
+    return Step(gone.index, Way.FOLDED, 0, len(gone.index.postings.internal_ids), deletes=len(gone.removed))
+
+
+def _touched(folded: Folded) -> dict[str, frozenset[int]]:
+    """Buckets of the parts that a fold changes: those of new entries, and of the ids that it kills."""
+    new, dead = folded.upserts.internal_ids, folded.dead
+    return {
+        VECTOR_DICTIONARY.name: frozenset(_dictionary_buckets(np.concatenate([new, dead])).tolist()),
+        VECTOR_POSTINGS.name: frozenset(_posting_buckets(folded.appended.centroid_ids).tolist()),
+        VECTOR_CENTROIDS.name: frozenset(),
+        VECTOR_DELETED.name: frozenset({0}),
+    }
+
+
+def rows_of_parts(indexes: Sequence[VectorIndex]) -> dict[str, pa.Table]:
+    """All rows of the four parts, with the bucket of each."""
+    stored = [to_tables(index) for index in indexes]
+    found: dict[str, pa.Table] = {}
+    for spec, part in zip(
+        (VECTOR_DICTIONARY, VECTOR_CENTROIDS, VECTOR_POSTINGS, VECTOR_DELETED),
+        ("dictionary", "centroids", "postings", "deleted"),
+        strict=True,
+    ):
+        rows = pa.concat_tables(getattr(tables, part) for tables in stored)
+        found[spec.name] = rows.append_column(
+            pa.field(BUCKET, pa.int32(), nullable=False), pa.array(_buckets(spec, rows), pa.int32())
+        )
+    return found
+
+
+def pointer_rows(steps: Sequence[Step], versions: Versions, vectors_version: int) -> pa.Table:
+    """The rows of `vector_index`, one for each namespace."""
+    rows = pa.concat_tables(
+        pointer_row(step.index, versions, Origin(vectors_version, step.left_out, step.measured_entries))
+        for step in steps
+    )
+    return rows.append_column(pa.field(BUCKET, pa.int32(), nullable=False), pa.array([0] * len(rows), pa.int32()))
+
+
+def buckets_to_write(spec: TableSpec, steps: Sequence[Step], *, is_as_named: bool) -> list[int] | None:
+    """The buckets of a part that are written anew; none stands for all.
+
+    A part that does not lie at the version that the pointer names was left by a run that did not get to the pointer,
+    or changed by somebody else: it is written whole.
+    """
+    if not is_as_named or any(step.touched is None for step in steps):
+        return None
+    return sorted(frozenset().union(*(step.touched[spec.name] for step in steps if step.touched)))
+
+
+def only_buckets(rows: pa.Table, buckets: Sequence[int] | None) -> pa.Table:
+    """The rows of some buckets."""
+    return rows if buckets is None else rows.filter(pc.is_in(rows[BUCKET], pa.array(buckets, pa.int32())))
+
+
+def _buckets(spec: TableSpec, rows: pa.Table) -> Ids:
+    if spec is VECTOR_DICTIONARY:
+        return _dictionary_buckets(np.asarray(rows["internal_id"]))
+    if spec is VECTOR_POSTINGS:
+        return _posting_buckets(np.asarray(rows["centroid_id"]))
+    return np.zeros(rows.num_rows, np.int64)
+
+
+def _dictionary_buckets(ids: Ids) -> Ids:
+    return scattered(ids, BUCKETS)
+
+
+def _posting_buckets(centroid_ids: Ids) -> Ids:
+    """A posting list lies in one file."""
+    return centroid_ids % BUCKETS
