@@ -47,6 +47,7 @@ def test_the_asset_graph_is_the_operator_graph(defs: dg.Definitions) -> None:
         "windowed_counts": {"minute_counts", "hourly_counts", "daily_counts", "weekly_counts"},
         "vectors": {"deltas"},
         "vector_conflicts": {"deltas"},
+        "vector_index": {"vectors"},
     }
 
 
