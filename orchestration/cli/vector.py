@@ -30,9 +30,7 @@ _CHAIN = ("eff_us", "depth", "event_us", "origin", "delta_id", "parent_id", "op"
 @click.option("--namespace", metavar="NAME", help="Its namespace. Needed if several have a vector of that name.")
 @click.option("--as-of", type=MomentType(), metavar="MOMENT", help="As it was then, with what took effect then; UTC.")
 @click.option("--epoch", type=click.IntRange(min=0), metavar="N", help="As it was known after this write of its shard.")
-@click.option(
-    "--chain", "is_chain", is_flag=True, help="All of its deltas in canonical order, and what became of each."
-)
+@click.option("--chain", "is_chain", is_flag=True, help="Its deltas in canonical order, and what became of each.")
 @as_json
 def vector(
     home: Home,
@@ -75,9 +73,7 @@ def answer(
         "metadata": found.metadata,
         "clock": found.clock,
         "last_change": place and {**place._asdict(), "eff_us": _text(place.eff_us), "event_us": _text(place.event_us)},
-        "shard": found.shard,
-        "first_epoch": found.first_epoch,
-        "last_epoch": found.last_epoch,
+        **found.arrival._asdict(),
         "deltas": found.counts._asdict(),
         "read_from": _read_from(found.read_from),
         "reach": {"versions": found.versions, "epochs": {str(shard): last for shard, last in epochs.items()}},
@@ -135,6 +131,9 @@ def _show_chain(deltas: "pa.Table") -> None:
     numbers = ("depth", "epoch")
     columns = ("takes effect, UTC", "depth", "happened", "delta", "parent", "operation", "epoch", "effect")
     rows = table(f"{deltas.num_rows:,} deltas", *columns, numbers=numbers)
+    rows.collapse_padding = True
+    for column in rows.columns:
+        column.no_wrap = column.header not in ("delta", "parent")
     for row in deltas.select(list(_CHAIN)).to_pylist():
         same = row["eff_us"] == row["event_us"]
         cells = (_moment(row["eff_us"]), str(row["depth"]), "then" if same else _moment(row["event_us"]))

@@ -58,6 +58,18 @@ class ReadFrom(Struct, frozen=True):
     is_base: bool = False
 
 
+class Arrival(NamedTuple):
+    """Where the deltas that were folded stand in the log; none where none was."""
+
+    shard: int | None = None
+    first_epoch: int | None = None  # the smallest and the greatest epoch folded
+    last_epoch: int | None = None
+    last_ordinal: int | None = None  # of the delta folded that arrived last
+
+
+NOWHERE = Arrival()
+
+
 class Counts(NamedTuple):
     """What became of a vector's deltas."""
 
@@ -79,10 +91,7 @@ class Vector(Struct, frozen=True):
     metadata: dict[str, str]
     clock: dict[str, int]
     place: Place | None  # of the last delta folded; none if none was
-    shard: int | None
-    first_epoch: int | None  # the smallest and the greatest epoch folded
-    last_epoch: int | None
-    last_ordinal: int | None  # of the delta folded that arrived last
+    arrival: Arrival
     counts: Counts
     read_from: ReadFrom
     versions: dict[str, int]  # table → version
@@ -104,7 +113,7 @@ def vector_of(
     """A vector from its state (one row of `STATES`, or none if no delta has had an effect yet)."""
     if not state.num_rows:
         counts = Counts(parked=parked, cycles=cycles)
-        return Vector(*key, False, False, None, {}, {}, *(None,) * 5, counts, read_from, dict(versions))
+        return Vector(*key, False, False, None, {}, {}, None, NOWHERE, counts, read_from, dict(versions))
     row: dict[str, Any] = state.drop_columns(["values", "state"]).to_pylist()[0]
     return Vector(
         *key,
@@ -114,7 +123,7 @@ def vector_of(
         dict(row["metadata"] or ()),
         dict(row["clock"] or ()),
         Place(*(row[name] for name in PLACE_COLUMNS)),
-        *(row[name] for name in ("shard", "first_epoch", "last_epoch", "last_ordinal")),
+        Arrival(*(row[name] for name in Arrival._fields)),
         Counts(row["deltas"], row["no_base"], row["no_effect"], parked, cycles),
         read_from,
         dict(versions),

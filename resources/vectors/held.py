@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.vectors.answers import Counts, Key, Place, ReadFrom, Singles, Source, Vector
+from resources.vectors.answers import NOWHERE, Arrival, Counts, Key, Place, ReadFrom, Singles, Source, Vector
 
 # As much as all vectors of a small platform: 600,000 of 384 numbers.
 DEFAULT_ROOM = 1 << 30
@@ -70,16 +70,17 @@ class HeldFile:
             exists, is_dead, eff_us, depth, event_us, shard, first, last, ordinal, *counts = number
             # A row is there for its counts also if none of its deltas has a place.
             place = Place(eff_us, depth, event_us, said[0], said[1]) if counts[0] else None
-            reach = (shard, first, last, ordinal) if counts[0] else (None,) * 4
+            arrival = Arrival(shard, first, last, ordinal) if counts[0] else NOWHERE
             found[key] = Vector(
-                *key,
+                key[0],
+                key[1],
                 bool(exists),
                 bool(is_dead),
                 self._values_at(row),
                 dict(said[2] or ()),
                 dict(said[3] or ()),
                 place,
-                *reach,
+                arrival,
                 Counts(*counts),
                 ReadFrom(Source.VECTORS, counts[0], place=place),
                 versions,

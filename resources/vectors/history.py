@@ -110,5 +110,5 @@ def newest_usable(deltas: Deltas, starts: Sequence[Start], *, is_whole: bool) ->
     return None
 
 
-def _place(table: pa.Table, row: int) -> tuple[object, ...]:
-    return tuple(table[name][row].as_py() for name in PLACE_COLUMNS)
+def _place(table: pa.Table, row: int) -> Place:
+    return Place(*(table[name][row].as_py() for name in PLACE_COLUMNS))

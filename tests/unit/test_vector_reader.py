@@ -23,8 +23,8 @@ from resources.vectors.tables import bucket_of
 from tests.support.vector_lake import STEP_US, VectorLake, spread_deltas
 from tests.support.vector_oracle import Delta, Oracle, canonical, place_of, table_of
 
-NAMES = "uvwx"
-MOMENTS = (-2 * STEP_US, -1, STEP_US, 3 * STEP_US)
+NAMES = "uvw"
+MOMENTS = (-2 * STEP_US, -1, 2 * STEP_US)
 
 Made = Callable[[], VectorLake]
 
@@ -44,7 +44,7 @@ def said(vector: Vector) -> dict[str, Any]:
         "metadata": vector.metadata,
         "clock": vector.clock,
         "place": vector.place,
-        "reach": (vector.shard, vector.first_epoch, vector.last_epoch, vector.last_ordinal),
+        "reach": vector.arrival,
         "counts": vector.counts[:3],
     }
 
@@ -52,7 +52,14 @@ def said(vector: Vector) -> dict[str, Any]:
 def expected(state: pa.Table) -> dict[str, Any]:
     """The same of a state of the fold."""
     if not state.num_rows:
-        nothing = {"exists": False, "is_dead": False, "values": None, "metadata": {}, "clock": {}, "place": None}
+        nothing: dict[str, Any] = {
+            "exists": False,
+            "is_dead": False,
+            "values": None,
+            "metadata": {},
+            "clock": {},
+            "place": None,
+        }
         return {**nothing, "reach": (None,) * 4, "counts": (0, 0, 0)}
     (row,) = state.to_pylist()
     return {
@@ -90,7 +97,7 @@ def history_is_right(
     lake: VectorLake, vectors: Vectors, every: list[Delta], name: str, *, from_us: int = -(10**18), epoch: int = 0
 ) -> None:
     own = [delta for delta in every if delta["vector_id"] == name]
-    epochs = [each for each in (1, 3, 4, 6, 8) if each >= epoch]
+    epochs = [each for each in (2, 4, 7) if each >= epoch]
     for as_of in (moment for moment in MOMENTS if moment >= from_us):
         right = expected(state_of(table_of(own), as_of_us=as_of))
         assert said(vectors.vector(name, namespace="demo", as_of=as_of)) == right
@@ -105,7 +112,7 @@ def history_is_right(
 seeds = st.integers(0, 1 << 32)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(seeds, st.integers(0, 6), st.booleans(), st.booleans())
 def test_a_current_read_is_never_behind_what_is_committed(
     make: Made, seed: int, folded_epochs: int, has_rows_for_parked: bool, has_parents: bool
@@ -128,7 +135,7 @@ def test_a_current_read_is_never_behind_what_is_committed(
     )
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(seeds, st.integers(1, 7), st.integers(1, 8), st.booleans())
 def test_every_moment_and_epoch_reads_as_if_there_were_no_checkpoints_and_no_stale_ones(
     make: Made, seed: int, known_epochs: int, prefix: int, has_parents: bool
@@ -150,7 +157,7 @@ def test_every_moment_and_epoch_reads_as_if_there_were_no_checkpoints_and_no_sta
     assert found["effect"].to_pylist() == chain(table_of(arrived))["effect"].to_pylist()
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(seeds, st.integers(-2, 3), st.integers(1, 7), st.booleans())
 def test_after_payloads_are_gone_everything_since_the_cut_reads_as_before(
     make: Made, seed: int, cut: int, settled: int, is_folded_before: bool
@@ -211,6 +218,7 @@ def _delta(name: str, at: int, epoch: int, **payload: Any) -> Delta:
         "event_us": at,
         "epoch": epoch,
         "delta_id": f"d{epoch}",
+        "ordinal": 0,
         "metadata": None,
         "clock": None,
     } | payload
