@@ -64,8 +64,8 @@ class DirectLake:
         if spec.name == self.dies_at:
             raise InterruptedError(spec.name)
         self.written.append((spec.name, None if hours is None else tuple(hours)))
-        where = {} if hours is None else {"predicate": f"bucket IN ({', '.join(map(str, hours))})"}
-        write_deltalake(self.home.lake / spec.name, rows.select(spec.names), mode="overwrite", **where)
+        where = None if hours is None else f"bucket IN ({', '.join(map(str, hours))})"
+        write_deltalake(self.home.lake / spec.name, rows.select(spec.names), mode="overwrite", predicate=where)
 
 
 class Shop:
