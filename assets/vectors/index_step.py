@@ -70,8 +70,9 @@ def next_index(
     """The index after what became of some vectors; built from `everything` if that is due or cannot be avoided."""
     chosen = chosen_of(states, before.dimension)
     changes = changes_of(before.dictionary, chosen)
+    left_out = chosen_of(everything(), before.dimension).left_out if chosen.left_out or origin.left_out else 0
     if not len(changes.upserts.internal_ids) and not len(changes.deleted):
-        return Step(before, Way.KEPT, origin.left_out, origin.measured_entries, touched={})
+        return Step(before, Way.KEPT, left_out, origin.measured_entries, touched={})
     try:
         folded = fold(before, changes)
     except StaleChangeError:
@@ -82,7 +83,6 @@ def next_index(
     measured = origin.measured_entries
     if entries > (1 + MEASURED_GROWTH) * measured:
         index, measured = with_probing(index, seed=before.training.seed), entries
-    left_out = chosen_of(everything(), before.dimension).left_out if chosen.left_out or origin.left_out else 0
     counted = (len(folded.upserts.internal_ids), len(folded.removed))
     return Step(index, Way.FOLDED, left_out, measured, *counted, touched=_touched(folded))
 

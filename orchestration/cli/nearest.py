@@ -16,7 +16,7 @@ from resources.vectors.nearest import NEIGHBOURS, Found, open_index
 ALL = "all"
 
 
-class ProbesType(click.ParamType):
+class ProbesType(click.ParamType[int | str]):
     """A number of lists, or all of them."""
 
     name = "probes"
@@ -34,7 +34,7 @@ class ProbesType(click.ParamType):
         return number
 
 
-class ValuesType(click.ParamType):
+class ValuesType(click.ParamType[list[float]]):
     """Numbers with commas between them."""
 
     name = "values"

@@ -17,13 +17,14 @@ out the lists again, which takes about as long as copying all of them.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from resources.home import Home
 from resources.vectors.answers import Vector
@@ -70,7 +71,8 @@ class Found(Struct, frozen=True):
     epochs: dict[int, int] | None  # shard → last epoch looked at; none if `vectors` does not say how far it reaches
 
 
-class _Ready(NamedTuple):
+@dataclass(frozen=True)
+class _Ready:
     """An index in memory, with everything that came since."""
 
     pointer: TableAt
@@ -115,7 +117,7 @@ class Index:
             raise SearchError(f"The vector {vector_id!r} is not there ({vector.life}), so nothing is near to it.")
         found = self._search(self._look(), vector.values, k + 1, probes, metric)
         others = [each for each in found.neighbours if each.vector_id != vector_id][:k]
-        return Found(**{**{name: getattr(found, name) for name in found.__struct_fields__}, "neighbours": others})
+        return structs.replace(found, neighbours=others)
 
     def close(self) -> None:
         """Let go of what is held."""
@@ -222,9 +224,9 @@ def _table(vectors: Sequence[Vector]) -> pa.Table:
         {
             "vector_id": pa.array([each.vector_id for each in vectors], pa.string()),
             "values": pa.array([each.values for each in vectors], pa.list_(pa.float32())),
-            "shard": pa.array([each.shard for each in vectors], pa.int32()),
-            "last_epoch": pa.array([each.last_epoch for each in vectors], pa.int64()),
-            "last_ordinal": pa.array([each.last_ordinal for each in vectors], pa.int32()),
+            "shard": pa.array([each.arrival.shard for each in vectors], pa.int32()),
+            "last_epoch": pa.array([each.arrival.last_epoch for each in vectors], pa.int64()),
+            "last_ordinal": pa.array([each.arrival.last_ordinal for each in vectors], pa.int32()),
         }
     )
 

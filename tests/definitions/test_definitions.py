@@ -48,6 +48,7 @@ def test_the_asset_graph_is_the_operator_graph(defs: dg.Definitions) -> None:
         "vectors": {"deltas"},
         "vector_conflicts": {"deltas"},
         "vector_checkpoints": {"deltas"},
+        "vector_index": {"vectors"},
     }
 
 

@@ -34,6 +34,14 @@ def spread_deltas(seed: int, size: int, vectors: str) -> list[Delta]:
     return [{**delta, "event_us": delta["event_us"] * STEP_US, "received_us": 0} for delta in arrived]
 
 
+def delta(epoch: int, op: str, name: str, values: Sequence[float] | None = None) -> Delta:
+    """A delta that arrives, and happens, as the only one of its write."""
+    nothing = dict.fromkeys(("indices", "factor", "amount", "metadata", "clock", "parent_id"))
+    where: Delta = {"namespace": "demo", "vector_id": name, "shard": 0, "epoch": epoch, "ordinal": 0, "origin": "p"}
+    when: Delta = {"delta_id": f"d{epoch}", "event_us": epoch * STEP_US // 100, "received_us": 0}
+    return {**nothing, **where, **when, "op": op, "values": values}
+
+
 class VectorLake:
     """The tables of a home, made by hand."""
 

@@ -46,7 +46,7 @@ def number_of_lists(vectors: int) -> int:
 
 def is_held_out(internal_ids: Numbers) -> npt.NDArray[np.bool_]:
     """Which vectors no centroids are trained on, whatever other vectors there are."""
-    return scattered(internal_ids, HELD_OUT) == 0
+    return np.equal(scattered(internal_ids, HELD_OUT), 0)
 
 
 def train(internal_ids: Numbers, rows: Matrix, *, seed: int) -> Matrix:
