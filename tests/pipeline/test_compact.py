@@ -1,4 +1,4 @@
-"""Compaction on real tables: what could be read still can, what went does not come back, no crash matters (K1–K5)."""
+"""Compaction on real tables: what could be read still can, what went does not come back, no crash matters (K1-K5)."""
 
 import json
 import signal as signals
