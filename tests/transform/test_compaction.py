@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 VECTORS = "uvwxyz"
 NOW = 3
-MERGES = (Strategy.FULL_MERGE, Strategy.TIERED_MERGE, Strategy.TIME_BOUNDARY)
+# One of them at every run of the tests: it has the most places.
+SINGLE = [
+    Strategy.TIME_BOUNDARY,
+    *(pytest.param(each, marks=pytest.mark.slow) for each in (Strategy.FULL_MERGE, Strategy.TIERED_MERGE)),
+]
 
 
 def arrivals(seed: int, size: int) -> list[Delta]:
@@ -55,7 +59,7 @@ def states_of(arrived: list[Delta], vector_id: str, number: int) -> list[dict[st
     return said(state_of(table_of(delta for delta in chosen if id(delta) not in unfolded)))
 
 
-@pytest.mark.parametrize("strategy", MERGES)
+@pytest.mark.parametrize("strategy", SINGLE)
 def test_k2_k3_due_vectors_get_checkpoints_where_the_core_says_and_they_are_its_states(
     spark: "SparkSession", strategy: Strategy
 ) -> None:
@@ -94,6 +98,7 @@ def test_k4_a_late_delta_throws_checkpoints_away_and_the_vector_is_folded_anew(s
     assert again.count() == 0, "done again it changes nothing (O2)"
 
 
+@pytest.mark.slow
 def test_adaptive_takes_the_strategy_of_the_rates_of_each_vector(spark: "SparkSession") -> None:
     arrived = arrivals(3, 30)
     rules = CompactionRules(Strategy.ADAPTIVE, keep_recent=1, interval_us=HOUR_US, busy_writes_per_hour=1.0)
