@@ -127,10 +127,11 @@ def _write_hour(
             if column.name != DELTAS.partition_by
         }
     )
-    return _added(path, table, start, event, received)
+    return added_file(path, table, start, event, received)
 
 
-def _added(path: Path, table: pa.Table, start: int, event: np.ndarray, received: np.ndarray) -> dict[str, object]:
+def added_file(path: Path, table: pa.Table, start: int, event: np.ndarray, received: np.ndarray) -> dict[str, object]:
+    """Write an hour of `deltas` as a file, and give what the table's log says of it."""
     hour = f"{from_us(start):%Y-%m-%d %H:%M:%S}"
     file = f"event_hour={hour.replace(':', '%3A')}/part-{start}.parquet"
     (path / file).parent.mkdir(parents=True, exist_ok=True)

@@ -41,7 +41,11 @@ master = "local[2]"
 """
 LIVE_STEPS = [name for name in FAILPOINTS if name.startswith(("log.", "seal."))]
 # The second record of a run is a rollup's.
+<<<<<<< HEAD
 OF_A_DRAIN = [name for name in FAILPOINTS if name not in LIVE_STEPS and not name.startswith(("retain.", "compact."))]
+=======
+OF_A_DRAIN = [name for name in FAILPOINTS if name not in LIVE_STEPS and not name.startswith(("retain.", "index."))]
+>>>>>>> vindex
 BATCH_STEPS = [*OF_A_DRAIN, "record.logged:2"]
 
 

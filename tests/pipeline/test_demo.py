@@ -101,7 +101,7 @@ def test_o2_a_lone_hour_is_computed_and_judged_with_the_day_in_one_run_and_has_a
     home: Home, first: dict[str, Any]
 ) -> None:
     friday, sunday = (HOUR.key(start) for start in PAST_HOURS_US)
-    hours = [spec for spec in TABLES.values() if spec.grain is HOUR and spec.name in GRAPH]
+    hours = [derived.spec for derived in GRAPH.values() if derived.spec.grain is HOUR]
     with open_instance(home) as instance:
         runs = {run.run_id: run for run in instance.get_runs()}
         for spec in hours:

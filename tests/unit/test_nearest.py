@@ -1,5 +1,6 @@
 """Searching vectors without a JVM (V1-V3): always what is committed, however far the index is behind."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -18,6 +19,7 @@ from assets.vectors.index_asset import next_indexes, write_indexes
 from assets.vectors.index_schema import PARTS, VECTOR_INDEX
 from assets.vectors.index_step import Step, Way
 from assets.vectors.schema import VECTORS
+from orchestration.cli.app import main
 from resources import lake_files
 from resources.home import Home
 from resources.lineage import Lineage
@@ -226,6 +228,38 @@ def test_a_namespace_whose_vectors_are_all_gone_has_an_index_that_finds_nothing(
     shop.follow()
     with open_index(shop.home) as index:
         assert near(index, 0.0, 0.0) == []
+
+
+def ask(shop: Shop, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["nearest", *arguments, "--home", str(shop.home.root)])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_the_command_line_answers_people_and_scripts(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = ask(shop, capsys, "a", "-k", "2", "--metric", "l2", "--probes", "all")
+    assert code == 0
+    assert [line.split() for line in out.splitlines() if line.startswith((" b", " c"))] == [["b", "1"], ["c", "2"]]
+    assert "searched 4 of 4 lists with 4 vectors, recall 1.000" in out
+    code, out, _ = ask(shop, capsys, "--values", "5,4", "-k", "1", "--json")
+    answer = json.loads(out)
+    assert (code, [each["vector_id"] for each in answer["neighbours"]]) == (0, ["d"])
+    assert answer["reach"]["epochs"] == {"0": 4}
+
+
+def test_what_cannot_be_asked_is_told(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, told in (
+        ((), "an ID, or --values"),
+        (("a", "--values", "1,2"), "an ID, or --values"),
+        (("--values", "1;2"), "commas between them"),
+        (("a", "--probes", "0"), "1 at least"),
+        (("--values", "1,2,3"), "2 dimensions"),
+        (("unknown",), "no vector 'unknown'"),
+        (("--values", "1,2", "--namespace", "other"), "There is one of demo"),
+    ):
+        code, out, error = ask(shop, capsys, *arguments)
+        assert (code != 0, out) == (True, "")
+        assert told in " ".join(error.split())
 
 
 CHANGES = st.lists(

@@ -1,0 +1,122 @@
+"""`bench vectors`: CPU-seconds of the fold of vector deltas, beside Spark's `applyInPandas` and a plain NumPy loop.
+
+Belongs here: which sides are run, whether they give the same rows, and what their figures are held to. Each engine is a
+process of its own, warm. Reading vectors and the index are measured beside it (`vectors_reads.py`, `vectors_index.py`).
+"""
+
+import argparse
+import importlib
+import importlib.util
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Result, measure, show
+from benchmarks.vectors_data import write_vector_deltas
+from resources.home import Home
+from resources.lake_files import partitions, quiet_database
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME_SETTINGS = '[spark]\nmaster = "local[2]"\ndriver_memory = "3g"\n'
+DELTAS, VECTORS, DIMENSIONS, CHANGED, HOURS, SEED = 1_000_000, 100_000, 384, 16, 12, 7
+# So many vectors, with a hundred deltas each, are folded first, so that what is measured is compiled and loaded.
+WARM_DELTAS, WARM_VECTORS = 20_000, 2_000
+# Ours are to be so many times cheaper than a function of pandas for each vector, and to do so many a CPU-second.
+TARGET_TIMES, TARGET_PER_S = 4.0, 100_000
+TARGET_PEAK_MB = 500.0
+# The parts that stand in modules of their own, each with `results()`.
+PARTS = ("vectors_reads", "vectors_index")
+
+
+def main(json_output: bool, deltas: int, vectors: int, names: list[str]) -> int:
+    """Run all sides and compare; gives the exit code."""
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as scratch:
+        place = Path(scratch)
+        if "fold" in names:
+            results += _fold(place, deltas, vectors)
+        if "memory" in names:
+            results += _one_vector(place, deltas)
+    for part in PARTS:
+        if part.removeprefix("vectors_") in names and importlib.util.find_spec(f"benchmarks.{part}"):
+            results += importlib.import_module(f"benchmarks.{part}").results()
+    return show(results, is_json=json_output)
+
+
+def _fold(place: Path, deltas: int, vectors: int) -> Iterator[Result]:
+    home, warm = (Home(place / name).create(HOME_SETTINGS) for name in ("home", "warm"))
+    say(f"writing {deltas:,} deltas of {vectors:,} vectors")
+    _write(home, deltas, vectors)
+    _write(warm, WARM_DELTAS, WARM_VECTORS)
+    found = _run(place, "numpy", home) | _run(place, "spark", home, warm)
+    mine = fingerprint([file for part in partitions(home.lake / "vectors").values() for file in part.files])
+    peers = {"apply_in_pandas": "applyInPandas", "numpy": "a NumPy loop"}
+    files = {"apply_in_pandas": [str(place / "apply_in_pandas/*.parquet")], "numpy": [str(place / "numpy.parquet")]}
+    cpu_s = found["ours"]["cpu_s"]
+    for name, title in peers.items():
+        theirs, other = found[name]["cpu_s"], fingerprint(files[name])
+        say(f"{mine[0]:,} vectors, {title} {other[0]:,}, {'equal' if mine == other else 'DIFFERENT'}")
+        target = TARGET_TIMES if name == "apply_in_pandas" else 0.0
+        is_met = theirs / cpu_s >= target
+        shown = "fold" if target else "fold (reported only)"
+        yield Result(shown, cpu_s, theirs, title, "CPU-seconds", theirs / cpu_s, target, is_met, mine == other)
+    rate = deltas / cpu_s
+    yield Result("fold", rate, TARGET_PER_S, "the target", "deltas per CPU-second", rate / TARGET_PER_S, 1.0,
+                 rate >= TARGET_PER_S, equal=True)  # fmt: skip
+
+
+def _one_vector(place: Path, deltas: int) -> Iterator[Result]:
+    """The peak of the Python process that folds one vector with all of the deltas."""
+    home = Home(place / "one").create(HOME_SETTINGS)
+    _write(home, deltas, 1)
+    found = _run(place, "memory", home)
+    peak = found["peak_bytes"] / 1e6
+    is_met, is_whole = peak <= TARGET_PEAK_MB, found["deltas"] == deltas
+    name = f"one vector with {deltas:,} deltas"
+    yield Result(
+        name, peak, TARGET_PEAK_MB, "the bound", "MB at peak", peak / TARGET_PEAK_MB, 1.0, is_met, equal=is_whole
+    )
+
+
+def _write(home: Home, deltas: int, vectors: int) -> None:
+    write_vector_deltas(
+        home, deltas=deltas, vectors=vectors, dimensions=DIMENSIONS, changed=CHANGED, hours=HOURS, seed=SEED
+    )
+
+
+def _run(place: Path, side: str, home: Home, warm: Home | None = None) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.vectors_sides", side, str(home.root), str(place)]
+    measure([*command, *([str(warm.root)] if warm else [])], cwd=ROOT)
+    found: dict[str, Any] = json.loads((place / f"{side}.json").read_text())
+    return found
+
+
+def fingerprint(files: list[str]) -> tuple[int, int]:
+    """Rows, and the sum of their hashes, which no order of rows or files can change."""
+    with quiet_database() as database:
+        query = (
+            "SELECT count(*), sum(hash((namespace, vector_id, values::FLOAT[], deltas::BIGINT))::HUGEINT) "
+            "FROM read_parquet(?)"
+        )
+        [found] = database.execute(query, [files]).fetchall()
+    return int(found[0]), int(found[1] or 0)
+
+
+def say(text: str) -> None:
+    """To whoever waits."""
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    parts = ("fold", "memory", *(part.removeprefix("vectors_") for part in PARTS))
+    parser = argparse.ArgumentParser(prog="tidemark bench vectors", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one object per line")
+    parser.add_argument("--deltas", type=int, default=DELTAS, help="how many deltas are folded (default: a million)")
+    parser.add_argument("--vectors", type=int, default=VECTORS, help="of how many vectors (default: 100,000)")
+    parser.add_argument("--only", default=",".join(parts), help=f"which parts (default: all of {', '.join(parts)})")
+    options = parser.parse_args()
+    chosen = [name for name in parts if name in options.only.split(",")]
+    sys.exit(main(options.json, options.deltas, options.vectors, chosen))

@@ -1,0 +1,100 @@
+"""Vector deltas as a table `deltas`: what `bench vectors` folds.
+
+Belongs here: the shape of the data, as files of the table and one commit to its log; all sides read these files. Every
+vector is created once and then changed a few dimensions at a time, set or added to, at moments spread over the hours.
+"""
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from assets.ingest.schema import DELTAS
+from benchmarks.windows_data import START_US, TIMESTAMP, added_file
+from resources.coordinator.schema import VECTOR
+from resources.home import Home
+from resources.lake import Lake
+from resources.timegrid import HOUR_US, SECOND_US
+
+NAMESPACE = "shop"
+
+
+def write_vector_deltas(
+    home: Home, *, deltas: int, vectors: int, dimensions: int, changed: int, hours: int, seed: int
+) -> None:
+    """Fill `deltas`: one create per vector, in the first hour, and changes of some dimensions for the rest of them."""
+    random = np.random.default_rng(seed)
+    lake = Lake(home, _no_session)
+    lake.ensure(DELTAS)
+    path = lake.path(DELTAS.name)
+    names = pa.array([f"vector-{number:07d}" for number in range(vectors)])
+    whose = np.concatenate([random.permutation(vectors), random.integers(0, vectors, deltas - vectors)])
+    bounds = [0, *np.linspace(vectors, deltas, hours).astype(np.int64).tolist()]
+    actions = []
+    for hour, (first, last) in enumerate(zip(bounds, bounds[1:], strict=False)):
+        event = np.sort(START_US + hour * HOUR_US + random.integers(0, HOUR_US, last - first))
+        payload = _creates(random, last - first, dimensions)
+        if hour:
+            payload = _changes(random, last - first, dimensions, changed)
+        table = _rows(np.arange(first, last), names.take(pa.array(whose[first:last])), event, payload)
+        start = START_US + hour * HOUR_US
+        actions.append(added_file(path, table, start, event, event + SECOND_US))
+    info = {"commitInfo": {"timestamp": START_US // 1_000, "operation": "WRITE", "engineInfo": "Tidemark"}}
+    commit = path / "_delta_log" / f"{1:020d}.json"
+    commit.write_text("".join(json.dumps(action) + "\n" for action in (info, *actions)))
+
+
+def _creates(random: np.random.Generator, count: int, dimensions: int) -> dict[str, pa.Array]:
+    values = random.standard_normal(count * dimensions, np.float32)
+    return {"op": pa.array(["create"] * count), "values": _lists(values, dimensions)}
+
+
+def _changes(random: np.random.Generator, count: int, dimensions: int, changed: int) -> dict[str, pa.Array]:
+    # A stretch of neighbours, so that no dimension is named twice; which of them does not matter to the fold.
+    first = random.integers(0, dimensions, (count, 1))
+    indices = np.sort((first + np.arange(changed)) % dimensions, axis=1).astype(np.int32)
+    values = random.standard_normal(count * changed, np.float32)
+    op = np.where(random.random(count) < 0.5, "set_dims", "add_dims")
+    return {"op": pa.array(op), "values": _lists(values, changed), "indices": _lists(indices.ravel(), changed)}
+
+
+def _lists(numbers: np.ndarray[Any, Any], length: int) -> pa.Array:
+    offsets = np.arange(0, len(numbers) + 1, length, dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(numbers))
+
+
+def _rows(
+    places: np.ndarray[Any, Any], keys: pa.Array, event: np.ndarray[Any, Any], payload: dict[str, pa.Array]
+) -> pa.Table:
+    count = len(places)
+    parts = {"vector_id": keys, **payload}
+    vector = pa.StructArray.from_arrays(
+        [parts.get(field.name, pa.nulls(count, field.type)).cast(field.type) for field in VECTOR], fields=list(VECTOR)
+    )
+    given = {
+        "shard": pa.array(np.zeros(count), pa.int32()),
+        "epoch": pa.array(places // 1_000 + 1),
+        "ordinal": pa.array(places % 1_000, pa.int32()),
+        "namespace": pa.array([NAMESPACE] * count),
+        "kind": pa.array(["vector"] * count),
+        "key": keys,
+        "delta_id": pa.array([f"d{number}" for number in places.tolist()]),
+        "event_ts": pa.array(event, TIMESTAMP),
+        "received_ts": pa.array(event + SECOND_US, TIMESTAMP),
+        "producer": pa.array(["bench"] * count),
+        "origin": pa.array(["bench"] * count),
+        "identity_hash": pa.array(places),
+        "vector": vector,
+    }
+    return pa.table(
+        {
+            column.name: given[column.name].cast(column.type) if column.name in given else pa.nulls(count, column.type)
+            for column in DELTAS.columns
+            if column.name != DELTAS.partition_by
+        }
+    )
+
+
+def _no_session() -> Any:
+    raise AssertionError("data is written without a JVM")

@@ -1,0 +1,179 @@
+"""The sides of `bench vectors`: our fold, a plain `applyInPandas` in Spark, and a plain NumPy loop, on the same files.
+
+Belongs here: the work that is measured, warm. Every side reads the same table of deltas and writes one row per vector.
+"""
+
+import json
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from assets.vectors.schema import VECTORS
+from benchmarks.harness import SAMPLE_S, Ledger
+from resources.home import Home
+from resources.lake import Lake
+from resources.lake_files import partitions
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame
+
+# What both peers write.
+PEER_DDL = "namespace string, vector_id string, values array<float>, deltas bigint"
+_READ = ["namespace", "key", "event_ts", "origin", "delta_id"]
+
+
+@contextmanager
+def measured(found: dict[str, Any], name: str) -> Iterator[None]:
+    """CPU-seconds of this process and all it started, those that end meanwhile too."""
+    ledger, is_over = Ledger(psutil.Process()), threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(SAMPLE_S):
+            ledger.look()
+
+    ledger.look()
+    before, started = ledger.cpu_s, time.monotonic()
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    yield
+    is_over.set()
+    watcher.join()
+    ledger.look()
+    found[name] = {"cpu_s": ledger.cpu_s - before, "wall_s": time.monotonic() - started}
+    print(f"{name}: {found[name]['cpu_s']:.1f} CPU-seconds", file=sys.stderr, flush=True)
+
+
+def spark_side(root: Path, warm: Path, target: Path) -> dict[str, Any]:
+    """Ours, and Spark's own way to run Python on groups; each first on a small table."""
+    from resources.session import start_session
+
+    session = start_session(Home(root))
+    lakes = {place: Lake(Home(place), lambda: session) for place in (warm, root)}
+    found: dict[str, Any] = {}
+    works: dict[str, Callable[[Lake], None]] = {
+        "ours": ours,
+        "apply_in_pandas": lambda lake: plain_spark(lake).write.mode("overwrite").parquet(
+            str(target / "apply_in_pandas")
+        ),
+    }
+    for name, work in works.items():
+        work(lakes[warm])
+        with measured(found, name):
+            work(lakes[root])
+    session.stop()
+    return found
+
+
+def ours(lake: Lake) -> None:
+    """What a first materialization of `vectors` does."""
+    from assets.vectors.asset import write_vectors
+
+    lake.settle(VECTORS)
+    write_vectors(lake, 1, None)
+
+
+def plain_spark(lake: Lake) -> "DataFrame":
+    """What one writes without us: a function of pandas for each vector."""
+    rows = lake.read("deltas", 1).where("kind = 'vector'")
+    columns = rows.selectExpr(*_READ, "vector.op", "vector.values", "vector.indices")
+    return columns.groupBy("namespace", "key").applyInPandas(_fold_frame, PEER_DDL)
+
+
+def _fold_frame(frame: "pd.DataFrame") -> "pd.DataFrame":
+    import pandas as pd
+
+    ordered = frame.sort_values(["event_ts", "origin", "delta_id"])
+    state = _fold(ordered["op"], ordered["values"], ordered["indices"])
+    first = ordered.iloc[0]
+    return pd.DataFrame(
+        {
+            "namespace": [first["namespace"]],
+            "vector_id": [first["key"]],
+            "values": [state],
+            "deltas": [len(ordered)],
+        }
+    )
+
+
+def _fold(ops: Any, values: Any, indices: Any) -> np.ndarray[Any, Any]:
+    """A vector's changes, one after the other, each on its dimensions at once."""
+    state = np.empty(0)
+    for op, given, where in zip(ops, values, indices, strict=True):
+        if op == "create":
+            state = np.asarray(given, np.float64)
+        elif op == "set_dims":
+            state[where] = given
+        else:
+            state[where] += np.asarray(given, np.float64)
+    return state.astype(np.float32)
+
+
+def numpy_side(root: Path, target: Path) -> dict[str, Any]:
+    """A plain loop over vectors: read with Arrow, sort, fold, write."""
+    found: dict[str, Any] = {}
+    with measured(found, "numpy"):
+        files = [file for part in partitions(root / "lake" / "deltas").values() for file in part.files]
+        rows = pq.ParquetDataset(files, partitioning=None).read([*_READ, "vector"])
+        rows = rows.filter(pc.is_valid(rows["vector"])).sort_by([(n, "ascending") for n in ("namespace", "key", *_READ[2:])])
+        keys = rows["key"].combine_chunks()
+        begins = [0, *(np.flatnonzero(np.asarray(pc.not_equal(keys[1:], keys[:-1]))) + 1).tolist(), len(keys)]
+        vector = rows["vector"].combine_chunks()
+        ops = vector.field("op").to_pylist()
+        values, indices = (_views(vector.field(name)) for name in ("values", "indices"))
+        states = [_fold(ops[a:b], values[a:b], indices[a:b]) for a, b in zip(begins, begins[1:], strict=False)]
+        first = pa.array(begins[:-1])
+        table = {
+            "namespace": rows["namespace"].combine_chunks().take(first),
+            "vector_id": keys.take(first),
+            "values": pa.array(states, pa.list_(pa.float32())),
+            "deltas": pa.array(np.diff(begins)),
+        }
+        pq.write_table(pa.table(table), target / "numpy.parquet")
+    return found
+
+
+def _views(lists: pa.Array) -> list[np.ndarray[Any, Any]]:
+    numbers, ends = np.asarray(lists.values), np.asarray(lists.offsets).tolist()
+    return [numbers[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+
+
+def memory_side(root: Path) -> dict[str, Any]:
+    """One vector with very many deltas: the peak of the Python process that folds it, as Spark runs it."""
+    from resources.session import start_session
+
+    session = start_session(Home(root))
+    ours(Lake(Home(root), lambda: session))
+    # Workers are kept for what comes next: asked now, each says how large it has ever been.
+    said = session.range(8).repartition(8).mapInArrow(_largest, "pid long, kilobytes long").collect()
+    [row] = Lake(Home(root), lambda: session).read(VECTORS.name).select("deltas").collect()
+    session.stop()
+    return {"peak_bytes": max(each["kilobytes"] for each in said) * 1_024, "deltas": row["deltas"]}
+
+
+def _largest(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        yield pa.RecordBatch.from_pydict({"pid": [psutil.Process().pid], "kilobytes": [usage]})
+
+
+if __name__ == "__main__":
+    side, root, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    out.mkdir(parents=True, exist_ok=True)
+    sides: dict[str, Callable[[], dict[str, Any]]] = {
+        "spark": lambda: spark_side(root, Path(sys.argv[4]), out),
+        "numpy": lambda: numpy_side(root, out),
+        "memory": lambda: memory_side(root),
+    }
+    (out / f"{side}.json").write_text(json.dumps(sides[side]()))
