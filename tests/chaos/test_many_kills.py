@@ -40,12 +40,9 @@ recent_identities = 0
 master = "local[2]"
 """
 LIVE_STEPS = [name for name in FAILPOINTS if name.startswith(("log.", "seal."))]
-# The second record of a run is a rollup's.
-<<<<<<< HEAD
-OF_A_DRAIN = [name for name in FAILPOINTS if name not in LIVE_STEPS and not name.startswith(("retain.", "compact."))]
-=======
-OF_A_DRAIN = [name for name in FAILPOINTS if name not in LIVE_STEPS and not name.startswith(("retain.", "index."))]
->>>>>>> vindex
+# Steps that a drain of signals does not take; and the second record of a run is a rollup's.
+ELSEWHERE = ("retain.", "compact.", "index.")
+OF_A_DRAIN = [name for name in FAILPOINTS if name not in LIVE_STEPS and not name.startswith(ELSEWHERE)]
 BATCH_STEPS = [*OF_A_DRAIN, "record.logged:2"]
 
 
