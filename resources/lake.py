@@ -146,7 +146,19 @@ class Lake:
                     Lineage(lineage=known.lineage + 1, number=known.number, edits=known.edits)
                 )
                 del broken
-            return self.ensure(spec) if known.version < 0 else known
+            return self.ensure(spec) if known.version < 0 else self._widen(spec, known)
+
+    def _widen(self, spec: TableSpec, known: Lineage) -> Lineage:
+        """Give a table that an earlier version made the columns that it lacks; they are null in the rows there."""
+        path = self.path(spec.name)
+        missing = [column for column in spec.columns if column.name not in lake_files.columns(path)]
+        if not missing:
+            return known
+        self.lineage_file(spec.name).record_edits(path)
+        columns = ", ".join(f"`{column.name}` {column.sql}" for column in missing)
+        self.spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({columns})").collect()
+        self._finish(spec, known.version, None)
+        return self.lineage(spec.name)
 
     def ensure(self, spec: TableSpec) -> Lineage:
         """Create the table if there is none, and remember it as ours."""

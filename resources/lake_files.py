@@ -85,6 +85,12 @@ def table_state(path: Path) -> TableState | None:
     return TableState(str(table.metadata().id), table.version()) if table else None
 
 
+def columns(path: Path) -> list[str]:
+    """The names of a table's columns; none when there is no table."""
+    table = open_table(path)
+    return [field.name for field in table.schema().fields] if table else []
+
+
 def marker(path: Path, app_id: str, version: int | None = None) -> int | None:
     """Number of the last commit that `app_id` has made to the table, as of `version`."""
     table = open_table(path, version)

@@ -1,5 +1,6 @@
 """Tables as others see them: the same rows in every reader, features that all of them know, checksums, maintenance."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ import polars as pl
 import pytest
 
 from assets.ingest.drain import drain
+from assets.ingest.schema import DELTAS
 from assets.rollups.schema import HOURLY_COUNTS
 from assets.tables import TABLES
 from resources import lake_files
@@ -217,3 +219,14 @@ def test_rows_changed_by_others_are_remembered_until_their_partition_is_written_
         HOURLY_COUNTS, counts(spark, ("a", 1, 1), start_us=hours[1]), hours=Range(hours[1], hours[1] + HOUR_US)
     )
     assert lake.edits(HOURLY_COUNTS.name) == {}
+
+
+def test_a_table_of_an_earlier_version_gets_the_columns_that_it_lacks(tmp_path: Path, spark: "SparkSession") -> None:
+    lake = Lake(Home(tmp_path / "home").create(FORGETFUL), lambda: spark)
+    earlier = replace(DELTAS, columns=tuple(each for each in DELTAS.columns if each.name != "removed_bytes"))
+    lake.settle(earlier)
+    send(lake.home, [signal("a")])
+    drain(lake)
+    found = lake.read("deltas").select("delta_id", "removed_bytes").collect()
+    assert [tuple(row) for row in found] == [(found[0]["delta_id"], None)]
+    assert lake.lineage("deltas").lineage == 1, "nothing was taken for somebody else's change"
