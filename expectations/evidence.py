@@ -15,6 +15,8 @@ from assets.graph import made_of
 from assets.ingest.log import Log
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.tables import GRAPH, TABLES
+from assets.vectors.schema import VECTORS
+from expectations.refold import refold, sampled
 from expectations.suite import Extent, Suite
 from resources.coordinator.manifest import Entry, HourCounts
 from resources.lake import Lake, Range, partition_predicate
@@ -73,6 +75,10 @@ def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
     if suite.table in (DELTAS.name, DEAD_LETTERS.name):
         log = Log(lake.home)
         frames |= {"arrivals": _arrivals(suite, recorded, starts, log), **_segments(log)}
+    if suite.table == VECTORS.name:
+        chosen = sampled(batch, record.table_version)
+        frames["refolded"] = refold(lake, chosen, _kept(lake, DELTAS.name, record.input_versions.get(DELTAS.name)))
+        frames["dimensions"] = _dimensions(lake)
     views = {name: frame_of(lake.spark, frame) for name, frame in frames.items()}
     for table, extent in suite.reads.items():
         rows = lake.read(table, _kept(lake, table, record.input_versions.get(table)))
@@ -248,6 +254,14 @@ def _segments(log: Log) -> dict[str, pa.Table]:
             }
         ),
     }
+
+
+def _dimensions(lake: Lake) -> pa.Table:
+    """The declared length of vectors, by namespace."""
+    declared = {name: each.dimension for name, each in lake.home.settings.namespaces.items() if each.dimension}
+    return pa.table(
+        {"namespace": pa.array(list(declared), pa.string()), "dimension": pa.array(list(declared.values()), pa.int32())}
+    )
 
 
 def _comparable(recorded: Recorded) -> Record | None:
