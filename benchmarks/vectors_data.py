@@ -5,6 +5,7 @@ vector is created once and then changed a few dimensions at a time, set or added
 """
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ def write_vector_deltas(
     whose = np.concatenate([random.permutation(vectors), random.integers(0, vectors, deltas - vectors)])
     bounds = [0, *np.linspace(vectors, deltas, hours).astype(np.int64).tolist()]
     actions = []
-    for hour, (first, last) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for hour, (first, last) in enumerate(pairwise(bounds)):
         event = np.sort(START_US + hour * HOUR_US + random.integers(0, HOUR_US, last - first))
         payload = _creates(random, last - first, dimensions)
         if hour:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,8 +65,8 @@ def spark_side(root: Path, warm: Path, target: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     works: dict[str, Callable[[Lake], None]] = {
         "ours": ours,
-        "apply_in_pandas": lambda lake: plain_spark(lake).write.mode("overwrite").parquet(
-            str(target / "apply_in_pandas")
+        "apply_in_pandas": lambda lake: (
+            plain_spark(lake).write.mode("overwrite").parquet(str(target / "apply_in_pandas"))
         ),
     }
     for name, work in works.items():
@@ -126,13 +127,13 @@ def numpy_side(root: Path, target: Path) -> dict[str, Any]:
     with measured(found, "numpy"):
         files = [file for part in partitions(root / "lake" / "deltas").values() for file in part.files]
         rows = pq.ParquetDataset(files, partitioning=None).read([*_READ, "vector"])
-        rows = rows.filter(pc.is_valid(rows["vector"])).sort_by([(n, "ascending") for n in ("namespace", "key", *_READ[2:])])
+        rows = rows.filter(pc.is_valid(rows["vector"])).sort_by([(name, "ascending") for name in _READ])
         keys = rows["key"].combine_chunks()
         begins = [0, *(np.flatnonzero(np.asarray(pc.not_equal(keys[1:], keys[:-1]))) + 1).tolist(), len(keys)]
         vector = rows["vector"].combine_chunks()
         ops = vector.field("op").to_pylist()
         values, indices = (_views(vector.field(name)) for name in ("values", "indices"))
-        states = [_fold(ops[a:b], values[a:b], indices[a:b]) for a, b in zip(begins, begins[1:], strict=False)]
+        states = [_fold(ops[a:b], values[a:b], indices[a:b]) for a, b in pairwise(begins)]
         first = pa.array(begins[:-1])
         table = {
             "namespace": rows["namespace"].combine_chunks().take(first),
@@ -146,7 +147,7 @@ def numpy_side(root: Path, target: Path) -> dict[str, Any]:
 
 def _views(lists: pa.Array) -> list[np.ndarray[Any, Any]]:
     numbers, ends = np.asarray(lists.values), np.asarray(lists.offsets).tolist()
-    return [numbers[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+    return [numbers[a:b] for a, b in pairwise(ends)]
 
 
 def memory_side(root: Path) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from assets.ingest.log import Log
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.tables import EVERY_TABLE, GRAPH
 from assets.vectors.index_schema import VECTOR_INDEX
-from assets.vectors.schema import VECTOR_CHECKPOINTS
+from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
+from expectations.refold import refold, sampled
 from expectations.suite import Extent, Suite
 from resources.coordinator.manifest import Entry, HourCounts
 from resources.lake import Lake, Range, any_of, contiguous
@@ -81,6 +82,10 @@ def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
         frames |= {"arrivals": _arrivals(suite, recorded, starts, log), **_segments(log)}
     if suite.table == VECTOR_INDEX.name:
         frames["problems"] = _problems(lake, recorded[0])
+    if suite.table == VECTORS.name:
+        chosen = sampled(batch, record.table_version)
+        frames["refolded"] = refold(lake, chosen, _kept(lake, DELTAS.name, record.input_versions.get(DELTAS.name)))
+        frames["dimensions"] = _dimensions(lake)
     views = {name: frame_of(lake.spark, frame) for name, frame in frames.items()}
     for table, extent in suite.reads.items():
         rows = lake.read(table, _kept(lake, table, record.input_versions.get(table)))
@@ -266,6 +271,14 @@ def _segments(log: Log) -> dict[str, pa.Table]:
             }
         ),
     }
+
+
+def _dimensions(lake: Lake) -> pa.Table:
+    """The declared length of vectors, by namespace."""
+    declared = {name: each.dimension for name, each in lake.home.settings.namespaces.items() if each.dimension}
+    return pa.table(
+        {"namespace": pa.array(list(declared), pa.string()), "dimension": pa.array(list(declared.values()), pa.int32())}
+    )
 
 
 def _comparable(recorded: Recorded) -> Record | None:

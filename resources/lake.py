@@ -146,11 +146,11 @@ class Lake:
                     Lineage(lineage=known.lineage + 1, number=known.number, edits=known.edits)
                 )
                 del broken
-            return self.ensure(spec) if known.version < 0 else self._widen(spec, known)
+            return self.ensure(spec) if known.version < 0 else self.widen(spec)
 
-    def _widen(self, spec: TableSpec, known: Lineage) -> Lineage:
+    def widen(self, spec: TableSpec) -> Lineage:
         """Give a table that an earlier version made the columns that it lacks; they are null in the rows there."""
-        path = self.path(spec.name)
+        path, known = self.path(spec.name), self.lineage(spec.name)
         missing = [column for column in spec.columns if column.name not in lake_files.columns(path)]
         if not missing:
             return known

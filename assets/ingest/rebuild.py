@@ -62,8 +62,7 @@ def settle_ingest(lake: Lake) -> dict[str, str]:
             _begin_lineage(lake, spec, known, broken)
     for spec in (DELTAS, DEAD_LETTERS):
         known = lake.lineage(spec.name)
-        if known.version < 0:
-            known = lake.ensure(spec)
+        known = lake.ensure(spec) if known.version < 0 else lake.widen(spec)
         if known.opening:
             _open(lake, spec, known.opening)
     return noticed

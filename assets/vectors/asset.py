@@ -28,7 +28,9 @@ from assets.vectors.transform import (
     new_deltas,
     parented_vectors,
     starts_of,
+    to_fold_anew,
     touched_vectors,
+    untouched,
     vector_deltas,
     with_bucket,
 )
@@ -96,7 +98,7 @@ def write_vectors(lake: Lake, version: int, covered: dict[int, int] | None) -> N
     deltas = lake.read(DELTAS.name, version).transform(vector_deltas)
     made_from = Input(version, lake.lineage(DELTAS.name).lineage)
     if covered is None:
-        rows = _folded_anew(lake, deltas)
+        rows = folded_anew(lake, deltas)
         lake.replace(VECTORS, arranged(rows, VECTORS.order_by), hours=None, made_from=made_from)
         return
     new, present = new_deltas(deltas, covered), lake.read(VECTORS.name)
@@ -107,14 +109,11 @@ def write_vectors(lake: Lake, version: int, covered: dict[int, int] | None) -> N
         if not buckets:
             return
         old = present.where(bucket_predicate(BUCKET, buckets))
-        rows = old.join(touched, list(KEYS), how="left_anti").select(*VECTORS.names)
+        rows = untouched(old, touched)
         if True in ways:
-            fast = touched.where("is_fast")
-            starts = starts_of(old.join(fast, list(KEYS), how="left_semi"))
-            rows = rows.unionByName(go_on(new.join(fast, list(KEYS), how="left_semi"), starts))
+            rows = rows.unionByName(go_on(new, old, touched))
         if False in ways:
-            slow = deltas.join(touched.where("NOT is_fast"), list(KEYS), how="left_semi")
-            rows = rows.unionByName(_folded_anew(lake, slow))
+            rows = rows.unionByName(folded_anew(lake, to_fold_anew(deltas, touched)))
         lake.replace(VECTORS, arranged(rows, VECTORS.order_by), hours=buckets, made_from=made_from)
     finally:
         touched.unpersist()
@@ -126,7 +125,7 @@ def write_conflicts(lake: Lake, version: int, covered: dict[int, int] | None) ->
     made_from = Input(version, lake.lineage(DELTAS.name).lineage)
     spec = VECTOR_CONFLICTS
     if covered is None:
-        rows = _compared(deltas, clocked_vectors(deltas))
+        rows = compared(deltas, clocked_vectors(deltas))
         lake.replace(spec, arranged(rows, spec.order_by), hours=None, made_from=made_from)
         return
     touched = _touched_with_clocks(deltas, covered).persist()
@@ -134,20 +133,19 @@ def write_conflicts(lake: Lake, version: int, covered: dict[int, int] | None) ->
         buckets = sorted(row[0] for row in touched.select(BUCKET).distinct().collect())
         if not buckets:
             return
-        kept = lake.read(spec.name).where(bucket_predicate(BUCKET, buckets))
-        kept = kept.join(touched, list(KEYS), how="left_anti").select(*spec.names)
-        rows = kept.unionByName(_compared(deltas, touched))
+        old = lake.read(spec.name).where(bucket_predicate(BUCKET, buckets))
+        rows = untouched(old, touched).unionByName(compared(deltas, touched))
         lake.replace(spec, arranged(rows, spec.order_by), hours=buckets, made_from=made_from)
     finally:
         touched.unpersist()
 
 
-def _folded_anew(lake: Lake, deltas: "DataFrame") -> "DataFrame":
+def folded_anew(lake: Lake, deltas: "DataFrame") -> "DataFrame":
     """All deltas of some vectors from the beginning, or from the base below which payloads are gone (K5)."""
-    return fold_vectors(deltas, parented=_parented(deltas), starts=_bases(lake, deltas))
+    return fold_vectors(deltas, parented=known_parented(deltas), starts=_bases(lake, deltas))
 
 
-def _parented(deltas: "DataFrame") -> "DataFrame | None":
+def known_parented(deltas: "DataFrame") -> "DataFrame | None":
     """The vectors that have parents; none if no vector has, so that nothing is brought together for it."""
     found = parented_vectors(deltas)
     return None if found.isEmpty() else found
@@ -160,9 +158,10 @@ def _bases(lake: Lake, deltas: "DataFrame") -> "DataFrame | None":
     return None if bases.isEmpty() else starts_of(bases.join(deltas, list(KEYS), how="left_semi"))
 
 
-def _compared(deltas: "DataFrame", chosen: "DataFrame") -> "DataFrame":
+def compared(deltas: "DataFrame", chosen: "DataFrame") -> "DataFrame":
+    """Rows of `vector_conflicts` for some vectors, from all of their deltas."""
     of_chosen = deltas.join(chosen, list(KEYS), how="left_semi")
-    return find_conflicts(of_chosen, parented=_parented(of_chosen))
+    return find_conflicts(of_chosen, parented=known_parented(of_chosen))
 
 
 def _touched_with_clocks(deltas: "DataFrame", covered: dict[int, int]) -> "DataFrame":

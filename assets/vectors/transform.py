@@ -115,9 +115,20 @@ def fold_vectors(deltas: DataFrame, *, parented: DataFrame | None, starts: DataF
     return ways["left_anti"].unionByName(ways["left_semi"])
 
 
-def go_on(new: DataFrame, starts: DataFrame) -> DataFrame:
-    """Rows of `vectors` from the present states of some vectors and new deltas that stand after them."""
-    return current_rows(fold(place_alone(new), starts))
+def go_on(new: DataFrame, present: DataFrame, touched: DataFrame) -> DataFrame:
+    """Rows of the touched vectors that may go on from where they are: from their rows, with the new deltas."""
+    rows, more = (each.join(touched.where("is_fast"), list(KEYS), how="left_semi") for each in (present, new))
+    return current_rows(fold(place_alone(more), starts_of(rows)))
+
+
+def to_fold_anew(deltas: DataFrame, touched: DataFrame) -> DataFrame:
+    """All deltas of the touched vectors that cannot go on from where they are."""
+    return deltas.join(touched.where("NOT is_fast"), list(KEYS), how="left_semi")
+
+
+def untouched(present: DataFrame, touched: DataFrame) -> DataFrame:
+    """Rows of the vectors that stay as they are."""
+    return present.join(touched, list(KEYS), how="left_anti").select(*present.columns)
 
 
 def current_rows(states: DataFrame, waiting: DataFrame | None = None) -> DataFrame:
