@@ -41,7 +41,10 @@ SERVER_VARIABLE = "TIDEMARK_SPARK_SERVER"
 NOTES_LIMIT = 4 * 1024 * 1024
 
 # Nearly every row has its own value here: trying a dictionary first costs a fifth of writing them.
-UNIQUE_COLUMNS = ("identity_hash", "content_hash", "delta_id", "event_ts", "window_id", "pair_id")
+UNIQUE_COLUMNS = (
+    *("identity_hash", "content_hash", "delta_id", "event_ts", "window_id", "pair_id"),
+    *("values.list.element", "state.list.element"),
+)
 
 
 class SparkStartError(TidemarkError):

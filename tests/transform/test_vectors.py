@@ -20,7 +20,6 @@ from assets.vectors.conflicts import clocked_vectors
 from assets.vectors.schema import VECTORS
 from assets.vectors.transform import (
     KEYS,
-    arranged,
     fold_vectors,
     go_on,
     new_deltas,
@@ -139,7 +138,7 @@ def test_any_cut_into_drains_leads_to_the_same_rows_k1(spark: "SparkSession") ->
             anew = to_fold_anew(there, touched)
             parts = (untouched(present, touched), go_on(new, present, touched))
             rows = parts[0].unionByName(parts[1]).unionByName(fold_vectors(anew, parented=known_parented(anew)))
-        present, covered = arranged(rows, VECTORS.order_by).localCheckpoint(), upto
+        present, covered = rows.localCheckpoint(), upto
         assert_same(present, [delta for delta in arrived() if delta["epoch"] <= upto])
     assert ways[True] > 5
     assert ways[False] > 20

@@ -1,0 +1,141 @@
+"""Vectors on a real home: drained twice, folded on, checked, tampered with and healed (D3, D8, K1, O2, O4, O5)."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from assets.vectors.schema import VECTOR_CONFLICTS, VECTORS
+from orchestration.instance import open_instance
+from orchestration.materialize import drain, materialize_hours
+from orchestration.runs import Outcome
+from orchestration.vectors import due_tables, materialize_vectors
+from resources import lake_files
+from resources.home import Home
+from resources.lake import Lake
+from resources.record import Record
+from resources.timegrid import SECOND_US, hour_key
+from tests.support.batch import FORGETFUL, checksums, rows_of, send
+from tests.support.live import TEN_O_CLOCK, HandClock, hour_of, signal, vector
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TABLES = (VECTORS.name, VECTOR_CONFLICTS.name)
+
+
+def at(seconds: float) -> int:
+    return TEN_O_CLOCK + round(seconds * SECOND_US)
+
+
+def drained(home: Home, *deltas: dict[str, Any], minutes: int) -> Outcome:
+    """What a drain and the fold after it did; all of it is found right."""
+    send(home, deltas, clock=HandClock(at(60 * minutes)))
+    drain(home)
+    outcome = materialize_vectors(home)
+    assert outcome.succeeded, outcome
+    return outcome
+
+
+@pytest.fixture
+def home(tmp_path: Path, spark: "SparkSession") -> Home:
+    return Home(tmp_path / "home").create(FORGETFUL)
+
+
+def test_vectors_follow_the_drain_and_a_wrong_row_is_found_and_healed(home: Home) -> None:
+    # A home without vectors has nothing to do.
+    assert drained(home, signal("s"), minutes=1).runs == ()
+    assert not (home.lake / VECTORS.name).exists()
+
+    first = drained(
+        home,
+        vector("a", "create", at=at(0), values=[1.0, 2.0], clock={"p": 1}),
+        vector("b", "add_dims", at=at(5), indices=[0], values=[0.1], clock={"q": 1}),
+        vector("c", "create", at=at(0), vector_id="alone", values=[3.0]),
+        vector("d", "scale", at=at(2), vector_id="waits", factor=2.0, parent_id="later"),
+        vector("e", "offset", at=at(1), vector_id="bare", amount=1.0),
+        minutes=2,
+    )
+    assert {check.asset: check.passed for check in first.checks} == dict.fromkeys(TABLES, True)
+    columns = ("vector_id", "values", "deltas", "no_base", "parked")
+    assert rows_of(home, VECTORS.name, *columns) == [
+        ("alone", [3.0], 1, 0, 0),
+        ("bare", None, 1, 1, 0),
+        ("v1", [pytest.approx(1.1), 2.0], 2, 0, 0),
+        ("waits", None, 0, 0, 1),
+    ]
+    kinds = ("kind", "earlier_delta_id", "later_delta_id")
+    assert rows_of(home, VECTOR_CONFLICTS.name, *kinds) == [("concurrent", "a", "b")]
+
+    # One goes on from its row, one is late below it, one gets its parent, one its base; one is not touched.
+    drained(
+        home,
+        signal("t"),
+        vector("f", "scale", at=at(8), vector_id="alone", factor=2.0),
+        vector("g", "set_dims", at=at(3), indices=[1], values=[5.0]),
+        vector("later", "create", at=at(4), vector_id="waits", values=[7.0]),
+        vector("h", "create", at=at(0), vector_id="bare", values=[0.5]),
+        minutes=3,
+    )
+    expected = [
+        ("alone", [6.0], 2, 0, 0),
+        ("bare", [1.5], 2, 0, 0),
+        ("v1", [pytest.approx(1.1), 5.0], 3, 0, 0),
+        ("waits", [14.0], 2, 0, 0),
+    ]
+    assert rows_of(home, VECTORS.name, *columns) == expected
+    with open_instance(home) as instance:
+        record = Record.latest(instance, VECTORS.name)
+        assert due_tables(instance, home) == []
+    assert (record.rows_in, record.rows_out, record.durable, record.epochs) == (9, 4, {0: 3}, {0: (2, 4)})
+    assert record.held_by == "shard 0, shop/vector"
+    assert materialize_vectors(home).runs == ()
+    right = checksums(home, *TABLES)
+
+    # Somebody else writes: the next drain finds it, says which row, and the next fold heals it (O5).
+    lake_files.open_table(home.lake / VECTORS.name).update(  # type: ignore[union-attr]
+        updates={"deltas": "deltas + 1"}, predicate="vector_id = 'alone'"
+    )
+    found = [check for check in drain(home).checks if check.asset == VECTORS.name]
+    assert [check.passed for check in found] == [False]
+    for said in ("every_delta_is_somewhere", "sample_equals_its_deltas", "nobody_else_wrote_here", '"alone"'):
+        assert said in found[0].message
+    assert materialize_vectors(home).succeeded
+    assert checksums(home, *TABLES) == right
+
+    # Hours that were written again make everything be folded again, and that gives the same rows (O2).
+    materialize_hours(home, ["deltas"], [hour_key(hour_of(0))])
+    assert materialize_vectors(home).succeeded
+    assert checksums(home, *TABLES) == right
+
+
+def test_buckets_are_replaced_and_maintained_one_by_one(home: Home, spark: "SparkSession") -> None:
+    lake = Lake(home, lambda: spark)
+    lake.settle(VECTOR_CONFLICTS)
+
+    def rows(*buckets: int, kind: str) -> Any:
+        columns = (f"CAST(NULL AS {c.sql}) AS {c.name}" for c in VECTOR_CONFLICTS.columns if c.name != "bucket")
+        made = spark.createDataFrame([(b,) for b in buckets], "bucket int").selectExpr(*columns, "bucket")
+        return made.selectExpr(
+            *("'n' AS namespace", "'v' AS vector_id", f"'{kind}' AS kind"),
+            *(name for name in VECTOR_CONFLICTS.names if name not in ("namespace", "vector_id", "kind")),
+        )
+
+    lake.replace(VECTOR_CONFLICTS, rows(0, 3, 11, kind="old"), hours=None)
+    lake.replace(VECTOR_CONFLICTS, rows(3, kind="new"), hours=[3, 11])
+    assert rows_of(home, VECTOR_CONFLICTS.name, "bucket", "kind") == [(0, "old"), (3, "new")]
+    assert {start: part.rows for start, part in lake_files.partitions(lake.path(VECTOR_CONFLICTS.name)).items()} == {
+        0: 1,
+        3: 1,
+    }
+    changed = lake.provenance_file(VECTOR_CONFLICTS.name).read().partitions
+    assert {bucket: made.changed for bucket, made in changed.items()} == {0: 1, 3: 2, 11: 2}
+    before = checksums(home, VECTOR_CONFLICTS.name)
+    lake.maintain(VECTOR_CONFLICTS, closed_before_us=0)
+    assert checksums(home, VECTOR_CONFLICTS.name) == before
+    table = lake_files.open_table(lake.path(VECTOR_CONFLICTS.name))
+    assert table is not None
+    table.delete("bucket = 3")
+    assert list(lake.edits(VECTOR_CONFLICTS.name)) == [3]
+    lake.replace(VECTOR_CONFLICTS, rows(3, kind="again"), hours=[3])
+    assert lake.edits(VECTOR_CONFLICTS.name) == {}
