@@ -21,6 +21,7 @@ from assets.vectors.records import last_record, vector_record
 from assets.vectors.schema import BUCKET, VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTORS
 from assets.vectors.transform import (
     KEYS,
+    arranged,
     fold_vectors,
     go_on,
     in_order,
@@ -29,7 +30,6 @@ from assets.vectors.transform import (
     parented_vectors,
     starts_of,
     to_fold_anew,
-    together,
     touched_vectors,
     untouched,
     vector_deltas,
@@ -115,7 +115,7 @@ def write_vectors(lake: Lake, version: int, covered: dict[int, int] | None) -> N
             rows = rows.unionByName(go_on(new, old, touched))
         if False in ways:
             rows = rows.unionByName(folded_anew(lake, to_fold_anew(deltas, touched)))
-        lake.replace(VECTORS, in_order(together(rows), VECTORS.order_by), hours=buckets, made_from=made_from)
+        lake.replace(VECTORS, arranged(rows, VECTORS.order_by), hours=buckets, made_from=made_from)
     finally:
         touched.unpersist()
 
@@ -127,7 +127,7 @@ def write_conflicts(lake: Lake, version: int, covered: dict[int, int] | None) ->
     spec = VECTOR_CONFLICTS
     if covered is None:
         rows = compared(deltas, clocked_vectors(deltas))
-        lake.replace(spec, in_order(together(rows), spec.order_by), hours=None, made_from=made_from)
+        lake.replace(spec, arranged(rows, spec.order_by), hours=None, made_from=made_from)
         return
     touched = _touched_with_clocks(deltas, covered).persist()
     try:
@@ -136,7 +136,7 @@ def write_conflicts(lake: Lake, version: int, covered: dict[int, int] | None) ->
             return
         old = lake.read(spec.name).where(bucket_predicate(BUCKET, buckets))
         rows = untouched(old, touched).unionByName(compared(deltas, touched))
-        lake.replace(spec, in_order(together(rows), spec.order_by), hours=buckets, made_from=made_from)
+        lake.replace(spec, arranged(rows, spec.order_by), hours=buckets, made_from=made_from)
     finally:
         touched.unpersist()
 

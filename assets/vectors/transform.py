@@ -212,6 +212,11 @@ def together(rows: DataFrame) -> DataFrame:
     return rows.repartition(BUCKET)
 
 
+def arranged(rows: DataFrame, order_by: Sequence[str]) -> DataFrame:
+    """Rows from anywhere as they are written: a bucket's together and in order, so that each is one file."""
+    return in_order(together(rows), order_by)
+
+
 def in_order(rows: DataFrame, order_by: Sequence[str]) -> DataFrame:
     """Rows that lie together bucket by bucket, in the order in which they are written and looked up."""
     return rows.sortWithinPartitions(BUCKET, *order_by)
