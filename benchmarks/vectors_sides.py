@@ -8,7 +8,7 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -163,7 +163,7 @@ def memory_side(root: Path) -> dict[str, Any]:
     return {"peak_bytes": max(each["kilobytes"] for each in said) * 1_024, "deltas": row["deltas"]}
 
 
-def _largest(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _largest(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in batches:
         usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         yield pa.RecordBatch.from_pydict({"pid": [psutil.Process().pid], "kilobytes": [usage]})
