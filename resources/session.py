@@ -85,7 +85,7 @@ def session_settings(home: Home, *, is_fast_start: bool = False) -> dict[str, st
         # What is shuffled are aggregates of hours, not raw deltas.
         "spark.sql.shuffle.partitions": "4",
         # Spark would look at the bytes of a batch after every row, and with a map in it count all rows before: rows of
-        # vectors took five times as long. Bounded by rows instead: 4,096 of a thousand numbers are 16 MB.
+        # vectors took about three times as long. Bounded by rows instead: 4,096 of a thousand numbers are 16 MB.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
         **(FAST_START_SETTINGS if is_fast_start else {}),

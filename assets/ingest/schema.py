@@ -17,9 +17,6 @@ IDENTITY = ("namespace", "key", "event_ts", "delta_id")
 # Where a delta stands in the log; no two have the same.
 PLACE = ("shard", "epoch", "ordinal")
 
-# Commits under this name take payloads of vectors away that a checkpoint holds (K5); no state changes by that.
-PAYLOADS_REMOVED = "payloads"
-
 # Statistics cost a third of a write when they are kept for every column; these are the ones that anybody prunes by.
 STATISTICS = "delta.dataSkippingStatsColumns"
 PROPERTIES = {"delta.enableDeletionVectors": "false", "delta.checkpointPolicy": "classic"}

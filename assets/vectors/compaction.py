@@ -13,7 +13,7 @@ import dagster as dg
 from pydantic import Field
 
 from assets.ingest.removal import bases_of, to_be_removed, without_payloads
-from assets.ingest.schema import DELTAS, PAYLOADS_REMOVED, PLACE
+from assets.ingest.schema import DELTAS, PLACE
 from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
 from assets.vectors.asset import GROUP
 from assets.vectors.bases import checkpoints_above, new_bases, plan_bases
@@ -33,6 +33,7 @@ from resources.session import frame_of
 from resources.tidemark import TidemarkResource
 from resources.vectors.checkpoints import CompactionRules, Strategy
 from resources.vectors.reads import read_rates
+from resources.vectors.tables import PAYLOADS_REMOVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,13 +8,14 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from assets.ingest.log import Log
-from assets.ingest.schema import DELTAS, PAYLOADS_REMOVED
+from assets.ingest.schema import DELTAS
 from resources import lake_files
 from resources.coordinator.model import Kind
 from resources.home import Home
 from resources.lineage import LineageFile, edits_of, find_break
 from resources.record import Record
 from resources.table_spec import TableSpec
+from resources.vectors.tables import PAYLOADS_REMOVED
 
 # Files that were looked at in vain, for as long as this process lives.
 _without_vectors: set[str] = set()

@@ -19,10 +19,8 @@ from resources.home import Home
 from resources.lineage import LineageFile, app_id
 from resources.plans import PlanStore
 from resources.provenance import Provenance, ProvenanceFile, follow
-from resources.vectors.tables import CHECKPOINTS, DELTAS, VECTORS
+from resources.vectors.tables import CHECKPOINTS, DELTAS, PAYLOADS_REMOVED, VECTORS
 
-# Commits under this name take payloads away that a checkpoint holds (K5): no state changes by that.
-PAYLOADS_APP = "payloads"
 # A commit takes far longer than a look at three tables; whoever is in the way so often is none of ours.
 _TRIES = 20
 
@@ -164,7 +162,7 @@ class Moment:
 def _is_rewriting(actions: list[dict[str, Any]], markers: Mapping[str, int]) -> bool:
     """Whether a commit changed rows that were there, other than by taking payloads away, or was somebody else's."""
     is_ours = any(app.startswith(f"{DELTAS}/") for app in markers)
-    if is_ours and any(app.endswith(f"/{PAYLOADS_APP}") for app in markers):
+    if is_ours and any(app.endswith(f"/{PAYLOADS_REMOVED}") for app in markers):
         return False
     is_removal = any(action["remove"].get("dataChange", True) for action in actions if "remove" in action)
     return is_removal or (not is_ours and bool(lake_files.changed_partitions(actions)))

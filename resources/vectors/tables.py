@@ -15,6 +15,9 @@ CENTROIDS = "vector_centroids"
 POSTINGS = "vector_postings"
 DELETED = "vector_deleted"
 
+# Commits to `deltas` under this name take payloads away that a checkpoint holds (K5): no state changes by that.
+PAYLOADS_REMOVED = "payloads"
+
 BUCKETS = 16
 BUCKET = "bucket"
 # The same in Spark and without it: `pmod(crc32(...), BUCKETS)`, and `zlib.crc32(...) % BUCKETS` (see `bucket_of`).
