@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from assets.vectors.index_schema import VECTOR_INDEX
 from assets.vectors.schema import VECTOR_CONFLICTS, VECTORS
 from orchestration.instance import open_instance
 from orchestration.materialize import drain, materialize_hours
@@ -42,6 +43,7 @@ def home(tmp_path: Path, spark: "SparkSession") -> Home:
     return Home(tmp_path / "home").create(FORGETFUL)
 
 
+@pytest.mark.slow  # five folds, each with its suites
 def test_vectors_follow_the_drain_and_a_wrong_row_is_found_and_healed(home: Home) -> None:
     # A home without vectors has nothing to do.
     assert drained(home, signal("s"), minutes=1).runs == ()
@@ -56,7 +58,7 @@ def test_vectors_follow_the_drain_and_a_wrong_row_is_found_and_healed(home: Home
         vector("e", "offset", at=at(1), vector_id="bare", amount=1.0),
         minutes=2,
     )
-    assert {check.asset: check.passed for check in first.checks} == dict.fromkeys(TABLES, True)
+    assert {check.asset: check.passed for check in first.checks} == dict.fromkeys((*TABLES, VECTOR_INDEX.name), True)
     columns = ("vector_id", "values", "deltas", "no_base", "parked")
     assert rows_of(home, VECTORS.name, *columns) == [
         ("alone", [3.0], 1, 0, 0),
