@@ -135,6 +135,7 @@ def emptied(home: Home) -> set[str]:
     return {row["delta_id"] for row in rows_of(home, "deltas") if row["removed_bytes"] is not None}
 
 
+@pytest.mark.slow  # four runs with their suites; the rule itself is in the transform tests
 def test_k5_payloads_go_where_a_base_holds_them_and_a_rebuild_does_not_bring_them_back(lake: Lake) -> None:
     home = filled(lake.home)
     drain_all(lake)
