@@ -151,7 +151,8 @@ class Lake:
     def widen(self, spec: TableSpec) -> Lineage:
         """Give a table that an earlier version made the columns that it lacks; they are null in the rows there."""
         path, known = self.path(spec.name), self.lineage(spec.name)
-        missing = [column for column in spec.columns if column.name not in lake_files.columns(path)]
+        there = set(lake_files.columns(path))
+        missing = [column for column in spec.columns if column.name not in there]
         if not missing:
             return known
         self.lineage_file(spec.name).record_edits(path)
