@@ -106,7 +106,7 @@ def _send(home: Home, seed: int, deltas: int, stage: Stage) -> Fed:
 
 
 def verdicts(home: Home, outcome: Outcome) -> list[Check]:
-    """How every table stands now: by the last verdict on each of its partitions, whichever run gave it."""
+    """How every table that was made stands now: by the last verdict on each of its partitions, whichever run gave it."""
     from dagster import AssetCheckKey, AssetKey
     from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
@@ -125,7 +125,10 @@ def verdicts(home: Home, outcome: Outcome) -> list[Check]:
                 for info in infos
                 if info.latest_execution_status == AssetCheckExecutionRecordStatus.SUCCEEDED
             }
-            failed = sorted({info.partition_key or "" for info in infos} - passed | unjudged(instance, name))
+            unproved = unjudged(instance, name)
+            if not infos and not unproved:
+                continue  # never made: what it would hold is not due yet
+            failed = sorted({info.partition_key or "" for info in infos} - passed | unproved)
             said = [f"{key}: {messages.get((name, key), 'see ./tidemark ui')}" for key in failed]
             found.append(Check(name, CHECK_NAME, len(infos), failed, " ".join(said)))
     return found
