@@ -43,7 +43,7 @@ NOTES_LIMIT = 4 * 1024 * 1024
 # Nearly every row has its own value here: trying a dictionary first costs a fifth of writing them.
 UNIQUE_COLUMNS = (
     *("identity_hash", "content_hash", "delta_id", "event_ts", "window_id", "pair_id"),
-    *("values.list.element", "state.list.element"),
+    *("values.list.element", "state"),
 )
 
 
@@ -82,6 +82,9 @@ def session_settings(home: Home, *, is_fast_start: bool = False) -> dict[str, st
         # A refresh of all tables compiles more than the hundred expressions that are kept by default, and asks every
         # table's log with the same ones again and again.
         "spark.sql.codegen.cache.maxEntries": "2000",
+        # What a task sums up before it is shuffled, in groups by its quick table: visits of half a million keys, and
+        # panes of as many, are more than the sixteen bits that are the default.
+        "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "18",
         # What is shuffled are aggregates of hours, not raw deltas.
         "spark.sql.shuffle.partitions": "4",
         # Spark would look at the bytes of a batch after every row, and with a map in it count all rows before: rows of

@@ -16,7 +16,7 @@ import dagster as dg
 from assets.ingest.schema import DELTAS
 from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
 from assets.vectors.conflicts import clocked_vectors, find_conflicts
-from assets.vectors.news import covered_epochs
+from assets.vectors.news import covered_epochs, names_parents
 from assets.vectors.records import last_record, vector_record
 from assets.vectors.schema import BUCKET, VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTORS
 from assets.vectors.transform import (
@@ -99,22 +99,24 @@ def write_vectors(lake: Lake, version: int, covered: dict[int, int] | None) -> N
     deltas = lake.read(DELTAS.name, version).transform(vector_deltas)
     made_from = Input(version, lake.lineage(DELTAS.name).lineage)
     if covered is None:
-        rows = in_order(folded_anew(lake, deltas), VECTORS.order_by)
+        parented = parented_vectors(deltas) if names_parents(lake.home, version) else None
+        rows = in_order(folded_anew(lake, deltas, parented), VECTORS.order_by)
         lake.replace(VECTORS, rows, hours=None, made_from=made_from)
         return
     new, present = new_deltas(deltas, covered), lake.read(VECTORS.name)
     touched = touched_vectors(new, present).persist()
     try:
-        ways = {row[0]: set(row[1]) for row in touched.groupBy("is_fast").agg({BUCKET: "collect_set"}).collect()}
-        buckets = sorted(set().union(*ways.values()))
+        ways = touched.select("is_fast", "has_parents", BUCKET).distinct().collect()
+        buckets = sorted({way[BUCKET] for way in ways})
         if not buckets:
             return
         old = present.where(bucket_predicate(BUCKET, buckets))
         rows = untouched(old, touched)
-        if True in ways:
+        if any(way["is_fast"] for way in ways):
             rows = rows.unionByName(go_on(new, old, touched))
-        if False in ways:
-            rows = rows.unionByName(folded_anew(lake, to_fold_anew(deltas, touched)))
+        if not all(way["is_fast"] for way in ways):
+            parented = touched.where("has_parents") if any(way["has_parents"] for way in ways) else None
+            rows = rows.unionByName(folded_anew(lake, to_fold_anew(deltas, touched), parented))
         lake.replace(VECTORS, arranged(rows, VECTORS.order_by), hours=buckets, made_from=made_from)
     finally:
         touched.unpersist()
@@ -126,7 +128,8 @@ def write_conflicts(lake: Lake, version: int, covered: dict[int, int] | None) ->
     made_from = Input(version, lake.lineage(DELTAS.name).lineage)
     spec = VECTOR_CONFLICTS
     if covered is None:
-        rows = compared(deltas, clocked_vectors(deltas))
+        parented = parented_vectors(deltas) if names_parents(lake.home, version) else None
+        rows = find_conflicts(deltas, parented=parented)
         lake.replace(spec, arranged(rows, spec.order_by), hours=None, made_from=made_from)
         return
     touched = _touched_with_clocks(deltas, covered).persist()
@@ -141,9 +144,9 @@ def write_conflicts(lake: Lake, version: int, covered: dict[int, int] | None) ->
         touched.unpersist()
 
 
-def folded_anew(lake: Lake, deltas: "DataFrame") -> "DataFrame":
+def folded_anew(lake: Lake, deltas: "DataFrame", parented: "DataFrame | None") -> "DataFrame":
     """All deltas of some vectors from the beginning, or from the base below which payloads are gone (K5)."""
-    return fold_vectors(deltas, parented=known_parented(deltas), starts=_bases(lake, deltas))
+    return fold_vectors(deltas, parented=parented, starts=_bases(lake, deltas))
 
 
 def known_parented(deltas: "DataFrame") -> "DataFrame | None":

@@ -84,6 +84,16 @@ def added_files(path: Path, after: int, upto: int) -> list[str]:
     return [file for file in added if file in present]
 
 
+def names_parents(home: Home, version: int) -> bool:
+    """Whether any delta of `deltas` at a version names a parent: if none does, nobody needs to look for families."""
+    files = [file for part in lake_files.partitions(home.lake / DELTAS.name, version).values() for file in part.files]
+    if not files:
+        return False
+    with lake_files.quiet_database() as database:
+        query = "SELECT 1 FROM read_parquet($1) WHERE kind = $2 AND vector.parent_id IS NOT NULL LIMIT 1"
+        return bool(database.execute(query, [files, str(Kind.VECTOR)]).fetchall())
+
+
 def _has_vectors(chosen: list[str]) -> bool:
     """Whether any of these files of `deltas` holds a vector delta; they never change, so each is looked at once."""
     files = sorted(set(chosen) - _without_vectors)

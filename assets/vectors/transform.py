@@ -178,16 +178,20 @@ def new_deltas(deltas: DataFrame, covered: Mapping[int, int]) -> DataFrame:
 
 
 def touched_vectors(new: DataFrame, vectors: DataFrame) -> DataFrame:
-    """The vectors that have new deltas, and whether each may go on from its row (`is_fast`) or is folded anew."""
+    """The vectors that have new deltas: whether each may go on from its row (`is_fast`), and whether it has parents."""
     own = (F.col("event_us"), F.lit(0), F.col("event_us"), F.col("origin"), F.col("delta_id"))
     touched = new.groupBy(*KEYS).agg(
         F.min(_place_of(*own)).alias("first"), F.max(F.col("parent_id").isNotNull()).alias("names_parent")
     )
     place = (F.unix_micros("eff_ts"), F.col("depth"), F.unix_micros("event_ts"), F.col("origin"), F.col("delta_id"))
-    rows = vectors.where("deltas > 0 AND NOT has_parents").select(*KEYS, _place_of(*place).alias("last"))
-    is_fast = F.coalesce(~F.col("names_parent") & (F.col("first") > F.col("last")), F.lit(False))
+    last = F.when(F.col("deltas") > 0, _place_of(*place))
+    rows = vectors.select(*KEYS, F.col("has_parents").alias("had_parents"), last.alias("last"))
+    has_parents = F.col("names_parent") | F.coalesce("had_parents", F.lit(False))
+    is_fast = ~has_parents & F.coalesce(F.col("first") > F.col("last"), F.lit(False))
     joined = touched.join(rows, list(KEYS), how="left")
-    return joined.select(*KEYS, is_fast.alias("is_fast"), F.expr(BUCKET_SQL).alias(BUCKET))
+    return joined.select(
+        *KEYS, is_fast.alias("is_fast"), has_parents.alias("has_parents"), F.expr(BUCKET_SQL).alias(BUCKET)
+    )
 
 
 def _place_of(*parts: Column) -> Column:

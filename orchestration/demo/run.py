@@ -106,7 +106,7 @@ def _send(home: Home, seed: int, deltas: int, stage: Stage) -> Fed:
 
 
 def verdicts(home: Home, outcome: Outcome) -> list[Check]:
-    """How every table that was made stands now: by the last verdict on each of its partitions, whichever run gave it."""
+    """How every table that was made stands now: by the last verdict on each partition, whichever run gave it."""
     from dagster import AssetCheckKey, AssetKey
     from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 

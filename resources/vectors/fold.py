@@ -34,6 +34,8 @@ from resources.vectors.schema import CHECKPOINT, FOLD_INPUT, STATES
 
 # So many numbers of states are given at once, at most: as float32 and float64, these are 12 MB.
 GIVEN_AT_ONCE = 1 << 20
+# Bytes of a float64.
+DOUBLE = 8
 
 _OPERATIONS = {
     Operation.CREATE: loops.CREATE,
@@ -214,7 +216,7 @@ def _starts(batch: pa.RecordBatch, *, has_any: bool) -> tuple[Table, Codes, Doub
     if not has_any:
         return np.empty((0, loops.STARTS), np.int64), np.zeros(batch.num_rows + 1, np.int32), np.empty(0, np.float64)
     columns = [np.asarray(batch.column(name).cast(pa.int64()).fill_null(0)) for name in _START_COLUMNS]
-    return np.ascontiguousarray(np.stack(columns, axis=1)), *_lists(batch, "state")
+    return np.ascontiguousarray(np.stack(columns, axis=1)), *_packed(batch.column("state"))
 
 
 def _column(batch: pa.RecordBatch, name: str) -> Any:
@@ -230,6 +232,16 @@ def _lists(batch: pa.RecordBatch, name: str) -> tuple[Codes, Any]:
         column = column.cast(wanted)
     numbers = np.ascontiguousarray(column.values, wanted.value_type.to_pandas_dtype())
     return np.ascontiguousarray(column.offsets, np.int32), numbers
+
+
+def _packed(states: pa.Array) -> tuple[Codes, Doubles]:
+    """Where each row's float64 begin and end, and all of them, from their bytes."""
+    if pa.types.is_null(states.type):
+        states = states.cast(pa.binary())
+    _, offsets, numbers = states.buffers()
+    ends = np.frombuffer(offsets, np.int32)[states.offset : states.offset + len(states) + 1] // DOUBLE
+    # Of nothing but nulls there are no bytes at all.
+    return ends, np.frombuffer(numbers, np.float64, int(ends[-1])) if ends[-1] else np.empty(0, np.float64)
 
 
 def _operations(words: pa.Array) -> Bytes:
@@ -249,11 +261,16 @@ def _states_of(batch: pa.RecordBatch, given: _Given, metadata: pa.Array, clocks:
     columns = {name: batch.column(name).take(pa.array(given.rows[:count])) for name in _COPIED}
     columns |= {name: pa.array(np.ascontiguousarray(about[:, place])) for name, place in _ABOUT_COLUMNS.items()}
     columns["values"] = _listed(given.offsets[: count + 1], given.values, ~lives)
-    columns["state"] = _listed(
-        given.state_offsets[: count + 1], given.states, np.diff(given.state_offsets[: count + 1]) == 0
-    )
+    columns["state"] = _bytes_of(given.state_offsets[: count + 1], given.states)
     columns["metadata"], columns["clock"] = metadata, clocks
     return pa.RecordBatch.from_arrays([columns[field.name].cast(field.type) for field in STATES], schema=STATES)
+
+
+def _bytes_of(offsets: Codes, numbers: Doubles) -> pa.Array:
+    """Numbers as bytes, and null where there are none."""
+    bits = pa.array(np.diff(offsets) > 0).buffers()[1]
+    buffers = [bits, pa.py_buffer(offsets * np.int32(DOUBLE)), pa.py_buffer(numbers)]
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 
 def _listed(offsets: Codes, numbers: Any, is_null: Any) -> pa.Array:

@@ -49,7 +49,7 @@ DELTA_FIELDS: list[tuple[str, pa.DataType]] = [
 START_FIELDS: list[tuple[str, pa.DataType]] = [
     ("exists", pa.bool_()),
     ("is_dead", pa.bool_()),
-    ("state", pa.list_(pa.float64())),
+    ("state", pa.binary()),
     ("first_epoch", pa.int64()),
     *_COUNTS,
 ]
@@ -65,7 +65,8 @@ STATES = pa.schema(
         ("exists", pa.bool_()),  # a `create` has had an effect; if not, the row is there for its counts
         ("is_dead", pa.bool_()),  # a tombstone: the last delta with an effect is a `delete`
         ("values", pa.list_(pa.float32())),  # null unless it lives
-        ("state", pa.list_(pa.float64())),  # null where float64(values) says it exactly
+        # float64 as bytes, so that Spark moves a state as one thing; null where float64(values) says it exactly
+        ("state", pa.binary()),
         ("metadata", METADATA),  # sorted by key; null where there is none
         ("clock", CLOCK),  # the maximum of all clocks that had an effect, sorted by key; null where there is none
         *_PLACE,

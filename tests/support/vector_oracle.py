@@ -181,6 +181,5 @@ def said(states: pa.Table) -> list[dict[str, Any]]:
     """Everything that states say, bit for bit: numbers as bytes, so that -0.0 is not 0.0."""
     rows: list[dict[str, Any]] = states.to_pylist()
     for row in rows:
-        for name, kind in (("values", np.float32), ("state", np.float64)):
-            row[name] = None if row[name] is None else np.array(row[name], kind).tobytes()
+        row["values"] = None if row["values"] is None else np.array(row["values"], np.float32).tobytes()
     return rows

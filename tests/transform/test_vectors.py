@@ -137,7 +137,7 @@ def test_any_cut_into_drains_leads_to_the_same_rows_k1(spark: "SparkSession") ->
             ways.update(row["is_fast"] for row in touched.collect())
             anew = to_fold_anew(there, touched)
             parts = (untouched(present, touched), go_on(new, present, touched))
-            rows = parts[0].unionByName(parts[1]).unionByName(fold_vectors(anew, parented=known_parented(anew)))
+            rows = parts[0].unionByName(parts[1]).unionByName(fold_vectors(anew, parented=touched.where("has_parents")))
         present, covered = rows.localCheckpoint(), upto
         assert_same(present, [delta for delta in arrived() if delta["epoch"] <= upto])
     assert ways[True] > 5

@@ -1,18 +1,29 @@
 """Composition (D5): one form does what its deltas do one after the other, on every state."""
 
+from collections.abc import Callable
 from functools import reduce
 from itertools import product
+from pathlib import Path
 from random import Random
+from typing import Any
 
+import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from resources.coordinator.batching import Batch
 from resources.coordinator.model import Operation, Vector
+from resources.coordinator.schema import LOG_SCHEMA
+from resources.coordinator.schema import VECTOR as PAYLOAD
 from resources.vectors.compose import RELATIVE_TOLERANCE, TOMBSTONE, Form, Live, State, apply, compose, form_of
 from resources.vectors.errors import UnknownOperationError
-from tests.support.vector_oracle import Oracle, payload
+from resources.vectors.merged import merged
+from tests.support.live import new_home, open_platform, signal, vector
+from tests.support.vector_oracle import Delta, Oracle, deltas, payload, place_of
 
+FIELDS = [field.name for field in PAYLOAD if field.name != "clock"]  # clocks are not composed
 STATES: list[State] = [
     None,
     TOMBSTONE,
@@ -122,3 +133,61 @@ def test_one_meaning_has_one_form() -> None:
 def test_a_form_of_an_unknown_operation_is_refused() -> None:
     with pytest.raises(UnknownOperationError, match="'merge'"):
         _form("merge")
+
+
+def _logged(arrived: list[Delta]) -> pa.RecordBatch:
+    """Deltas as a batch brings them."""
+    rows = [
+        {
+            **{name: delta[name] for name in ("namespace", "delta_id", "shard", "epoch", "ordinal")},
+            "kind": "vector",
+            "event_ts": delta["event_us"],
+            "producer" if delta["epoch"] % 2 else "origin": delta["origin"],
+            "vector": {name: delta[name] for name in FIELDS if name in delta},
+        }
+        for delta in arrived
+    ]
+    [batch] = pa.Table.from_pylist(rows, LOG_SCHEMA).combine_chunks().to_batches()
+    return batch
+
+
+@settings(max_examples=60)
+@given(deltas())
+def test_c5_a_batch_merged_by_vector_does_what_its_deltas_do_parents_first(arrived: list[Delta]) -> None:
+    forms = merged(_logged(arrived))
+    assert {vector_id for _, vector_id in forms} == {delta["vector_id"] for delta in arrived}
+    for (_, vector_id), form in forms.items():
+        own = [delta for delta in arrived if delta["vector_id"] == vector_id]
+        placed = sorted(own, key=_place(own))
+        ordered = [msgspec.convert({name: delta.get(name) for name in FIELDS}, Vector) for delta in placed]
+        for state in STATES:
+            _assert_same(apply(form, state), _one_by_one(ordered, state), _unsigned(ordered, state))
+
+
+def _place(arrived: list[Delta]) -> Callable[[Delta], tuple[Any, ...]]:
+    """The place of D3, and its own time for a delta whose parent is not in the batch."""
+
+    def key(delta: Delta) -> tuple[Any, ...]:
+        found = place_of(delta, arrived)
+        own = (delta["event_us"], 0, delta["event_us"], delta["origin"], delta["delta_id"])
+        return own if isinstance(found, str) else found
+
+    return key
+
+
+def test_c5_a_subscriber_that_merges_what_it_gets_has_the_vectors(tmp_path: Path) -> None:
+    mine: dict[tuple[str, str], State] = {}
+    with open_platform(new_home(tmp_path)) as platform, platform.shards[0].subscribe() as batches:
+        writes = [
+            [vector("a", "create", values=[1.0, 2.0]), vector("b", "add_dims", indices=[1], values=[0.5]), signal("s")],
+            [vector("c", "scale", factor=2.0), vector("d", "create", vector_id="v2", values=[7.0])],
+            [vector("e", "delete", vector_id="v2"), vector("f", "set_dims", indices=[0], values=[9.0])],
+        ]
+        for write in writes:
+            platform.producer("p").write(write).wait()
+            platform.shards[0].close_batch()
+            batch = batches.get(timeout=10)
+            assert isinstance(batch, Batch)
+            for key, form in merged(batch.deltas()).items():
+                mine[key] = apply(form, mine.get(key))
+    assert mine == {("shop", "v1"): Live((9.0, 5.0)), ("shop", "v2"): TOMBSTONE}
