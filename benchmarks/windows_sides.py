@@ -1,8 +1,8 @@
 """The sides of `bench windows`: our transformations, Spark's own formulations, and DuckDB, on the same files.
 
 Belongs here: the work that is measured, warm: each plan is run four times, the first does not count and of the others
-the cheapest does, because a platform's session lives for months, and a JVM compiles when it likes. Every side writes the
-same rows as Parquet: whole rows of the table (N3).
+the cheapest does, because a platform's session lives for months, and a JVM compiles when it likes. Every side writes
+the same rows as Parquet: whole rows of the table (N3).
 """
 
 import json
