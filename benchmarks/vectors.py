@@ -22,8 +22,6 @@ from resources.lake_files import partitions, quiet_database
 ROOT = Path(__file__).resolve().parent.parent
 HOME_SETTINGS = '[spark]\nmaster = "local[2]"\ndriver_memory = "3g"\n'
 DELTAS, VECTORS, DIMENSIONS, CHANGED, HOURS, SEED = 1_000_000, 100_000, 384, 16, 12, 7
-# So many vectors, with a hundred deltas each, are folded first, so that what is measured is compiled and loaded.
-WARM_DELTAS, WARM_VECTORS = 20_000, 2_000
 # Ours are to be so many times cheaper than a function of pandas for each vector, and to do so many a CPU-second.
 TARGET_TIMES, TARGET_PER_S = 4.0, 100_000
 TARGET_PEAK_MB = 500.0
@@ -47,11 +45,10 @@ def main(json_output: bool, deltas: int, vectors: int, names: list[str]) -> int:
 
 
 def _fold(place: Path, deltas: int, vectors: int) -> Iterator[Result]:
-    home, warm = (Home(place / name).create(HOME_SETTINGS) for name in ("home", "warm"))
+    home = Home(place / "home").create(HOME_SETTINGS)
     say(f"writing {deltas:,} deltas of {vectors:,} vectors")
     _write(home, deltas, vectors)
-    _write(warm, WARM_DELTAS, WARM_VECTORS)
-    found = _run(place, "numpy", home) | _run(place, "spark", home, warm)
+    found = _run(place, "numpy", home) | _run(place, "spark", home)
     mine = fingerprint([file for part in partitions(home.lake / "vectors").values() for file in part.files])
     peers = {"apply_in_pandas": "applyInPandas", "numpy": "a NumPy loop"}
     files = {"apply_in_pandas": [str(place / "apply_in_pandas/*.parquet")], "numpy": [str(place / "numpy.parquet")]}
@@ -87,9 +84,8 @@ def _write(home: Home, deltas: int, vectors: int) -> None:
     )
 
 
-def _run(place: Path, side: str, home: Home, warm: Home | None = None) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.vectors_sides", side, str(home.root), str(place)]
-    measure([*command, *([str(warm.root)] if warm else [])], cwd=ROOT)
+def _run(place: Path, side: str, home: Home) -> dict[str, Any]:
+    measure([sys.executable, "-m", "benchmarks.vectors_sides", side, str(home.root), str(place)], cwd=ROOT)
     found: dict[str, Any] = json.loads((place / f"{side}.json").read_text())
     return found
 

@@ -31,6 +31,7 @@ NEED_SPARK = (
     "tests/pipeline/",
     "tests/transform/",
     "tests/chaos/test_batch_kills.py",
+    "tests/chaos/test_compact_beside_ingest.py",
     "tests/chaos/test_warm_kills.py",
 )
 
