@@ -36,6 +36,11 @@ NEED_SPARK = (
 )
 
 
+# Each task would write the code of its projections anew, only to find it compiled: on a handful of rows, most of them
+# Delta's own, that is a third of a drain. On a day of deltas it pays, so processes that tests start do it as ever.
+WITHOUT_CODE = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
 class OneSpark(LoadScopeScheduling):  # type: ignore[misc]
     """Deals tests out to processes: those that need Spark together, and first, because they take longest."""
 
@@ -59,7 +64,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     from resources.spark_server import connect
 
     home = Home(tmp_path_factory.mktemp("session")).create(FORGETFUL)
-    session = connect(is_fast_start=True) or start_session(home, is_fast_start=True)
+    session = connect(is_fast_start=True) or start_session(home, is_fast_start=True, overrides=WITHOUT_CODE)
     yield session
     session.stop()
 
