@@ -42,6 +42,7 @@ def assert_same_tables(killed: Home, straight: Home, tables: tuple[str, ...]) ->
         assert lake_files.checksum(killed.lake / table) == lake_files.checksum(straight.lake / table), table
 
 
+@pytest.mark.slow  # a JVM for each process; without processes, each step is in tests/pipeline/test_drain.py
 def test_a_drain_killed_between_its_two_commits_ends_with_the_same_rows(tmp_path: Path, spark: "SparkSession") -> None:
     killed, straight = filled_home(tmp_path / "killed"), filled_home(tmp_path / "straight")
     assert run(killed, "drain", "dead_letters.committed")[0] == -signals.SIGKILL

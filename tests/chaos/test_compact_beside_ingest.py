@@ -66,6 +66,12 @@ def ingest(platform: Platform) -> Iterator[list[str]]:
             done.result()  # raises what an append has raised
 
 
+def cut_and_seal(platform: Platform, cut_us: int) -> None:
+    """What a program does that has the home open: nothing goes before what came until the cut is in the tables."""
+    platform.cut_vectors(cut_us)
+    platform.seal()
+
+
 def read(home: Home, moments: Sequence[int]) -> dict[tuple[str, int], Any]:
     with Vectors(home, counts_reads=False) as vectors:
         found = {(each, at): vectors.vector(each, namespace="shop", as_of=at) for each in IDS for at in moments}
@@ -107,8 +113,7 @@ def test_every_strategy_and_the_removal_run_beside_ingest_without_a_failed_appen
                 sizes.append((done.compacted.bytes_before, done.compacted.bytes_after))
                 assert read(home, moments) == before
             removing = Wanted(Strategy.FULL_MERGE, horizon_us=NOW - CUT, is_forced=True, is_removing=True)
-            platform.seal()
-            done = compact(home, removing, clock=clock, cut=platform.cut_vectors)
+            done = compact(home, removing, clock=clock, cut=lambda cut_us: cut_and_seal(platform, cut_us))
             assert done.is_done
             assert done.removed.payloads
             assert read(home, moments) == before

@@ -1,0 +1,193 @@
+"""Every expectation about the tables of vectors holds for good rows and can fail (O4)."""
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from assets.ingest.schema import DELTAS
+from assets.vectors.schema import BUCKETS, VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTORS
+from expectations.refold import REFOLDED
+from expectations.runner import Verdict, run_suite
+from expectations.suite import read_suite
+from resources.session import frame_of
+from resources.table_spec import TableSpec
+from resources.timegrid import HOUR_US, WHOLE
+from tests.support.vector_tables import delta_row, table_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Row = dict[str, Any]
+CUT = 10 * HOUR_US
+LEVELS = ("applied_epoch", "flushed_epoch", "durable_epoch", "previous_durable_epoch", "highest_epoch")
+DIMENSIONS = pa.table({"namespace": ["shop"], "dimension": [1]})
+
+
+def named(vector_id: str) -> Row:
+    bucket = zlib.crc32(f"shop/{vector_id}".encode()) % BUCKETS
+    return {"namespace": "shop", "vector_id": vector_id, "bucket": bucket}
+
+
+def state(vector_id: str, **more: Any) -> Row:
+    row: Row = {
+        **named(vector_id),
+        "exists": True,
+        "is_dead": False,
+        "values": [0.5],
+        "eff_ts": HOUR_US,
+        "depth": 0,
+        "event_ts": HOUR_US,
+        "origin": "p",
+        "delta_id": "d1",
+        "shard": 0,
+        "first_epoch": 1,
+        "last_epoch": 1,
+        "last_ordinal": 0,
+        "deltas": 1,
+        "no_base": 0,
+        "no_effect": 0,
+    }
+    return row | more
+
+
+def checkpoint(vector_id: str, **more: Any) -> Row:
+    return state(vector_id, **{"strategy": "full_merge", "is_base": False, **more})
+
+
+def current(vector_id: str, **more: Any) -> Row:
+    return state(vector_id, **{"parked": 0, "cycles": 0, "has_parents": False, **more})
+
+
+def conflict(vector_id: str, **more: Any) -> Row:
+    sides = {"origin": "p", "event_ts": HOUR_US, "eff_ts": HOUR_US, "op": "create"}
+    both = {f"{side}_{name}": value for side in ("earlier", "later") for name, value in sides.items()}
+    own = {"earlier_delta_id": "d1", "earlier_epoch": 1, "earlier_clock": {"p": 1}}
+    other = {"later_delta_id": "d2", "later_epoch": 2, "later_clock": {"q": 1}}
+    return {**named(vector_id), "kind": "concurrent", **both, **own, **other, **more}
+
+
+def base(vector_id: str, **more: Any) -> Row:
+    return checkpoint(vector_id, **{"is_base": True, "cut_ts": CUT, "kept": [], "strategy": "horizon", **more})
+
+
+def delta(vector_id: str, epoch: int, **more: Any) -> Row:
+    at = {"event_us": HOUR_US, "delta_id": "d1", "shard": 0, "epoch": epoch, "ordinal": 0, "origin": "p"}
+    known: Row = {name: more.pop(name) for name in ("event_us", "delta_id", "clock") if name in more}
+    return delta_row({"namespace": "shop", "vector_id": vector_id, "op": "create", **at, **known}) | more
+
+
+def judged(spark: "SparkSession", spec: TableSpec, rows: list[Row], deltas: list[Row], **more: pa.Table) -> Verdict:
+    counts = ("rows_out", "rows_found", "watermark_us", "previous_watermark_us")
+    edits = {"bucket": pa.int64(), "version": pa.int64(), "operation": pa.string()}
+    shard = {"bucket": [-1], "shard": pa.array([0], pa.int32())}
+    views = {
+        "records": pa.table({"bucket": [-1], **{name: [1] for name in counts}}),
+        "shards": pa.table({**shard, **{name: [2] for name in LEVELS}}),
+        "edits": pa.table({name: pa.array([], kind) for name, kind in edits.items()}),
+        "deltas": table_rows(DELTAS, deltas),
+        **more,
+    }
+    batch = frame_of(spark, table_rows(spec, rows))
+    frames = {name: frame_of(spark, view) for name, view in views.items()}
+    [verdict] = run_suite(read_suite(spec.name), batch, partitions=[WHOLE], views=frames).verdicts
+    return verdict
+
+
+def refolded(*rows: Row) -> pa.Table:
+    times = [{"eff_us": row["eff_ts"], "event_us": row["event_ts"]} for row in rows]
+    return pa.Table.from_pylist([row | time for row, time in zip(rows, times, strict=True)], REFOLDED)
+
+
+def failed(verdict: Verdict) -> set[str]:
+    return {outcome.name for outcome in verdict.failed}
+
+
+def test_o4_every_expectation_of_vectors_holds_for_good_rows_and_can_fail(spark: "SparkSession") -> None:
+    views = {"dimensions": DIMENSIONS, "refolded": refolded(current("v"))}
+    good = judged(spark, VECTORS, [current("v")], [delta("v", 1)], **views)
+    assert good.passed, good.message
+
+    rows = [
+        *(current("twice"), current("twice")),
+        current("elsewhere", bucket=99),
+        current("empty", values=None),
+        current("less", no_base=-1),
+        current("ahead", last_epoch=9),
+        current("long", values=[1.0, 2.0]),
+        current("nowhere"),
+        current("waits", parked=1, has_parents=True),
+        current("early"),
+        current("other", values=[-0.0]),
+    ]
+    there = ["twice", "elsewhere", "empty", "less", "ahead", "long", "other"]
+    deltas = [*(delta(each, 1) for each in there), delta("waits", 1), delta("waits", 2, delta_id="d2")]
+    late = delta("early", 1, event_us=2 * HOUR_US)
+    views["refolded"] = refolded(current("other", values=[0.0]))
+    wrong = judged(spark, VECTORS, rows, [*deltas, late], **views)
+    assert failed(wrong) >= OWN_OF_VECTORS
+    assert {each.name for each in read_suite(VECTORS.name).expectations} >= OWN_OF_VECTORS
+
+
+def test_o4_every_expectation_of_conflicts_holds_for_good_rows_and_can_fail(spark: "SparkSession") -> None:
+    deltas = [delta("v", 1, clock={"p": 1}), delta("v", 2, delta_id="d2", clock={"q": 1})]
+    good = judged(spark, VECTOR_CONFLICTS, [conflict("v")], deltas)
+    assert good.passed, good.message
+
+    rows = [
+        *(conflict("v"), conflict("v")),
+        conflict("elsewhere", bucket=99),
+        conflict("turned", earlier_eff_ts=2 * HOUR_US),
+        conflict("agreed", later_clock={"p": 2}),
+    ]
+    wrong = judged(spark, VECTOR_CONFLICTS, rows, deltas)
+    own = {"pairs_are_unique", "bucket_is_that_of_the_name", "sides_are_in_order", "clocks_disagree"}
+    assert failed(wrong) >= own | {"both_sides_were_sent"}
+
+
+def test_o4_every_expectation_of_checkpoints_holds_for_good_rows_and_can_fail(spark: "SparkSession") -> None:
+    gone = delta("w", 2, removed_bytes=4)
+    again = table_rows(VECTOR_CHECKPOINTS, [checkpoint("v")])
+    good = judged(spark, VECTOR_CHECKPOINTS, [checkpoint("v"), base("w")], [delta("v", 1), gone], refolded=again)
+    assert good.passed, good.message
+
+    kept = {"kept": [{"shard": 0, "epoch": 4, "ordinal": 0}]}
+    rows = [
+        *(checkpoint("twice"), checkpoint("twice")),
+        checkpoint("elsewhere", bucket=99),
+        checkpoint("empty", deltas=0),
+        base("without", cut_ts=None),
+        *(base("two"), base("two", delta_id="d2")),
+        base("fewer", deltas=5),
+        base("kept", **kept),
+        checkpoint("other", values=[-0.0]),
+    ]
+    deltas = [delta("nobody", 3, removed_bytes=0), delta("kept", 4, removed_bytes=0)]
+    again = table_rows(VECTOR_CHECKPOINTS, [checkpoint("other", values=[0.0])])
+    wrong = judged(spark, VECTOR_CHECKPOINTS, rows, deltas, refolded=again)
+    own = {each.name for each in read_suite("vector_checkpoints").expectations if each.name in OWN_OF_CHECKPOINTS}
+    assert failed(wrong) >= own == OWN_OF_CHECKPOINTS
+
+
+OWN_OF_VECTORS = {
+    "vectors_are_unique",
+    "bucket_is_that_of_the_name",
+    "living_have_values",
+    "counts_are_possible",
+    "epochs_are_durable",
+    "dimension_is_the_declared_one",
+    "every_delta_is_somewhere",
+    "only_orphans_wait",
+    "nothing_comes_after_the_last",
+    "sample_equals_its_deltas",
+}
+OWN_OF_CHECKPOINTS = {
+    "places_are_unique",
+    "rows_lie_in_their_bucket",
+    "states_are_whole",
+    "bases_say_their_cut",
+    "one_base_for_each_vector",
+    "what_is_gone_is_covered",
+    "bases_hold_what_they_say",
+    "before_equals_after",
+}
