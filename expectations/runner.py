@@ -146,6 +146,8 @@ def import_in_background() -> None:
 
     Call it when what both sides import (Dagster, Spark, pandas) is there, and only when there is something to judge.
     """
+    # Its modules import each other in a circle: two threads in it at once may find half of one.
+    importlib.import_module("sqlalchemy.orm")
     threading.Thread(target=importlib.import_module, args=("great_expectations",), daemon=True).start()
 
 
