@@ -82,8 +82,8 @@ def session_settings(home: Home, *, is_fast_start: bool = False) -> dict[str, st
         # A refresh of all tables compiles more than the hundred expressions that are kept by default, and asks every
         # table's log with the same ones again and again.
         "spark.sql.codegen.cache.maxEntries": "2000",
-        # So many groups of what a task sums up lie in its quick table. Windows have more than the sixteen bits that are
-        # the default; those that find no room there cost several times as much.
+        # So many groups of what a task sums up lie in its quick table; those of windows are more than the sixteen bits
+        # that are the default.
         "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "18",
         # What is shuffled are aggregates of hours, not raw deltas.
         "spark.sql.shuffle.partitions": "4",

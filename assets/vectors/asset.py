@@ -99,8 +99,7 @@ def write_vectors(lake: Lake, version: int, covered: dict[int, int] | None) -> N
     deltas = lake.read(DELTAS.name, version).transform(vector_deltas)
     made_from = Input(version, lake.lineage(DELTAS.name).lineage)
     if covered is None:
-        parented = parented_vectors(deltas) if names_parents(lake.home, version) else None
-        rows = in_order(folded_anew(lake, deltas, parented), VECTORS.order_by)
+        rows = in_order(folded_anew(lake, deltas, _all_parented(lake, deltas, version)), VECTORS.order_by)
         lake.replace(VECTORS, rows, hours=None, made_from=made_from)
         return
     new, present = new_deltas(deltas, covered), lake.read(VECTORS.name)
@@ -128,8 +127,7 @@ def write_conflicts(lake: Lake, version: int, covered: dict[int, int] | None) ->
     made_from = Input(version, lake.lineage(DELTAS.name).lineage)
     spec = VECTOR_CONFLICTS
     if covered is None:
-        parented = parented_vectors(deltas) if names_parents(lake.home, version) else None
-        rows = find_conflicts(deltas, parented=parented)
+        rows = find_conflicts(deltas, parented=_all_parented(lake, deltas, version))
         lake.replace(spec, arranged(rows, spec.order_by), hours=None, made_from=made_from)
         return
     touched = _touched_with_clocks(deltas, covered).persist()
@@ -153,6 +151,11 @@ def known_parented(deltas: "DataFrame") -> "DataFrame | None":
     """The vectors that have parents; none if no vector has, so that nothing is brought together for it."""
     found = parented_vectors(deltas)
     return None if found.isEmpty() else found
+
+
+def _all_parented(lake: Lake, deltas: "DataFrame", version: int) -> "DataFrame | None":
+    """The same of everything at a version, which its files tell without a job."""
+    return parented_vectors(deltas) if names_parents(lake.home, version) else None
 
 
 def _bases(lake: Lake, deltas: "DataFrame") -> "DataFrame | None":

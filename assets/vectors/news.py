@@ -51,8 +51,7 @@ def has_news(home: Home, spec: TableSpec, record: Record | None) -> bool:
         return False
     covered = covered_epochs(home, spec, record, state.version)
     if covered is None or record is None:
-        files = [file for part in lake_files.partitions(home.lake / DELTAS.name).values() for file in part.files]
-        return _has_vectors(files)
+        return _has_vectors(_all_files(home, state.version))
     return _has_vectors(added_files(home.lake / DELTAS.name, record.input_versions[DELTAS.name], state.version))
 
 
@@ -86,23 +85,26 @@ def added_files(path: Path, after: int, upto: int) -> list[str]:
 
 def names_parents(home: Home, version: int) -> bool:
     """Whether any delta of `deltas` at a version names a parent: if none does, nobody needs to look for families."""
-    files = [file for part in lake_files.partitions(home.lake / DELTAS.name, version).values() for file in part.files]
-    if not files:
-        return False
-    with lake_files.quiet_database() as database:
-        query = "SELECT 1 FROM read_parquet($1) WHERE kind = $2 AND vector.parent_id IS NOT NULL LIMIT 1"
-        return bool(database.execute(query, [files, str(Kind.VECTOR)]).fetchall())
+    return _has_any(_all_files(home, version), "vector.parent_id IS NOT NULL")
 
 
 def _has_vectors(chosen: list[str]) -> bool:
     """Whether any of these files of `deltas` holds a vector delta; they never change, so each is looked at once."""
     files = sorted(set(chosen) - _without_vectors)
+    is_found = _has_any(files)
+    if not is_found:
+        _without_vectors.update(files)
+    return is_found
+
+
+def _all_files(home: Home, version: int) -> list[str]:
+    return [file for part in lake_files.partitions(home.lake / DELTAS.name, version).values() for file in part.files]
+
+
+def _has_any(files: list[str], condition: str = "true") -> bool:
+    """Whether files of `deltas` hold a vector delta of which the condition is true."""
     if not files:
         return False
     with lake_files.quiet_database() as database:
-        found = database.execute(
-            "SELECT 1 FROM read_parquet($1) WHERE kind = $2 LIMIT 1", [files, str(Kind.VECTOR)]
-        ).fetchall()
-    if not found:
-        _without_vectors.update(files)
-    return bool(found)
+        query = f"SELECT 1 FROM read_parquet($1) WHERE kind = $2 AND {condition} LIMIT 1"
+        return bool(database.execute(query, [files, str(Kind.VECTOR)]).fetchall())

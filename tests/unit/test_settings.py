@@ -1,3 +1,5 @@
+"""The settings of a home: what is read, what is refused, and what the refusal says."""
+
 import tomllib
 from pathlib import Path
 
