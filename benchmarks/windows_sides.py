@@ -62,18 +62,19 @@ def measured_hours(name: str, hours: int) -> int:
 
 
 def measured(works: dict[str, Callable[[int, Path], None]], target: Path, hours: int) -> dict[str, Any]:
-    """Do every work once, and then some times more; CPU and wall seconds of the cheapest of these."""
-    found: dict[str, Any] = {}
-    for name, work in works.items():
-        runs = []
-        for _ in range(1 + COUNTED_RUNS):
+    """Do all works in turn, once and then some times more; CPU and wall seconds of the cheapest of these.
+
+    In turn, because the speed of a machine and the warmth of a JVM change over minutes: no side is to have the better
+    ones for itself.
+    """
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in works}
+    for _ in range(1 + COUNTED_RUNS):
+        for name, work in works.items():
             before, started = cpu_s(), time.monotonic()
             work(measured_hours(name, hours), target / name)
-            runs.append({"cpu_s": cpu_s() - before, "wall_s": time.monotonic() - started})
-        found[name] = min(runs[1:], key=lambda run: run["cpu_s"])
-        shown = ", ".join(f"{run['cpu_s']:.1f}" for run in runs)
-        print(f"{name}: {shown} CPU-seconds", file=sys.stderr, flush=True)
-    return found
+            runs[name].append({"cpu_s": cpu_s() - before, "wall_s": time.monotonic() - started})
+            print(f"{name}: {runs[name][-1]['cpu_s']:.1f} CPU-seconds", file=sys.stderr, flush=True)
+    return {name: min(each[1:], key=lambda run: run["cpu_s"]) for name, each in runs.items()}
 
 
 # Ours, and Spark's own.

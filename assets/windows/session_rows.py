@@ -14,7 +14,7 @@ from assets.windows.open_schema import OPEN_HOUR, open_table
 from assets.windows.schema import WINDOW_HOUR, CloseReason, window_table
 from assets.windows.sessions import Fold, Folded, SessionShape, closed_sessions, open_parts, session_parts
 from assets.windows.transform import keys_of, means, window_id
-from assets.windows.view import has_one_key, value_column, view_of
+from assets.windows.view import epoch_of, has_one_key, position, shard_of, value_column, view_of
 from resources.lake import Range
 from resources.streams import Aggregate, Function, Stream
 from resources.streams.fields import field_of
@@ -33,8 +33,7 @@ def shape_of(stream: Stream) -> SessionShape:
 def parts_of(deltas: DataFrame, carried: DataFrame, stream: Stream, hours: Range) -> DataFrame:
     """All parts of the sessions of a range: from the rows of `deltas` of its hours, and what was open before them."""
     shape = shape_of(stream)
-    states = carried.withColumns({own: F.unix_micros(column) for column, own in TIMES.items()})
-    return session_parts(admitted(deltas, stream), states, shape=shape, hours=hours)
+    return session_parts(admitted(deltas, stream), _states(carried), shape=shape, hours=hours)
 
 
 def admitted(deltas: DataFrame, stream: Stream) -> DataFrame:
@@ -51,8 +50,7 @@ def closed_by_hour(deltas: DataFrame, carried: DataFrame, stream: Stream, hours:
     """
     shape, of_hour = shape_of(stream), "of_hour_us"
     mine = admitted(deltas, stream).withColumn(of_hour, floor_us(F.col("event_us"), HOUR_US))
-    states = carried.withColumns({own: F.unix_micros(column) for column, own in TIMES.items()})
-    states = states.withColumn(of_hour, F.col("hour_us") + F.lit(HOUR_US))
+    states = _states(carried).withColumn(of_hour, F.col("hour_us") + F.lit(HOUR_US))
     by_hour = replace(shape, keys=(of_hour, *shape.keys))
     parts = session_parts(mine, states, shape=by_hour, hours=hours)
     sessions = closed_sessions(parts, shape=by_hour, hours=hours)
@@ -88,8 +86,20 @@ def _finished(sessions: DataFrame, stream: Stream) -> DataFrame:
 def open_rows(parts: DataFrame, stream: Stream, hours: Range) -> DataFrame:
     """What is open at the end of each hour of the range, as rows of the table of it."""
     states = open_parts(parts, shape=shape_of(stream), hours=hours)
-    times = {column: F.timestamp_micros(own) for column, own in TIMES.items()}
-    return states.withColumns(times).select(*open_table(stream).names)
+    columns = {
+        **{column: F.timestamp_micros(own) for column, own in TIMES.items()},
+        "shard": shard_of("first_position"),
+        "first_epoch": epoch_of("first_position"),
+        "last_epoch": epoch_of("last_position"),
+    }
+    return states.withColumns(columns).select(*open_table(stream).names)
+
+
+def _states(carried: DataFrame) -> DataFrame:
+    """Rows of the table of what is open, as they are computed with: what `open_rows` was made of."""
+    times = {own: F.unix_micros(column) for column, own in TIMES.items()}
+    places = {f"{end}_position": position("shard", f"{end}_epoch") for end in ("first", "last")}
+    return carried.withColumns({**times, **places})
 
 
 def _folds(stream: Stream, aggregate: Aggregate) -> list[tuple[Folded, Column]]:

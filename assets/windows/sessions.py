@@ -7,8 +7,8 @@ here: which deltas are admitted (`lateness.py`), how a stream says it (`session_
 Deltas are first summed up in buckets, where they lie: a bucket is no wider than the gap and does not cross an hour, so
 all its deltas are one session, and only buckets are shuffled and sorted. Buckets of a key are put in order of time, and
 a session begins where one comes later than all before it by more than the gap. What is carried has the form of a
-bucket, so it is one more row in that order. Buckets are kept apart by shard (and by the delta's own key, where the
-session's key does not say it): then the epochs and the keys of a session are found without carrying a list along.
+bucket, so it is one more row in that order. Where the session's key does not say which key its deltas have, buckets are
+kept apart by it and by shard: then the epochs and the keys of a session are found without carrying a list along.
 
 Sums of integers are exact. A sum of floats is taken in one order, which no border of a partition changes: within a
 moment by value, then moment by moment, then by shard and key; a bucket is then one moment.
@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from assets.windows.lateness import floor_us
-from assets.windows.view import one_shard, together
+from assets.windows.view import epochs_between, epochs_of_one_key, together
 from resources.lake import Range
 from resources.timegrid import HOUR_US
 
@@ -60,7 +60,7 @@ class SessionShape:
     @property
     def part_keys(self) -> list[str]:
         """What tells the parts of a session apart that are carried on their own."""
-        return [*self.keys, "shard", *([] if self.is_one_key else ["delta_key"])]
+        return [*self.keys, *([] if self.is_one_key else ["shard", "delta_key"])]
 
     @property
     def bucket_us(self) -> int:
@@ -74,12 +74,13 @@ class SessionShape:
         return (*OWN_MEASURES, *self.folded)
 
 
+# The bounds of a session in the log (`view.py`).
+POSITIONS = (Folded("first_position", Fold.MIN), Folded("last_position", Fold.MAX))
 # What every session has, whatever its aggregates are. Times are microseconds: they are only compared and added to.
 OWN_MEASURES = (
     Folded("first_us", Fold.MIN),
     Folded("last_us", Fold.MAX),
-    Folded("first_epoch", Fold.MIN),
-    Folded("last_epoch", Fold.MAX),
+    *POSITIONS,
     Folded("deltas", Fold.SUM),
     Folded("late", Fold.SUM),
     Folded("bytes", Fold.SUM),
@@ -89,7 +90,7 @@ OWN_MEASURES = (
 def session_parts(deltas: DataFrame, carried: DataFrame, *, shape: SessionShape, hours: Range) -> DataFrame:
     """Buckets of the deltas of a range, and what was carried into it, each with the start of its session.
 
-    `deltas` are the admitted ones of the range: columns of the key, `delta_key`, `shard`, `epoch`, `event_us`,
+    `deltas` are the admitted ones of the range: columns of the key, `delta_key`, `shard`, `position`, `event_us`,
     `is_late`, `bytes`, and the folded ones. `carried` is what `open_parts` gave for the hour before.
     """
     columns = [*shape.part_keys, *(measure.name for measure in shape.measures)]
@@ -113,35 +114,31 @@ def closed_sessions(parts: DataFrame, *, shape: SessionShape, hours: Range) -> D
     sessions = _one_place(parts, shape) if shape.is_one_key else _many_places(parts, shape)
     closes = F.col("last_us") + F.lit(shape.gap_us)
     closed = sessions.where(closes < F.lit(hours.end_us)).withColumns({"closes_us": closes, "hour_us": _hour(closes)})
-    names = [each.name for each in shape.measures if not each.name.endswith("_epoch")]
+    names = [each.name for each in shape.measures if each not in POSITIONS]
     return closed.select(*shape.keys, *names, "keys", "epochs", "closes_us", "hour_us")
 
 
 def _one_place(parts: DataFrame, shape: SessionShape) -> DataFrame:
     """Sessions about one key of deltas, all of which lie in one shard (Q3): each sum has a fixed width."""
     sessions = parts.groupBy("key_hash", *shape.keys, "session_us").agg(
-        *(_folded(each, ["first_us"]) for each in shape.measures),
-        F.min("shard").alias("shard"),
-        F.max("shard").alias("last_shard"),
+        *(_folded(each, ["first_us"]) for each in shape.measures)
     )
-    shard = one_shard(shape.keys).alias("shard")
-    epochs = F.struct(shard, F.col("first_epoch").alias("first"), F.col("last_epoch").alias("last"))
-    return sessions.withColumns({"keys": F.lit(1).cast("bigint"), "epochs": F.array(epochs)})
+    epochs = epochs_of_one_key("first_position", "last_position", shape.keys)
+    return sessions.withColumns({"keys": F.lit(1).cast("bigint"), "epochs": epochs})
 
 
 def _many_places(parts: DataFrame, shape: SessionShape) -> DataFrame:
     """Sessions about several keys of deltas: by key and shard, then by shard, then as a whole."""
     of_session, order = ["key_hash", *shape.keys, "session_us"], ["shard", "delta_key"]
     places = parts.groupBy(*of_session, *order).agg(*(_folded(each, ["first_us"]) for each in shape.measures))
-    epochs = F.struct("shard", F.col("first_epoch").alias("first"), F.col("last_epoch").alias("last"))
     by_shard = Window.partitionBy(*of_session, "shard")
-    bounds = {"first_epoch": F.min("first_epoch").over(by_shard), "last_epoch": F.max("last_epoch").over(by_shard)}
+    bounds = {each.name: FOLDS[each.fold](each.name).over(by_shard) for each in POSITIONS}
     return (
         places.withColumns(bounds)
         .groupBy(*of_session)
         .agg(
-            *(_folded(each, order) for each in shape.measures if not each.name.endswith("_epoch")),
-            F.array_sort(F.collect_set(epochs)).alias("epochs"),
+            *(_folded(each, order) for each in shape.measures if each not in POSITIONS),
+            F.array_sort(F.collect_set(epochs_between("first_position", "last_position"))).alias("epochs"),
             F.count_distinct("delta_key").alias("keys"),
         )
     )
@@ -182,8 +179,8 @@ def _buckets(deltas: DataFrame, shape: SessionShape) -> DataFrame:
         *shape.part_keys,
         event.alias("first_us"),
         event.alias("last_us"),
-        F.col("epoch").alias("first_epoch"),
-        F.col("epoch").alias("last_epoch"),
+        F.col("position").alias("first_position"),
+        F.col("position").alias("last_position"),
         F.lit(1).cast("bigint").alias("deltas"),
         F.col("is_late").cast("bigint").alias("late"),
         "bytes",

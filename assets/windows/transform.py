@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from assets.windows.lateness import floor_us
 from assets.windows.panes import assign_panes, first_open_pane, first_pane, last_pane, within
 from assets.windows.schema import WINDOW_HOUR, CloseReason, window_table
-from assets.windows.view import has_one_key, one_shard, together, value_column, view_of
+from assets.windows.view import epochs_between, epochs_of_one_key, has_one_key, together, value_column, view_of
 from resources.lake import Range
 from resources.streams import Aggregate, Function, LatePolicy, Stream, WindowType
 from resources.streams.durations import show_duration
@@ -122,23 +122,21 @@ def _summed(rows: DataFrame, stream: Stream, by: Sequence[str], late: Column) ->
         F.sum("bytes").alias("bytes"),
         F.min("event_us").alias("min_event_us"),
         F.max("event_us").alias("max_event_us"),
-        F.min("epoch").alias("first"),
-        F.max("epoch").alias("last"),
-        *([F.min("shard").alias("shard"), F.max("shard").alias("last_shard")] if has_one_key(stream) else []),
+        F.min("position").alias("first"),
+        F.max("position").alias("last"),
         *(column for each in stream.aggregates for column in _first_sums(stream, each)),
     )
 
 
 def _again(partial: DataFrame, stream: Stream, by: Sequence[str], *more: Column) -> DataFrame:
     """Sums of sums."""
-    shards = [F.min("shard").alias("shard"), F.max("last_shard").alias("last_shard")] if has_one_key(stream) else []
     return partial.groupBy(*by).agg(
         F.sum("deltas").alias("deltas"),
         F.sum("late").alias("late"),
         F.sum("bytes").alias("bytes"),
         F.min("min_event_us").alias("min_event_us"),
         F.max("max_event_us").alias("max_event_us"),
-        *([] if more else [F.min("first").alias("first"), F.max("last").alias("last"), *shards]),
+        *([] if more else [F.min("first").alias("first"), F.max("last").alias("last")]),
         *more,
         *(column for each in stream.aggregates for column in _last_sums(stream, each)),
     )
@@ -148,12 +146,13 @@ def _whole(partial: DataFrame, stream: Stream, by: Sequence[str]) -> DataFrame:
     """A row for each key and window, with its keys, and its epochs by shard."""
     keys = keys_of(stream)
     if has_one_key(stream):
-        epochs = F.array(F.struct(one_shard(keys).alias("shard"), "first", "last"))
-        return partial.withColumns({"keys": F.lit(1).cast("bigint"), "epochs": epochs})
+        return partial.withColumns(
+            {"keys": F.lit(1).cast("bigint"), "epochs": epochs_of_one_key("first", "last", keys)}
+        )
     number = F.count(F.lit(1)).alias("keys")
     bounds = [F.min("first").alias("first"), F.max("last").alias("last")]
     by_shard = _again(partial, stream, [*keys, "shard", *by], number, *bounds)
-    epochs = F.array_sort(F.collect_list(F.struct("shard", "first", "last"))).alias("epochs")
+    epochs = F.array_sort(F.collect_list(epochs_between("first", "last"))).alias("epochs")
     return _again(by_shard, stream, [*keys, *by], F.sum("keys").alias("keys"), epochs)
 
 

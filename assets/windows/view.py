@@ -19,6 +19,8 @@ from resources.timegrid import HOUR_US
 # Where a delta stands in the log, and what it is: what joins and late deltas are told apart by (Q3).
 PLACE = ("shard", "epoch", "ordinal")
 IDENTITY = ("namespace", "key", "event_ts", "delta_id")
+# How many bits of a position are its epoch. A shard's number has ten.
+EPOCH_BITS = 48
 
 # The bytes of a delta: those of its texts, four for each dimension and index, eight for each number and for its time.
 # It is what was sent, whatever its encoding, and the same wherever the row lies and after its payload was removed.
@@ -44,14 +46,35 @@ def has_one_key(stream: Stream) -> bool:
     return not OWN_KEY[stream.kind].isdisjoint(stream.key)
 
 
-def one_shard(keys: Sequence[str]) -> Column:
-    """The shard of everything about a key, given the least and the greatest (`last_shard`); two are an error.
+def position(shard: str, epoch: str) -> Column:
+    """Shard and epoch as one number in their order: the least and the greatest say the epochs and the shard of all."""
+    return F.shiftleft(F.col(shard).cast("bigint"), EPOCH_BITS) + F.col(epoch)
+
+
+def shard_of(place: str) -> Column:
+    """The shard of a position."""
+    return F.shiftright(F.col(place), EPOCH_BITS).cast("int")
+
+
+def epoch_of(place: str) -> Column:
+    """The epoch of a position."""
+    return F.col(place).bitwiseAND(F.lit((1 << EPOCH_BITS) - 1))
+
+
+def epochs_between(first: str, last: str) -> Column:
+    """Epochs of one shard, from its first and its last position."""
+    return F.struct(shard_of(first).alias("shard"), epoch_of(first).alias("first"), epoch_of(last).alias("last"))
+
+
+def epochs_of_one_key(first: str, last: str, keys: Sequence[str]) -> Column:
+    """The list of epochs of everything about a key, from its first and its last position; two shards are an error.
 
     A key lies in one shard (Q3), and how many shards there are is fixed once data is in. Whoever lets keys move must
     keep windows apart by shard.
     """
     two = F.raise_error(F.concat_ws(" ", F.lit("A key has deltas in two shards, which no window can say:"), *keys))
-    return F.when(F.col("shard") == F.col("last_shard"), F.col("shard")).otherwise(two.cast("int"))
+    is_one = shard_of(first) == shard_of(last)
+    return F.array(F.when(is_one, epochs_between(first, last)).otherwise(two))
 
 
 def together(rows: DataFrame, keys: Sequence[str], hours: Range, *, hours_each: int) -> DataFrame:
@@ -71,7 +94,7 @@ def is_of(stream: Stream) -> Column:
 
 
 def view_of(deltas: DataFrame, stream: Stream) -> DataFrame:
-    """The stream's deltas: identity, place and key, `event_us`, `received_us`, `stamp_us`, `bytes` and the values."""
+    """The stream's deltas: identity, place and key, their times in microseconds, `position`, `bytes` and the values."""
     fields = dict.fromkeys(aggregate.field for aggregate in stream.aggregates if aggregate.field)
     # What a delta is about stands in its envelope, too, where it is read faster.
     own = OWN_KEY[stream.kind]
@@ -81,6 +104,7 @@ def view_of(deltas: DataFrame, stream: Stream) -> DataFrame:
         *envelope,
         *(column.alias(name) for name, column in keys.items()),
         F.col("key").alias("delta_key"),
+        position("shard", "epoch").alias("position"),
         F.unix_micros("event_ts").alias("event_us"),
         F.unix_micros("received_ts").alias("received_us"),
         F.unix_micros("watermark_ts").alias("stamp_us"),

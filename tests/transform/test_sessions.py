@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from assets.windows.sessions import Fold, Folded, SessionShape, closed_sessions, open_parts, session_parts
+from assets.windows.view import position
 from resources.lake import Range
 from resources.timegrid import HOUR_US, MINUTE_US, floor_to
 
@@ -87,7 +88,7 @@ def _session(group: list[Event]) -> Session:
 
 
 def deltas_of(spark: "SparkSession", events: Sequence[Event]) -> "DataFrame":
-    return spark.createDataFrame(list(events), DDL)
+    return spark.createDataFrame(list(events), DDL).withColumn("position", position("shard", "epoch"))
 
 
 def nothing_carried(deltas: "DataFrame", shape: SessionShape) -> "DataFrame":
