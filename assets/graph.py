@@ -58,10 +58,14 @@ class Need:
 
 @dataclass(frozen=True)
 class Derived:
-    """A table that is made from others."""
+    """A table that is made from others.
+
+    What a file of definitions says of its rows stands in `definition`, as a short hash.
+    """
 
     spec: TableSpec
     needs: tuple[Need, ...]
+    definition: str | None = None
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -1,38 +1,41 @@
-"""The partitions of time: hours, days and weeks, from the first moment that the platform takes events from.
+"""The partitions of time: hours, days and weeks, from the first moment that a window may begin at.
 
-Belongs here: the partition definitions that all assets share, and how they map to each other. All hourly assets have
-the same start, or a range over several of them would not be one run. The home is the one of `TIDEMARK_HOME` when
+Belongs here: the partition definitions that all assets share, how they map to each other, and which partitions there
+are by now. A window may begin before the first event that the platform takes, and so do partitions. All hourly assets
+have the same start, or a range over several of them would not be one run. The home is the one of `TIDEMARK_HOME` when
 definitions are loaded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import dagster as dg
 
+from assets.windows.catalog import earliest_us
 from resources.home import Home
 from resources.lake import Range
 from resources.settings import Settings
-from resources.timegrid import DAY, HOUR, WEEK
+from resources.streams import Streams
+from resources.timegrid import DAY, HOUR, WEEK, Grain, from_us
 
 # The running partition is one, and so is the next, which a producer's clock may be in (O3).
 END_OFFSET = 2
 
 
-def hourly_partitions(settings: Settings) -> dg.HourlyPartitionsDefinition:
-    """Every hour since the earliest event, the running one, and the next, which a producer's clock may be in (O3)."""
-    start = HOUR.key(settings.earliest_event_us)
+def hourly_partitions(settings: Settings, streams: Streams | None = None) -> dg.HourlyPartitionsDefinition:
+    """Every hour since the earliest moment, the running one, and the next, which a producer's clock may be in (O3)."""
+    start = HOUR.key(earliest_us(settings, streams))
     return dg.HourlyPartitionsDefinition(start_date=start, fmt=HOUR.key_format, timezone="UTC", end_offset=END_OFFSET)
 
 
-def daily_partitions(settings: Settings) -> dg.DailyPartitionsDefinition:
-    """Every day since the earliest event, the running one, and the next."""
-    start = DAY.key(settings.earliest_event_us)
+def daily_partitions(settings: Settings, streams: Streams | None = None) -> dg.DailyPartitionsDefinition:
+    """Every day since the earliest moment, the running one, and the next."""
+    start = DAY.key(earliest_us(settings, streams))
     return dg.DailyPartitionsDefinition(start_date=start, fmt=DAY.key_format, timezone="UTC", end_offset=END_OFFSET)
 
 
-def weekly_partitions(settings: Settings) -> dg.WeeklyPartitionsDefinition:
-    """Every week since the earliest event, from Monday; the running week, and the next."""
-    start = WEEK.key(settings.earliest_event_us)
+def weekly_partitions(settings: Settings, streams: Streams | None = None) -> dg.WeeklyPartitionsDefinition:
+    """Every week since the earliest moment, from Monday; the running week, and the next."""
+    start = WEEK.key(earliest_us(settings, streams))
     return dg.WeeklyPartitionsDefinition(
         start_date=start, fmt=WEEK.key_format, timezone="UTC", day_offset=1, end_offset=END_OFFSET
     )
@@ -44,6 +47,13 @@ WEEKLY = weekly_partitions(Home.locate().settings)
 
 # A running day or week has hours that do not exist yet; without this its update would fail, and be lost.
 SAME_TIME = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
+
+
+def existing(settings: Settings, grain: Grain, keys: Iterable[str], now_us: int) -> list[str]:
+    """Those of the keys that are partitions by now, in order."""
+    partitions = {HOUR: hourly_partitions, DAY: daily_partitions, WEEK: weekly_partitions}[grain](settings)
+    with dg.partition_loading_context(effective_dt=from_us(now_us)):
+        return sorted(key for key in keys if partitions.has_partition_key(key))
 
 
 def starts_in(window: Range, step_us: int) -> list[int]:

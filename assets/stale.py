@@ -7,6 +7,7 @@ the caller's. No Spark.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,8 +74,8 @@ def stale_partitions(
 ) -> dict[str, dict[str, str]]:
     """Asset → partition → why it is stale; assets in the order in which they are to be refreshed.
 
-    A partition is fresh when its record was made under the table's present lineage, from inputs of their present
-    lineage, each at a version that is not older than the last change of what it is made of there.
+    A partition is fresh when its record was made under the table's present lineage and definition, from inputs of their
+    present lineage, each at a version that is not older than the last change of what it is made of there.
     """
     found = _Found(instance, home, seen)
     hours = {DELTAS.grain.start(key) for key in found.read(DELTAS)}
@@ -83,15 +84,24 @@ def stale_partitions(
         target, stale = derived.spec, dict[str, str]()
         found.read(target)
         settled_us = settled_before(home, target.name)
-        for need in derived.needs:
-            for start, why in _behind(need, target, found):
-                if settled_us is not None and start < settled_us:
-                    continue  # what it is made of was dropped, and no event is taken that could change it (R5)
-                found.present[target.name].add(start)
-                if why:
-                    stale.setdefault(target.grain.key(start), why)
+        for start, why in chain(_redefined(derived, found), *(_behind(need, target, found) for need in derived.needs)):
+            if settled_us is not None and start < settled_us:
+                continue  # what it is made of was dropped, and no event is taken that could change it (R5)
+            found.present[target.name].add(start)
+            if why:
+                stale.setdefault(target.grain.key(start), why)
         found.stale[target.name] = stale
     return found.stale
+
+
+def _redefined(derived: Derived, found: _Found) -> Iterator[tuple[int, str]]:
+    """Every partition that was made under another definition, also where the present one calls for nothing any more.
+
+    What was made before definitions were recorded is left alone: nobody knows whether it was another one.
+    """
+    for key, made in found.records[derived.spec.name].items():
+        if made.definition is not None and made.definition != derived.definition:
+            yield derived.spec.grain.start(key), "its definition has changed since"
 
 
 def _behind(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int, str | None]]:

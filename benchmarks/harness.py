@@ -39,7 +39,7 @@ class Result:
     peer_name: str
     unit: str
     ratio: float
-    target: float
+    target: float | None  # none: it is reported only
     met: bool
     equal: bool
 
@@ -108,10 +108,10 @@ def show(results: Sequence[Result], *, is_json: bool) -> int:
         if is_json:
             print(json.dumps(asdict(result)))
             continue
-        verdict = "met" if result.met else "missed"
+        verdict = f", target {result.target:g} {'met' if result.met else 'missed'}" if result.target is not None else ""
         same = "same results" if result.equal else "RESULTS DIFFER"
         print(
             f"{result.name}: {result.ours:.2f} {result.unit}, {result.peer_name} {result.peer:.2f}; "
-            f"ratio {result.ratio:.2f}, target {result.target:g} {verdict}; {same}"
+            f"ratio {result.ratio:.2f}{verdict}; {same}"
         )
     return 0 if all(result.equal for result in results) else 1

@@ -68,10 +68,8 @@ def _results(place: Path, found: dict[str, Any], rows: int) -> Iterator[Result]:
         other = _fingerprint(name, place / peer / "out" / files)
         say(f"{name}: {mine[0]:,} pairs, {PEERS[peer]} {other[0]:,}, {'equal' if mine == other else 'DIFFERENT'}")
         is_met = target is None or ours / theirs <= target
-        shown = TITLES[name] if target else f"{TITLES[name]} (reported only)"
-        yield Result(
-            shown, ours, theirs, PEERS[peer], "CPU-seconds", ours / theirs, target or 0.0, is_met, mine == other
-        )
+        unit, ratio = "CPU-seconds", ours / theirs
+        yield Result(TITLES[name], ours, theirs, PEERS[peer], unit, ratio, target, is_met, mine == other)
 
 
 def _fingerprint(name: str, files: Path) -> tuple[int, int]:

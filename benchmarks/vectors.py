@@ -62,10 +62,9 @@ def _fold(place: Path, deltas: int, vectors: int) -> Iterator[Result]:
         mine = fingerprint([file for each in partitions(folded[name].lake / "vectors").values() for file in each.files])
         other = fingerprint(files[name])
         say(f"{mine[0]:,} vectors, {title} {other[0]:,}, {'equal' if mine == other else 'DIFFERENT'}")
-        target = TARGET_TIMES if name == "apply_in_pandas" else 0.0
-        is_met = theirs / cpu_s >= target
-        shown = "fold" if target else "fold (reported only)"
-        yield Result(shown, cpu_s, theirs, title, "CPU-seconds", theirs / cpu_s, target, is_met, mine == other)
+        target = TARGET_TIMES if name == "apply_in_pandas" else None
+        is_met = target is None or theirs / cpu_s >= target
+        yield Result("fold", cpu_s, theirs, title, "CPU-seconds", theirs / cpu_s, target, is_met, mine == other)
     rate = deltas / cpu_s
     yield Result("fold", rate, TARGET_PER_S, "the target", "deltas per CPU-second", rate / TARGET_PER_S, 1.0,
                  rate >= TARGET_PER_S, equal=True)  # fmt: skip

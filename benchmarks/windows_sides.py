@@ -1,6 +1,6 @@
 """The sides of `bench windows`: our transformations, Spark's own formulations, and DuckDB, on the same files.
 
-Belongs here: the work that is measured, warm: each plan is run four times, the first does not count and of the others
+Belongs here: the work that is measured, warm: each plan is run five times, the first two do not count and of the others
 the cheapest does, because a platform's session lives for months, and a JVM compiles when it likes. Every side writes
 the same rows as Parquet: whole rows of the table (N3).
 """
@@ -32,8 +32,7 @@ WINDOWS = {
 }
 # What the ids of panes end in.
 SUFFIXES = {"tumbling": "10m", "sliding": "1h"}
-# After a first one that does not count.
-COUNTED_RUNS = 3
+WARMING_RUNS, COUNTED_RUNS = 2, 3
 BYTES = "8 + {length}(key) + {length}(delta_id) + {length}(signal.signal) + 16"
 
 
@@ -68,13 +67,13 @@ def measured(works: dict[str, Callable[[int, Path], None]], target: Path, hours:
     ones for itself.
     """
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in works}
-    for _ in range(1 + COUNTED_RUNS):
+    for _ in range(WARMING_RUNS + COUNTED_RUNS):
         for name, work in works.items():
             before, started = cpu_s(), time.monotonic()
             work(measured_hours(name, hours), target / name)
             runs[name].append({"cpu_s": cpu_s() - before, "wall_s": time.monotonic() - started})
             print(f"{name}: {runs[name][-1]['cpu_s']:.1f} CPU-seconds", file=sys.stderr, flush=True)
-    return {name: min(each[1:], key=lambda run: run["cpu_s"]) for name, each in runs.items()}
+    return {name: min(each[WARMING_RUNS:], key=lambda run: run["cpu_s"]) for name, each in runs.items()}
 
 
 # Ours, and Spark's own.

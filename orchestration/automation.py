@@ -32,6 +32,9 @@ AC = dg.AutomationCondition
 RETRY_CRON = "*/10 * * * *"
 TICK_SECONDS = 10
 
+# What the orchestrator's mappings cannot say: which partitions these are made of stands in the log, or in the tables.
+LOOKED_UP = (By.RECEIPT, By.STAMP, By.BATCH, By.MEETING)
+
 # Records by the number of their event, for each storage of events, for as long as this process lives; see
 # `Record.latest_by_partition`.
 _seen: defaultdict[str, dict[int, Record | None]] = defaultdict(dict)
@@ -114,7 +117,7 @@ class HangsOnWrong(dg.AutomationCondition[dg.AssetKey]):
     """True for the partitions that are made of what was found wrong, where the orchestrator cannot tell.
 
     What arrived in an hour may have happened at any time, so for the orchestrator every partition hangs on every hour;
-    the log says which really do.
+    the log says which really do. And a session may have begun any time ago; the tables say when.
     """
 
     @property
@@ -123,19 +126,38 @@ class HangsOnWrong(dg.AutomationCondition[dg.AssetKey]):
         return "hangs_on_wrong"
 
     def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
-        """Those of the partitions in question that hang on a wrong one."""
+        """Those of the partitions in question that hang on such a one."""
         view, partitions = context.asset_graph_view, context.partitions_def
         if partitions is None or context.candidate_subset.is_empty:
             return dg.AutomationResult(context, context.get_empty_subset())
         derived = GRAPH[context.key.to_user_string()]
-        wrong = {
-            table: {TABLES[table].grain.start(key) for key in found_wrong(view.instance, dg.AssetKey(table))}
+        inputs = {
+            table: {TABLES[table].grain.start(key) for key in self.find(context, dg.AssetKey(table))}
             for table in derived.inputs
         }
-        held = {derived.spec.grain.key(start) for start in hang_on(Home.locate(), derived, wrong)}
+        held = {derived.spec.grain.key(start) for start in hang_on(Home.locate(), derived, inputs)}
         keys = {key for key in held if partitions.has_partition_key(key)}
         subset = view.get_subset_from_partition_keys(context.key, partitions, keys)
         return dg.AutomationResult(context, context.candidate_subset.compute_intersection(subset))
+
+    def find(self, context: dg.AutomationContext[dg.AssetKey], table: dg.AssetKey) -> set[str]:
+        """The partitions of an input that nothing is to be made of."""
+        return found_wrong(context.asset_graph_view.instance, table)
+
+
+class HangsOnStale(HangsOnWrong):
+    """The same for what is stale and waits itself: what is made of it now would still be stale afterwards."""
+
+    @property
+    def name(self) -> str:
+        """As it is shown beside an evaluation."""
+        return "hangs_on_stale"
+
+    def find(self, context: dg.AutomationContext[dg.AssetKey], table: dg.AssetKey) -> set[str]:
+        """The stale partitions of an input that are not requested in this look."""
+        requested = context.request_subsets_by_key.get(table)
+        stale = IsStale().find(context.asset_graph_view).get(table.to_user_string(), {})
+        return stale.keys() - (requested.expensively_compute_partition_keys() if requested else set())
 
 
 def found_wrong(instance: dg.DagsterInstance, asset: dg.AssetKey) -> set[str]:
@@ -149,16 +171,20 @@ def found_wrong(instance: dg.DagsterInstance, asset: dg.AssetKey) -> set[str]:
     return storage.get_latest_storage_id_by_partition(asset, dg.DagsterEventType.ASSET_MATERIALIZATION).keys() - good
 
 
-def follow_inputs(*, is_by_the_log: bool = False) -> dg.AutomationCondition[Any]:
+def follow_inputs(*, is_looked_up: bool = False) -> dg.AutomationCondition[Any]:
     """Exactly the partitions that are behind their inputs, unless one is under way or an input is wrong (O4)."""
     is_idle = (~AC.any_deps_in_progress() & ~AC.in_progress()).with_label("nothing is under way")
     may_be_tried = (~AC.execution_failed() | AC.cron_tick_passed(RETRY_CRON)).with_label("the last run did not fail")
     is_held: dg.AutomationCondition[Any] = (
         HangsOnWrong()
-        if is_by_the_log
+        if is_looked_up
         else AC.any_deps_match(IsFoundWrong()).with_label("an input was found wrong, or is not judged yet")
     )
-    must_wait = AC.any_deps_match(IsStale() & ~AC.will_be_requested()).with_label("an input is stale and waits itself")
+    must_wait: dg.AutomationCondition[Any] = (
+        HangsOnStale()
+        if is_looked_up
+        else AC.any_deps_match(IsStale() & ~AC.will_be_requested()).with_label("an input is stale and waits itself")
+    )
     # Last, because what was under way at the first question may be done at the second, and is not to be done again.
     return IsStale() & is_idle & may_be_tried & ~is_held & ~must_wait & IsStillStale()
 
@@ -171,7 +197,7 @@ def automated(asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
     def condition(spec: dg.AssetSpec) -> dg.AutomationCondition[Any]:
         derived = GRAPH.get(spec.key.to_user_string())
         needs = derived.needs if derived else ()
-        return follow_inputs(is_by_the_log=any(need.by in (By.RECEIPT, By.STAMP) for need in needs))
+        return follow_inputs(is_looked_up=any(need.by in LOOKED_UP for need in needs))
 
     return asset.map_asset_specs(
         lambda spec: spec.replace_attributes(automation_condition=condition(spec)) if list(spec.deps) else spec

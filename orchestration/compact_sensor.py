@@ -10,9 +10,9 @@ import dagster as dg
 
 from assets.vectors.due import count_due
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
+from orchestration.attempts import attempt, is_under_way
 from orchestration.jobs import compaction_job
-from orchestration.sensors import FAILED, MAX_ATTEMPTS, MAX_RUNTIME_S, OPEN
-from orchestration.vectors import wrong_hours
+from orchestration.vectors import as_seen, wrong_hours
 from resources import lake_files
 from resources.home import Home
 from resources.vectors.checkpoints import CompactionRules
@@ -31,21 +31,18 @@ TICK_SECONDS = 30
 def compact_when_due(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
     """One compaction at a time, for as long as a vector is due."""
     home = Home.locate()
-    state = lake_files.table_state(home.lake / VECTORS.name)
-    if state is None:
+    if lake_files.table_state(home.lake / VECTORS.name) is None:
         return dg.SkipReason("There are no vectors.")
-    if context.instance.get_runs_count(dg.RunsFilter(job_name=compaction_job.name, statuses=OPEN)):
+    if is_under_way(context.instance, compaction_job):
         return dg.SkipReason("A compaction is under way.")
     if wrong := wrong_hours(context.instance, home):
         return dg.SkipReason(f"Waits until what was found wrong in deltas is repaired: {', '.join(wrong)}.")
-    due = count_due(home, CompactionRules.from_settings(home.settings.compaction), time.time_ns() // 1_000)
+    rules, now_us = CompactionRules.from_settings(home.settings.compaction), time.time_ns() // 1_000
+    due = count_due(home, rules, now_us)
     if not due:
         return dg.SkipReason("No vector is due.")
-    made = lake_files.table_state(home.lake / VECTOR_CHECKPOINTS.name)
-    # What was looked at: if a run finds nothing to do about it, the same is not asked for again.
-    seen = f"{state.version}/{made.version if made else -1}/{sum(due.values())}"
-    attempts = context.instance.get_runs_count(dg.RunsFilter(tags={DUE_TAG: seen}, statuses=FAILED))
-    if attempts >= MAX_ATTEMPTS:
-        return dg.SkipReason(f"A compaction failed {attempts} times; read why on the page of its last run.")
-    tags = {DUE_TAG: seen, "dagster/max_runtime": str(MAX_RUNTIME_S)}
-    return dg.RunRequest(run_key=f"{seen}/{attempts}", tags=tags)
+    number = sum(due.values())
+    # Time alone can make more of them due, and the end of an interval gives what was due something to do.
+    seen = f"{as_seen(home, (VECTORS.name, VECTOR_CHECKPOINTS.name))} due:{number} in:{now_us // rules.interval_us}"
+    what = f"The pending deltas of {number} vectors could not be compacted"
+    return attempt(context.instance, compaction_job, tag=DUE_TAG, about=seen, what=what)

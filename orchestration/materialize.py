@@ -5,8 +5,9 @@ run is started (`runs.py`), what it does (`assets`).
 """
 
 import hashlib
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from assets.held import hang_on
@@ -82,19 +83,27 @@ def materialize_hours(
         return outcome + held.outcome
 
 
-def materialize_everything_stale(home: Home, *, progress: Progress | None = None) -> Outcome:
-    """Bring every table up to date: exactly the partitions that are behind, unless their input was found wrong."""
+def materialize_everything_stale(
+    home: Home, *, progress: Progress | None = None, clock: Callable[[], int] | None = None
+) -> Outcome:
+    """Bring every table up to date: exactly the partitions that are behind, unless their input was found wrong.
+
+    What is carried to hours that lie ahead waits until these are partitions, as it does for the daemon.
+    """
+    from assets.partitions import existing
     from assets.stale import stale_partitions
 
+    now_us = clock or (lambda: time.time_ns() // 1_000)
     with open_instance(home) as instance:
         outcome, held = Outcome(), _Held(home, instance)
-        for names in PARTITIONED.values():
+        for grain, names in PARTITIONED.items():
             tried: set[Part] = set()
             # Asked anew for each grain, and again until nothing new is found: only what was made is an input of what
             # follows, and what an hour carries to the next is known when it was made.
             while True:
                 stale = stale_partitions(instance, home)
-                wanted = side_by_side({name: stale[name].keys() for name in names if stale.get(name)})
+                due = {name: existing(home.settings, grain, stale.get(name, ()), now_us()) for name in names}
+                wanted = side_by_side({name: keys for name, keys in due.items() if keys})
                 good = [part for assets, keys in wanted for part in held.good_parts(assets, keys)]
                 fresh = [part for part in near_one_another(good) if part not in tried]
                 if not fresh:

@@ -76,7 +76,7 @@ def retain(
     raise_earliest(home, max(planned.cuts.values()), clock)
     reach("retain.raised")
     flushed = {shard.shard: shard.flushed_epoch for shard in read_status(home)}
-    outcome = drain(home, progress=progress) + materialize_everything_stale(home, progress=progress)
+    outcome = drain(home, progress=progress) + materialize_everything_stale(home, progress=progress, clock=clock)
     if not outcome.succeeded:
         return Retained(gone_before(home), (), outcome, is_done=False)
     _refuse_undrained(home, flushed)

@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import dagster as dg
 
+from orchestration.attempts import is_under_way
 from orchestration.jobs import drain_job, windows_job
 from orchestration.maintenance import maintenance_job
-from orchestration.sensors import OPEN, is_draining
 from orchestration.windowed_counts import standing, wrong_inputs
 from resources.home import Home
 
@@ -39,7 +39,7 @@ def with_freshness(asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
 )
 def hourly_floor(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
     """Level-triggered: what the sensors missed is found, because a drain looks at the whole manifest."""
-    if is_draining(context.instance):
+    if is_under_way(context.instance, drain_job):
         return dg.SkipReason("A drain is under way.")
     return dg.RunRequest()
 
@@ -54,7 +54,7 @@ def hourly_floor(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.Sk
 def hourly_windows(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
     """Level-triggered, as the floor is: an hour that was missed is made up for at the next look."""
     instance, home = context.instance, Home.locate()
-    if instance.get_runs_count(dg.RunsFilter(job_name=windows_job.name, statuses=OPEN)):
+    if is_under_way(instance, windows_job):
         return dg.SkipReason("It is under way.")
     if not standing(instance, home).is_an_hour_behind:
         return dg.SkipReason("The hour has been computed.")

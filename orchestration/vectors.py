@@ -4,7 +4,7 @@ Belongs here: whether they are due, what keeps them from being computed, and the
 compute (`assets/vectors`), how often somebody looks (`sensors.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from assets.ingest.schema import DELTAS
@@ -16,6 +16,7 @@ from orchestration.materialize import found_wrong
 from orchestration.runs import Outcome, Progress, run
 from resources import lake_files
 from resources.home import Home
+from resources.lineage import LineageFile
 from resources.record import Record, RecordError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 # In the order in which they are shown; neither is made from the other. The index is made from the first.
 FOLDED = (VECTORS, VECTOR_CONFLICTS)
+ALL_TABLES = (VECTORS.name, VECTOR_CONFLICTS.name, VECTOR_INDEX.name)
 
 
 def due_tables(instance: "DagsterInstance", home: Home) -> list[str]:
@@ -51,6 +53,16 @@ def _is_found_wrong(instance: "DagsterInstance", table: str) -> bool:
     key = AssetCheckKey(AssetKey(table), CHECK_NAME)
     last = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
     return last is not None and last.status == AssetCheckExecutionRecordStatus.FAILED
+
+
+def as_seen(home: Home, tables: Iterable[str]) -> str:
+    """Tables as they were looked at: which lineage of each, at which version, as a run is tagged with it.
+
+    A run that finds nothing to do about this is not asked for again, and one that is due again is: whatever makes it
+    so, a commit, an edit by hand or a deletion, is seen here.
+    """
+    states = ((name, LineageFile(home.plans, name).read(), lake_files.table_state(home.lake / name)) for name in tables)
+    return " ".join(f"{name}:{known.lineage}/{state.version if state else '-'}" for name, known, state in states)
 
 
 def wrong_hours(instance: "DagsterInstance", home: Home) -> tuple[str, ...]:

@@ -46,6 +46,7 @@ class Record(Struct, frozen=True, kw_only=True):
     duration_ms: int = 0
     carried_in: str | None = None  # checksum of what the partition before it handed over, where there is such a thing
     carried_out: str | None = None  # and of what it hands over itself
+    definition: str | None = None  # hash of the definition that the rows follow, where a file says one
     as_of_us: int | None = None  # of a table that holds one moment: which
     recorded_us: int | None = None  # when; what the watermark's lag is measured from
 

@@ -171,7 +171,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
     # One shard carries a million deltas a second; more are for more machines. The map of slots is by this number.
     shards: Annotated[int, Meta(ge=1, le=1024)] = 1
-    # A Monday, so that the first week is whole. Every hour since is a partition of the orchestrator.
+    # A Monday, so that the first week is whole. Every hour since, and those before it that windows of the first events
+    # begin in, is a partition of the orchestrator.
     earliest_event_ts: datetime = datetime(2024, 12, 30, tzinfo=UTC)
     # Five minutes is more than any clock under NTP is wrong, and less than a late hour.
     clock_skew_ms: Annotated[int, Meta(ge=0)] = 300_000

@@ -26,14 +26,16 @@ settings.register_profile("tidemark", deadline=None, derandomize=True)
 settings.load_profile("tidemark")
 
 
-# What starts Spark: one process runs these, one after the other, because two JVMs at once are slower than one.
-NEED_SPARK = (
-    "tests/pipeline/",
-    "tests/transform/",
-    "tests/chaos/test_batch_kills.py",
-    "tests/chaos/test_compact_beside_ingest.py",
-    "tests/chaos/test_warm_kills.py",
-)
+# What starts Spark, in two halves: the tests of a half run in one process, one after the other, in one session.
+NEED_SPARK = {
+    "pipeline": (
+        "tests/pipeline/",
+        "tests/chaos/test_batch_kills.py",
+        "tests/chaos/test_compact_beside_ingest.py",
+        "tests/chaos/test_warm_kills.py",
+    ),
+    "transform": ("tests/transform/",),
+}
 
 
 # Each task would write the code of its projections anew, only to find it compiled: on a handful of rows, most of them
@@ -41,17 +43,17 @@ NEED_SPARK = (
 WITHOUT_CODE = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
-class OneSpark(LoadScopeScheduling):  # type: ignore[misc]
-    """Deals tests out to processes: those that need Spark together, and first, because they take longest."""
+class FewSessions(LoadScopeScheduling):  # type: ignore[misc]
+    """Deals tests out to processes: those that share a session together, and first, because they take longest."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith(NEED_SPARK) else nodeid
+        return next((half for half, files in NEED_SPARK.items() if nodeid.startswith(files)), nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)  # asked for only where there is more than one process
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FewSessions:
     """Marks for groups would be simpler, but pytest 9.2 does not let xdist 3.8 write them down, and says nothing."""
-    return OneSpark(config, log)
+    return FewSessions(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -11,16 +11,13 @@ import dagster as dg
 from pyspark.sql import DataFrame
 
 from assets.graph import Derived
-from assets.ingest.schema import DELTAS
 from assets.joins.rows import delta_pairs, session_pairs
 from assets.partitions import starts_in
 from assets.stale import reach_back
 from assets.tables import GRAPH
 from assets.windows.catalog import STREAMS
-from assets.windows.factory import declared, hourly_asset, one_by_one
-from assets.windows.records import Carried, window_records
+from assets.windows.factory import Inputs, declared, hourly_asset, one_by_one, recorded, replace_hours
 from assets.windows.schema import WINDOW_HOUR, window_table
-from assets.windows.session_assets import version_of, write
 from resources.lake import Lake, Range, partition_predicate
 from resources.record import Record
 from resources.streams import Join, JoinForm, Stream, Streams
@@ -44,28 +41,19 @@ def join_asset(join: Join, streams: Streams = STREAMS, graph: Mapping[str, Deriv
 
 def _session_join(join: Join, left: Stream, right: Stream, derived: Derived) -> dg.AssetsDefinition:
     def materialize(context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Range) -> list[Record]:
-        started, lake = time.monotonic(), tidemark.lake
-        version = version_of(lake, DELTAS.name)
-        versions = {stream.name: version_of(lake, stream.name) for stream in (left, right)}
-        lefts = meeting(lake, left, right, versions, hours)
-        rights = meeting(lake, right, left, versions, hours)
-        write(lake, derived, session_pairs(lefts, rights, join, left, right, hours), hours, version)
-        return window_records(
-            context.instance,
-            lake,
-            derived.spec,
-            version,
-            starts_in(hours, HOUR_US),
-            sources=[left.source, right.source],
-            duration_ms=round((time.monotonic() - started) * 1000),
-            now_us=tidemark.now_us(),
-            carried=Carried(versions=versions),
-        )
+        started, lake, sources = time.monotonic(), tidemark.lake, [left.source, right.source]
+
+        def rows(inputs: Inputs) -> DataFrame:
+            lefts, rights = meeting(lake, left, right, inputs, hours), meeting(lake, right, left, inputs, hours)
+            return session_pairs(lefts, rights, join, left, right, hours)
+
+        inputs = replace_hours(lake, derived, rows, hours)
+        return recorded(context, tidemark, derived, inputs, [hours], sources=sources, started=started)
 
     return declared(derived, one_by_one(materialize))
 
 
-def meeting(lake: Lake, stream: Stream, partner: Stream, versions: dict[str, int], hours: Range) -> DataFrame:
+def meeting(lake: Lake, stream: Stream, partner: Stream, inputs: Inputs, hours: Range) -> DataFrame:
     """The sessions of a stream that may meet one of its partner's that closes in these hours, or that close in them.
 
     Two that meet: the one that closes first does so after the other one has begun. So what closed before the first of
@@ -73,5 +61,5 @@ def meeting(lake: Lake, stream: Stream, partner: Stream, versions: dict[str, int
     """
     back = reach_back(lake.path(partner.name), window_table(partner))
     first_us = min([hours.start_us, *(back.get(start, start) for start in starts_in(hours, HOUR_US))])
-    rows = lake.read(stream.name, versions[stream.name])
+    rows = lake.read(stream.name, inputs[stream.name].version)
     return rows.where(partition_predicate(WINDOW_HOUR, Range(first_us, hours.end_us)))

@@ -18,7 +18,7 @@ from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
 from assets.vectors.conflicts import clocked_vectors, find_conflicts
 from assets.vectors.news import covered_epochs, names_parents
 from assets.vectors.records import last_record, vector_record
-from assets.vectors.schema import BUCKET, VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTORS
+from assets.vectors.schema import BUCKET, BUCKETS, VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTORS
 from assets.vectors.transform import (
     KEYS,
     arranged,
@@ -107,16 +107,17 @@ def write_vectors(lake: Lake, version: int, covered: dict[int, int] | None) -> N
     try:
         ways = touched.select("is_fast", "has_parents", BUCKET).distinct().collect()
         buckets = sorted({way[BUCKET] for way in ways})
-        if not buckets:
-            return
-        old = present.where(bucket_predicate(BUCKET, buckets))
-        rows = untouched(old, touched)
-        if any(way["is_fast"] for way in ways):
-            rows = rows.unionByName(go_on(new, old, touched))
-        if not all(way["is_fast"] for way in ways):
-            parented = touched.where("has_parents") if any(way["has_parents"] for way in ways) else None
-            rows = rows.unionByName(folded_anew(lake, to_fold_anew(deltas, touched), parented))
-        lake.replace(VECTORS, arranged(rows, VECTORS.order_by), hours=buckets, made_from=made_from)
+        if buckets:
+            old = present.where(bucket_predicate(BUCKET, buckets))
+            rows = untouched(old, touched)
+            if any(way["is_fast"] for way in ways):
+                rows = rows.unionByName(go_on(new, old, touched))
+            if not all(way["is_fast"] for way in ways):
+                parented = touched.where("has_parents") if any(way["has_parents"] for way in ways) else None
+                rows = rows.unionByName(folded_anew(lake, to_fold_anew(deltas, touched), parented))
+            lake.replace(VECTORS, arranged(rows, VECTORS.order_by), hours=buckets, made_from=made_from)
+        # Nothing is new for the other buckets, so their rows are those of this version, too.
+        lake.provenance_file(VECTORS.name).record(lake.path(VECTORS.name), made_from=made_from, made=range(BUCKETS))
     finally:
         touched.unpersist()
 

@@ -23,11 +23,11 @@ from assets.vectors.records import last_record, vector_record
 from assets.vectors.schema import BUCKET, VECTOR_CHECKPOINTS
 from assets.vectors.transform import KEYS, arranged, with_bucket
 from assets.watermarks import remember_marks
+from assets.windows.records import plan_at
 from resources import lake_files
 from resources.coordinator.status import read_cut
 from resources.failpoints import reach
 from resources.lake import Lake, LakeError, bucket_predicate, partition_predicate
-from resources.plans import durable_epochs
 from resources.provenance import Input
 from resources.session import frame_of
 from resources.tidemark import TidemarkResource
@@ -68,11 +68,12 @@ def vector_checkpoints(
 ) -> dg.MaterializeResult[None]:
     """Make the checkpoints that are due, then bases if a cut was given; one commit each, and one record."""
     started, lake, spec, now_us = time.monotonic(), tidemark.lake, VECTOR_CHECKPOINTS, tidemark.now_us()
-    version = lake.version(DELTAS.name)
-    if version is None:
-        raise LakeError(f"There is no table {DELTAS.name} yet. Drain first: ./tidemark drain.")
     previous = last_record(context.instance, spec.name)
     with lake.lock(spec.name):
+        # Read when nobody else compacts any more: no later checkpoint or base is to be judged by older deltas.
+        version = lake.version(DELTAS.name)
+        if version is None:
+            raise LakeError(f"There is no table {DELTAS.name} yet. Drain first: ./tidemark drain.")
         lake.settle(spec)
         compacted = compact(lake, version, rules_of(config, lake), now_us=now_us, is_forced=config.force)
         reach("compact.checkpoints")
@@ -116,7 +117,7 @@ def compact(lake: Lake, version: int, rules: CompactionRules, *, now_us: int, is
 
 def make_bases(lake: Lake, version: int, cut_us: int, compacted: Compacted) -> Compacted:
     """Give every vector that has deltas before the cut a base, or a later one. Call with the table's lock held."""
-    refuse_unsettled(lake, cut_us)
+    refuse_unsettled(lake, version, cut_us)
     deltas, present = lake.read(DELTAS.name, version), lake.read(VECTOR_CHECKPOINTS.name)
     with _kept_at_hand(with_bucket(plan_bases(deltas, present, cut_us=cut_us))) as plan:
         buckets, bases = _buckets(plan), plan.where("emit").count()
@@ -128,15 +129,16 @@ def make_bases(lake: Lake, version: int, cut_us: int, compacted: Compacted) -> C
     return Compacted(**{**{name: getattr(compacted, name) for name in compacted.__struct_fields__}, **changed})
 
 
-def refuse_unsettled(lake: Lake, cut_us: int) -> None:
-    """Raise unless the log refuses older changes, and all that it took before are in `deltas` (K4)."""
+def refuse_unsettled(lake: Lake, version: int, cut_us: int) -> None:
+    """Raise unless the log refuses older changes, and all that it took before are in `deltas` at a version (K4)."""
     cut = read_cut(lake.home)
     if cut is None or cut.cut_us < cut_us:
         raise LakeError(
             "The log does not refuse changes before that moment yet, so a base could miss one. Nothing was changed; "
             "use ./tidemark compact --remove, which cuts the log first."
         )
-    if not cut.is_settled(durable_epochs(lake.home)):
+    plan = plan_at(lake, version)
+    if not cut.is_settled(plan.durable if plan else {}):
         raise LakeError(
             "Changes from before the cut are not in the tables yet, because they are not sealed or not drained. "
             "Nothing was changed; drain first: ./tidemark drain."

@@ -19,13 +19,12 @@ from assets.vectors.index_schema import (
     VECTOR_POSTINGS,
 )
 from resources.table_spec import TableSpec
-from resources.vectors.index.errors import StaleChangeError
 from resources.vectors.index.fold import Changes, Folded, build, fold, rebuild_due, vectors_of
 from resources.vectors.index.internal_ids import Ids, scattered
 from resources.vectors.index.recall import with_probing
 from resources.vectors.index.state import VectorIndex
 from resources.vectors.index.tables import Origin, Versions, pointer_row, to_tables
-from resources.vectors.stored_index import States, changes_of, chosen_of, dimension_of
+from resources.vectors.stored_index import States, chosen_of, dimension_of
 from resources.vectors.tables import BUCKET, BUCKETS
 
 # When there are so many more entries than when recall was measured, it is measured again.
@@ -60,7 +59,7 @@ def build_index(namespace: str, states: States, *, seed: int) -> Step | None:
         return None
     chosen = chosen_of(states, dimension)
     epoch = int(states.epochs.max(initial=0))
-    index = with_probing(build(namespace, chosen.vectors, epoch=epoch, seed=seed), seed=seed)
+    index = with_probing(build(namespace, chosen.changes.upserts, epoch=epoch, seed=seed), seed=seed)
     return Step(index, Way.BUILT, chosen.left_out, len(index.postings.internal_ids), upserts=index.live)
 
 
@@ -68,15 +67,16 @@ def next_index(
     before: VectorIndex, origin: Origin, states: States, everything: Callable[[], States], *, seed: int
 ) -> Step:
     """The index after what became of some vectors; built from `everything` if that is due or cannot be avoided."""
-    chosen = chosen_of(states, before.dimension)
-    changes = changes_of(before.dictionary, chosen)
-    left_out = chosen_of(everything(), before.dimension).left_out if chosen.left_out or origin.left_out else 0
-    if not len(changes.upserts.internal_ids) and not len(changes.deleted):
+    chosen, left_out = chosen_of(states, before.dimension), 0
+    if chosen.left_out or origin.left_out:
+        # Of vectors of other lengths there may be more by now.
+        whole = everything()
+        if dimension_of(whole) != before.dimension:
+            return _rebuilt(before, whole, seed)
+        left_out = chosen_of(whole, before.dimension).left_out
+    folded = fold(before, chosen.changes)
+    if not folded.is_changed:
         return Step(before, Way.KEPT, left_out, origin.measured_entries, touched={})
-    try:
-        folded = fold(before, changes)
-    except StaleChangeError:
-        return _rebuilt(before, everything(), seed)
     if rebuild_due(folded.index) or not folded.index.live:
         return _rebuilt(folded.index, everything(), seed)
     index, entries = folded.index, len(folded.index.postings.internal_ids)
@@ -98,11 +98,11 @@ def _rebuilt(before: VectorIndex, states: States, seed: int) -> Step:
 
 
 def _touched(folded: Folded) -> dict[str, frozenset[int]]:
-    """Buckets of the parts that a fold changes: those of new entries, and of the ids that it kills."""
+    """Buckets of the parts that a fold changes: of ids that are new or dead now, and of lists with other entries."""
     new, dead = folded.upserts.internal_ids, folded.dead
     return {
         VECTOR_DICTIONARY.name: frozenset(_dictionary_buckets(np.concatenate([new, dead])).tolist()),
-        VECTOR_POSTINGS.name: frozenset(_posting_buckets(folded.appended.centroid_ids).tolist()),
+        VECTOR_POSTINGS.name: frozenset(_posting_buckets(folded.lists).tolist()),
         VECTOR_CENTROIDS.name: frozenset(),
         VECTOR_DELETED.name: frozenset({0}),
     }

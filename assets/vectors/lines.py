@@ -66,6 +66,7 @@ def counted(placed: DataFrame, checkpoints: DataFrame) -> DataFrame:
         *("origin", "delta_id", "last_epoch"),
         F.col("deltas").alias("held"),
         F.lit(True).alias("is_checkpoint"),
+        "is_base",
     )
     rows = (
         placed.where("standing = 'placed'")
@@ -82,8 +83,8 @@ def counted(placed: DataFrame, checkpoints: DataFrame) -> DataFrame:
         }
     )
     known = numbered.withColumn("total", F.max("number").over(whole_vector())).where("total > 0")
-    is_stale = F.expr("is_checkpoint AND NOT (held <=> number AND last_epoch <=> epoch_so_far)")
-    return known.withColumn("is_stale", is_stale).drop("epoch_so_far")
+    is_stale = F.expr("is_checkpoint AND NOT is_base AND NOT (held <=> number AND last_epoch <=> epoch_so_far)")
+    return known.withColumn("is_stale", is_stale).drop("epoch_so_far", "is_base")
 
 
 def fold_marked(marked: DataFrame, deltas: DataFrame, starts: DataFrame) -> DataFrame:

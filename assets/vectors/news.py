@@ -15,7 +15,7 @@ from resources.home import Home
 from resources.lineage import LineageFile, edits_of, find_break
 from resources.record import Record
 from resources.table_spec import TableSpec
-from resources.vectors.tables import PAYLOADS_REMOVED
+from resources.vectors.moment import is_rewriting
 
 # Files that were looked at in vain, for as long as this process lives.
 _without_vectors: set[str] = set()
@@ -60,13 +60,7 @@ def is_rewritten(path: Path, after: int, upto: int) -> bool:
     for version in range(after + 1, upto + 1):
         if not lake_files.commit_file(path, version).exists():
             return True
-        actions = list(lake_files.actions_of(path, version))
-        apps = [str(action["txn"].get("appId", "")) for action in actions if "txn" in action]
-        is_ours = any(app.startswith(f"{DELTAS.name}/") for app in apps)
-        if is_ours and any(app.endswith(f"/{PAYLOADS_REMOVED}") for app in apps):
-            continue
-        is_removal = any(action["remove"].get("dataChange", True) for action in actions if "remove" in action)
-        if is_removal or (not is_ours and lake_files.changed_partitions(actions)):
+        if is_rewriting(list(lake_files.actions_of(path, version))):
             return True
     return False
 

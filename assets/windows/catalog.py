@@ -1,11 +1,15 @@
 """The streams of this home as tables: what is defined, which tables that makes, and what these are made from.
 
-Belongs here: from definitions to `TableSpec` and to the graph. Definitions are read once, when this is imported, as the
-partitions of time are; a definition that cannot be used keeps everything from loading, with a message that says what to
-write. No Spark, no Dagster. Does not belong here: the assets (`factory.py`).
+Belongs here: from definitions to `TableSpec` and to the graph, and how far back in time that reaches. Definitions are
+read once, when this is imported, as the partitions of time are; a definition that cannot be used keeps everything from
+loading, with a message that says what to write. No Spark, no Dagster. Does not belong here: the assets (`factory.py`).
 """
 
+import hashlib
 from collections.abc import Iterable
+from typing import Any
+
+import msgspec
 
 from assets.graph import By, Derived, Need
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
@@ -16,8 +20,9 @@ from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTORS
 from assets.windows.open_schema import open_table
 from assets.windows.reach import reach_us
 from assets.windows.schema import LATE_DELTAS, window_table
+from resources.settings import Settings
 from resources.streams import Join, JoinForm, LatePolicy, Stream, Streams, WindowType, find_streams, load_streams
-from resources.timegrid import HOUR_US
+from resources.timegrid import HOUR, HOUR_US
 
 # What other tables and assets are called.
 _OF_VECTORS = (VECTORS, VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTOR_INDEX, *PARTS)
@@ -25,6 +30,8 @@ RESERVED = {spec.name for spec in (DELTAS, DEAD_LETTERS, *TIERS, WINDOWED_COUNTS
     "drain"
 }
 PANES = (WindowType.TUMBLING, WindowType.SLIDING, WindowType.FIXED)
+# What a definition says that changes no row: what it is for, and how a watermark moves, which a delta is stamped with.
+NOT_OF_ROWS = {"description", "disorder_us", "idle_us"}
 
 
 def pane_needs(stream: Stream) -> tuple[Need, ...]:
@@ -44,34 +51,37 @@ def stamp_need(stream: Stream) -> Need:
 
 def derived_tables(streams: Streams) -> list[Derived]:
     """Every table that the definitions make, and what it is made from."""
-    panes = [Derived(window_table(stream), pane_needs(stream)) for stream in of_type(streams, PANES)]
+    panes = [
+        Derived(window_table(stream), pane_needs(stream), definition_of(stream)) for stream in of_type(streams, PANES)
+    ]
     sessions = [each for stream in of_type(streams, [WindowType.SESSION]) for each in session_tables(stream)]
     batches = of_type(streams, [WindowType.ADAPTIVE])
-    adaptive = [Derived(window_table(stream), (Need(DELTAS, By.BATCH),)) for stream in batches]
+    adaptive = [Derived(window_table(stream), (Need(DELTAS, By.BATCH),), definition_of(stream)) for stream in batches]
     joins = [join_tables(join, streams) for join in streams.joins.values()]
     late = by_event_time(streams)
-    return [*panes, *sessions, *adaptive, *joins, *([Derived(LATE_DELTAS, late_needs(late))] if late else [])]
+    lates = [Derived(LATE_DELTAS, late_needs(late), definition_of(*late))] if late else []
+    return [*panes, *sessions, *adaptive, *joins, *lates]
 
 
 def session_tables(stream: Stream) -> list[Derived]:
     """Open sessions, from those of the hour before; closed ones, from what was open at the end of the hour before."""
     still_open, own = open_table(stream), Need(DELTAS)
     carried = Need(still_open, By.CARRY, before_us=HOUR_US, after_us=-HOUR_US)
-    return [Derived(still_open, (own, carried)), Derived(window_table(stream), (own, carried))]
+    return [Derived(spec, (own, carried), definition_of(stream)) for spec in (still_open, window_table(stream))]
 
 
 def join_tables(join: Join, streams: Streams) -> Derived:
     """What an hour of pairs is made of: the deltas that either side may have in its panes, or sessions."""
     left, right = streams.streams[join.left], streams.streams[join.right]
-    spec = join_table(join, left, right)
+    spec, definition = join_table(join, left, right), definition_of(join, left, right)
     if join.form is JoinForm.SESSIONS:
         tables = window_table(left), window_table(right)
         meetings = [Need(one, By.MEETING, partner=other) for one, other in (tables, tables[::-1])]
-        return Derived(spec, tuple(meetings))
+        return Derived(spec, tuple(meetings), definition)
     # A delta on the right that slides is looked for in the panes of the left.
     rights = pane_needs(right) if join.form is JoinForm.SAME_PANE else (Need(DELTAS, after_us=reach_us(left)),)
     own = pane_needs(left)
-    return Derived(spec, (*own, *(need for need in rights if need not in own)))
+    return Derived(spec, (*own, *(need for need in rights if need not in own)), definition)
 
 
 def late_needs(streams: Iterable[Stream]) -> tuple[Need, ...]:
@@ -82,6 +92,34 @@ def late_needs(streams: Iterable[Stream]) -> tuple[Need, ...]:
     whole = Need(DELTAS, before_us=max(n.before_us for n in own), after_us=max(n.after_us for n in own))
     stamps = {(need.before_us, need.after_us): need for need in panes if need.by is By.STAMP}
     return (whole, *stamps.values())
+
+
+def definition_of(*meant: Stream | Join) -> str:
+    """A short hash of what definitions say of a table's rows; it changes when they mean something else."""
+    said = [
+        {name: value for name, value in msgspec.to_builtins(each).items() if name not in NOT_OF_ROWS} for each in meant
+    ]
+    return hashlib.sha256(msgspec.json.encode([_given(each) for each in said], order="sorted")).hexdigest()[:16]
+
+
+def _given(said: dict[str, Any]) -> dict[str, Any]:
+    """Without what is left out: a field that a later version adds changes the hash of nobody who does not use it."""
+    return {name: _given(value) if isinstance(value, dict) else value for name, value in said.items() if value}
+
+
+def earliest_us(settings: Settings, streams: Streams | None = None) -> int:
+    """The earliest hour that the graph calls for: before the first event by as much as any table reaches back from it.
+
+    A watermark is behind the events by their disorder, and the platform's clock may be behind that of a producer.
+    """
+    known, first_us = STREAMS if streams is None else streams, settings.earliest_event_us
+    disorders_us = [stream.disorder_us or 0 for stream in known.streams.values()]
+    disorder_us, skew_us = max([settings.disorder_ms * 1_000, *disorders_us]), settings.clock_skew_ms * 1_000
+    behind_us = {By.STAMP: disorder_us, By.RECEIPT: skew_us, By.BATCH: skew_us}
+    needs = [need for derived in derived_tables(known) for need in derived.needs]
+    # Hour by hour, as the log tells of deltas.
+    reached = [HOUR.floor(first_us - behind_us.get(need.by, 0)) - need.after_us for need in needs]
+    return HOUR.floor(min([first_us, *reached]))
 
 
 def by_event_time(streams: Streams) -> list[Stream]:

@@ -1,12 +1,12 @@
 """From a definition to an asset: every stream and every join of `streams/` becomes one through here.
 
-Belongs here: what all of them share: dependencies that say what the graph says, reading one version of `deltas`,
+Belongs here: what all of them share: dependencies that say what the graph says, reading one version of each input,
 replacing the partitions of some ranges in one job (O2), a record for each. Does not belong here: how rows are computed
 (`transform.py` and its neighbours), which tables there are (`catalog.py`).
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -22,7 +22,7 @@ from assets.tables import GRAPH
 from assets.watermarks import remember_marks
 from assets.windows.catalog import PANES, STREAMS, by_event_time, of_type
 from assets.windows.late import late_deltas
-from assets.windows.records import window_records
+from assets.windows.records import Carried, window_records
 from assets.windows.schema import LATE_DELTAS
 from assets.windows.transform import count_windows
 from resources.failpoints import reach
@@ -37,6 +37,8 @@ GROUP = "windows"
 
 # The rows of a range of hours, from `deltas` at one version.
 Compute: TypeAlias = Callable[[DataFrame, Range], DataFrame]
+# The tables that rows are made from, by name, each as it is read.
+Inputs: TypeAlias = Mapping[str, Input]
 Materialize: TypeAlias = Callable[[dg.AssetExecutionContext, TidemarkResource, Sequence[Range]], list[Record]]
 
 
@@ -67,23 +69,14 @@ def pane_windows(stream: Stream) -> Compute:
 
 def hourly_asset(derived: Derived, compute: Compute, *, sources: Iterable[str]) -> dg.AssetsDefinition:
     """An asset with a partition an hour, made from `deltas`; `sources` are the streams whose watermarks it follows."""
-    spec, followed = derived.spec, tuple(dict.fromkeys(sources))
+    followed = tuple(dict.fromkeys(sources))
 
     def materialize(
         context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Sequence[Range]
     ) -> list[Record]:
-        started, lake = time.monotonic(), tidemark.lake
-        version = write_hours(lake, derived, compute, *hours)
-        return window_records(
-            context.instance,
-            lake,
-            spec,
-            version,
-            [start for each in hours for start in starts_in(each, HOUR_US)],
-            sources=followed,
-            duration_ms=round((time.monotonic() - started) * 1000),
-            now_us=tidemark.now_us(),
-        )
+        started = time.monotonic()
+        inputs = write_hours(tidemark.lake, derived, compute, *hours)
+        return recorded(context, tidemark, derived, inputs, hours, sources=followed, started=started)
 
     return declared(derived, materialize)
 
@@ -122,24 +115,63 @@ def one_by_one(
     ]
 
 
-def write_hours(lake: Lake, derived: Derived, compute: Compute, *hours: Range) -> int:
-    """Compute ranges of hours from the latest version of `deltas` and replace them, in one commit; gives that version.
+def write_hours(lake: Lake, derived: Derived, compute: Compute, *hours: Range) -> Inputs:
+    """Compute ranges of hours from `deltas` and replace them, in one commit; only what they are made of is read."""
 
-    Only what the hours are made of is read.
+    def rows(inputs: Inputs) -> DataFrame:
+        return rows_of(lake.read(DELTAS.name, inputs[DELTAS.name].version), derived, compute, hours)
+
+    return replace_hours(lake, derived, rows, *hours)
+
+
+def replace_hours(lake: Lake, derived: Derived, rows: Callable[[Inputs], DataFrame], *hours: Range) -> Inputs:
+    """Replace ranges of hours, in one commit, by rows made from the inputs as they are now; says how these were.
+
+    What the inputs are is found with the table's lock held: so whoever writes last has read last, and no rows of an
+    older version take the place of rows of a newer one.
     """
     spec = derived.spec
-    version = lake.version(DELTAS.name)
-    if version is None:
-        raise LakeError(f"There is no table {DELTAS.name} yet. Drain first: ./tidemark drain.")
     with lake.lock(spec.name):
+        inputs = {table: input_of(lake, table) for table in dict.fromkeys((DELTAS.name, *derived.inputs))}
         lake.settle(spec)
-        rows = rows_of(lake.read(DELTAS.name, version), derived, compute, hours)
-        made_from = Input(version, lake.lineage(DELTAS.name).lineage)
         # Windows are small: one file per partition, in the order in which they are looked up.
-        filed = rows.repartition(spec.partition_by).sortWithinPartitions(spec.partition_by, *spec.order_by)
-        lake.replace(spec, filed, hours=partitions_in(hours, HOUR_US), made_from=made_from)
+        filed = rows(inputs).repartition(spec.partition_by).sortWithinPartitions(spec.partition_by, *spec.order_by)
+        lake.replace(spec, filed, hours=partitions_in(hours, HOUR_US), made_from=inputs[DELTAS.name])
     reach("rollup.committed")
-    return version
+    return inputs
+
+
+def input_of(lake: Lake, table: str) -> Input:
+    """A table as it is now."""
+    version = lake.version(table)
+    if version is None:
+        raise LakeError(f"There is no table {table} yet. Drain first: ./tidemark drain.")
+    return Input(version, lake.lineage(table).lineage)
+
+
+def recorded(
+    context: dg.AssetExecutionContext,
+    tidemark: TidemarkResource,
+    derived: Derived,
+    inputs: Inputs,
+    hours: Iterable[Range],
+    *,
+    sources: Iterable[str],
+    started: float,
+    carried: Carried | None = None,
+) -> list[Record]:
+    """The records of hours that were just replaced; `started` is when that began, by `time.monotonic`."""
+    return window_records(
+        context.instance,
+        tidemark.lake,
+        derived,
+        inputs,
+        [start for each in hours for start in starts_in(each, HOUR_US)],
+        sources=sources,
+        duration_ms=round((time.monotonic() - started) * 1000),
+        now_us=tidemark.now_us(),
+        carried=carried,
+    )
 
 
 def rows_of(deltas: DataFrame, derived: Derived, compute: Compute, hours: Sequence[Range]) -> DataFrame:

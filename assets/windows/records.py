@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from assets.graph import Derived
 from assets.ingest.log import Log, Watermark, least
 from assets.ingest.records import levels
 from assets.ingest.schema import DELTAS
@@ -14,6 +15,7 @@ from resources import lake_files
 from resources.lake import Lake, TableSpec
 from resources.lineage import app_id
 from resources.plans import Plan, PlanStore
+from resources.provenance import Input
 from resources.record import Record, not_below
 
 if TYPE_CHECKING:
@@ -43,11 +45,10 @@ class Contents:
 
 @dataclass(frozen=True)
 class Carried:
-    """What was handed from hour to hour, by checksums, and the versions of other tables that rows were made from."""
+    """What was handed from hour to hour, by checksums."""
 
     into: Mapping[int, str] = field(default_factory=dict)
     out_of: Mapping[int, str] = field(default_factory=dict)
-    versions: Mapping[str, int] = field(default_factory=dict)
 
 
 def plan_at(lake: Lake, version: int) -> Plan | None:
@@ -66,8 +67,8 @@ def stream_watermark(log: Log, upto: Mapping[int, int], sources: Iterable[str]) 
 def window_records(
     instance: "DagsterInstance",
     lake: Lake,
-    spec: TableSpec,
-    version: int,
+    derived: Derived,
+    inputs: Mapping[str, Input],
     starts: Sequence[int],
     *,
     sources: Iterable[str],
@@ -75,9 +76,10 @@ def window_records(
     now_us: int,
     carried: Carried | None = None,
 ) -> list[Record]:
-    """One record for each hour, computed from `deltas` at one version, and from what was carried."""
+    """One record for each hour, computed from inputs as they were when they were read, and from what was carried."""
+    spec = derived.spec
     known, path = lake.lineage(spec.name), lake.path(spec.name)
-    plan = plan_at(lake, version)
+    plan = plan_at(lake, inputs[DELTAS.name].version)
     reached = levels(lake, plan)
     watermark = stream_watermark(Log(lake.home), plan.upto if plan else {}, sources)
     files = lake_files.partitions(path, known.version)
@@ -95,8 +97,8 @@ def window_records(
                 lineage=known.lineage,
                 table_version=known.version,
                 table_id=known.table_id,
-                input_versions={DELTAS.name: version, **more.versions},
-                input_lineages={table: lake.lineage(table).lineage for table in (DELTAS.name, *more.versions)},
+                input_versions={table: read.version for table, read in inputs.items()},
+                input_lineages={table: read.lineage for table, read in inputs.items()},
                 epochs=contents.epochs,
                 applied=reached.applied,
                 flushed=reached.flushed,
@@ -110,6 +112,7 @@ def window_records(
                 duration_ms=duration_ms,
                 carried_in=more.into.get(start),
                 carried_out=more.out_of.get(start),
+                definition=derived.definition,
                 recorded_us=now_us,
             )
         )

@@ -6,6 +6,7 @@ of the manifest. Does not belong here: which deltas are a session (`sessions.py`
 
 import time
 from collections.abc import Mapping
+from itertools import takewhile
 
 import dagster as dg
 from pyspark.sql import DataFrame
@@ -14,18 +15,16 @@ from assets.asked import report_now
 from assets.graph import Derived, made_of
 from assets.ingest.log import Log
 from assets.ingest.schema import DELTAS
-from assets.partitions import starts_in
+from assets.partitions import existing, starts_in
 from assets.tables import GRAPH
 from assets.windows.adaptive import batch_rows, closed_batches, count_batches
 from assets.windows.catalog import STREAMS, of_type
-from assets.windows.factory import declared, one_by_one
+from assets.windows.factory import Inputs, declared, input_of, one_by_one, recorded, replace_hours
 from assets.windows.open_schema import open_name
-from assets.windows.records import Carried, plan_at, window_records
+from assets.windows.records import Carried, plan_at
 from assets.windows.session_rows import closed_by_hour, open_rows, parts_of
 from resources import lake_files
-from resources.failpoints import reach
-from resources.lake import Lake, LakeError, Range, partition_predicate
-from resources.provenance import Input
+from resources.lake import Lake, Range, TableSpec, partition_predicate
 from resources.record import Record
 from resources.streams import Stream, WindowType
 from resources.tidemark import TidemarkResource
@@ -49,7 +48,7 @@ def open_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.Asset
 
     def materialize(context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Range) -> list[Record]:
         records = _write_open(context, tidemark, stream, derived, hours)
-        _go_forward(context, tidemark, stream, derived, records[-1])
+        _go_forward(context, tidemark, stream, derived, hours, records[-1])
         return records
 
     return declared(derived, one_by_one(materialize))
@@ -60,26 +59,18 @@ def closed_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.Ass
     derived, still_open = graph[stream.name], open_name(stream)
 
     def materialize(context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Range) -> list[Record]:
-        started, lake = time.monotonic(), tidemark.lake
-        version, carried_version = version_of(lake, DELTAS.name), version_of(lake, still_open)
-        before = Range(hours.start_us - HOUR_US, hours.end_us - HOUR_US)
-        into = carried_to(lake, still_open, carried_version, hours)
-        carried = lake.read(still_open, carried_version).where(
-            partition_predicate(graph[still_open].spec.partition_by, before)
+        started, lake, sources = time.monotonic(), tidemark.lake, [stream.source]
+        is_before = partition_predicate(
+            graph[still_open].spec.partition_by, Range(hours.start_us - HOUR_US, hours.end_us - HOUR_US)
         )
-        rows = closed_by_hour(_deltas(lake, derived, version, hours), carried, stream, hours)
-        write(lake, derived, rows, hours, version)
-        return window_records(
-            context.instance,
-            lake,
-            derived.spec,
-            version,
-            starts_in(hours, HOUR_US),
-            sources=[stream.source],
-            duration_ms=round((time.monotonic() - started) * 1000),
-            now_us=tidemark.now_us(),
-            carried=Carried(into=into, versions={still_open: carried_version}),
-        )
+
+        def rows(inputs: Inputs) -> DataFrame:
+            carried = lake.read(still_open, inputs[still_open].version).where(is_before)
+            return closed_by_hour(_deltas(lake, derived, inputs, hours), carried, stream, hours)
+
+        inputs = replace_hours(lake, derived, rows, hours)
+        carried = Carried(into=carried_to(lake, still_open, inputs[still_open].version, hours))
+        return recorded(context, tidemark, derived, inputs, [hours], sources=sources, started=started, carried=carried)
 
     return declared(derived, one_by_one(materialize))
 
@@ -89,19 +80,13 @@ def adaptive_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.A
     derived = graph[stream.name]
 
     def materialize(context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Range) -> list[Record]:
-        started, lake = time.monotonic(), tidemark.lake
-        version = version_of(lake, DELTAS.name)
-        write(lake, derived, batches_of(lake, stream, version, hours), hours, version)
-        return window_records(
-            context.instance,
-            lake,
-            derived.spec,
-            version,
-            starts_in(hours, HOUR_US),
-            sources=[stream.source],
-            duration_ms=round((time.monotonic() - started) * 1000),
-            now_us=tidemark.now_us(),
-        )
+        started, lake, sources = time.monotonic(), tidemark.lake, [stream.source]
+
+        def rows(inputs: Inputs) -> DataFrame:
+            return batches_of(lake, stream, inputs[DELTAS.name].version, hours)
+
+        inputs = replace_hours(lake, derived, rows, hours)
+        return recorded(context, tidemark, derived, inputs, [hours], sources=sources, started=started)
 
     return declared(derived, one_by_one(materialize))
 
@@ -117,14 +102,6 @@ def batches_of(lake: Lake, stream: Stream, version: int, hours: Range) -> DataFr
     return count_batches(deltas.where(" AND ".join(is_needed)), batch_rows(lake.spark, found.batches), stream)
 
 
-def version_of(lake: Lake, table: str) -> int:
-    """The latest version of an input."""
-    version = lake.version(table)
-    if version is None:
-        raise LakeError(f"There is no table {table} yet. Drain first: ./tidemark drain.")
-    return version
-
-
 def carried_to(lake: Lake, table: str, version: int, hours: Range) -> dict[int, str]:
     """What is carried to each hour of a range, by checksum; nothing to those that nothing is carried to."""
     starts = [start - HOUR_US for start in starts_in(hours, HOUR_US)]
@@ -132,66 +109,103 @@ def carried_to(lake: Lake, table: str, version: int, hours: Range) -> dict[int, 
     return {start + HOUR_US: checksum for start, checksum in found.items()}
 
 
-def write(lake: Lake, derived: Derived, rows: DataFrame, hours: Range, version: int) -> None:
-    """Replace the hours of a range, a file each, made from a version of `deltas`."""
-    spec = derived.spec
-    with lake.lock(spec.name):
-        lake.settle(spec)
-        filed = rows.repartition(spec.partition_by).sortWithinPartitions(spec.partition_by, *spec.order_by)
-        lake.replace(spec, filed, hours=hours, made_from=Input(version, lake.lineage(DELTAS.name).lineage))
-    reach("rollup.committed")
-
-
 def _write_open(
     context: dg.AssetExecutionContext, tidemark: TidemarkResource, stream: Stream, derived: Derived, hours: Range
 ) -> list[Record]:
     """What is open at the end of each hour of a range, from what was open before it."""
     started, lake, spec = time.monotonic(), tidemark.lake, derived.spec
-    version = version_of(lake, DELTAS.name)
     # Nobody else may change what is carried between its being read and what follows from it being written.
     with lake.lock(spec.name):
         lake.settle(spec)
-        carried_version = version_of(lake, spec.name)
-        before = Range(hours.start_us - HOUR_US, hours.start_us)
-        carried = lake.read(spec.name, carried_version).where(partition_predicate(spec.partition_by, before))
-        first = carried_to(lake, spec.name, carried_version, Range(hours.start_us, hours.start_us + HOUR_US))
-        parts = parts_of(_deltas(lake, derived, version, hours), carried, stream, hours)
-        write(lake, derived, open_rows(parts, stream, hours), hours, version)
+        own = input_of(lake, spec.name).version
+        is_before = partition_predicate(spec.partition_by, Range(hours.start_us - HOUR_US, hours.start_us))
+        first = carried_to(lake, spec.name, own, Range(hours.start_us, hours.start_us + HOUR_US))
+
+        def rows(inputs: Inputs) -> DataFrame:
+            carried = lake.read(spec.name, own).where(is_before)
+            return open_rows(parts_of(_deltas(lake, derived, inputs, hours), carried, stream, hours), stream, hours)
+
+        inputs = replace_hours(lake, derived, rows, hours)
         known = lake.lineage(spec.name).version
         out_of = lake_files.partition_checksums(lake.path(spec.name), known, starts_in(hours, HOUR_US))
     into = {**first, **{start + HOUR_US: checksum for start, checksum in out_of.items()}}
-    return window_records(
-        context.instance,
-        lake,
-        spec,
-        version,
-        starts_in(hours, HOUR_US),
-        sources=[stream.source],
-        duration_ms=round((time.monotonic() - started) * 1000),
-        now_us=tidemark.now_us(),
-        carried=Carried(into=into, out_of=out_of),
-    )
+    carried, sources = Carried(into=into, out_of=out_of), [stream.source]
+    return recorded(context, tidemark, derived, inputs, [hours], sources=sources, started=started, carried=carried)
 
 
 def _go_forward(
-    context: dg.AssetExecutionContext, tidemark: TidemarkResource, stream: Stream, derived: Derived, last: Record
+    context: dg.AssetExecutionContext,
+    tidemark: TidemarkResource,
+    stream: Stream,
+    derived: Derived,
+    hours: Range,
+    last: Record,
 ) -> None:
-    """Hour after hour, as long as the next one's record says that something else was carried to it (N2).
+    """On from some hours, as long as something else is carried to the next ones than they were made from (N2).
 
     These hours are reported one by one: the run was not asked for them.
     """
-    grain, name = derived.spec.grain, derived.spec.name
-    while last.partition is not None:
-        start = grain.start(last.partition) + HOUR_US
-        made = Record.latest_by_partition(context.instance, name, [grain.key(start)]).get(grain.key(start))
-        if made is None or made.lineage != last.lineage or made.carried_in == last.carried_out:
-            return
-        (last,) = _write_open(context, tidemark, stream, derived, Range(start, start + HOUR_US))
-        report_now(context, last)
+    while following := _hours_after(context, tidemark, stream, derived, hours, last):
+        records = _write_open(context, tidemark, stream, derived, following)
+        for record in records:
+            report_now(context, record)
+        hours, last = following, records[-1]
 
 
-def _deltas(lake: Lake, derived: Derived, version: int, hours: Range) -> DataFrame:
-    return lake.read(DELTAS.name, version).where(made_of(derived.needs, DELTAS.name, [hours]))
+def _hours_after(
+    context: dg.AssetExecutionContext,
+    tidemark: TidemarkResource,
+    stream: Stream,
+    derived: Derived,
+    hours: Range,
+    last: Record,
+) -> Range | None:
+    """The hours that are to be made next because of what the last one hands over, if there are any.
+
+    What an hour that was made before will hand over is known only when it is made again, so it is taken alone. Through
+    hours that were never made, all is carried as it is until it closes, so they are taken together.
+    """
+    spec, start = derived.spec, hours.end_us
+    key = spec.grain.key(start)
+    made = Record.latest_by_partition(context.instance, spec.name, [key]).get(key)
+    if made is None:
+        return hours_to_cross(context, tidemark, stream, spec, start) if last.carried_out else None
+    has_changed = made.lineage == last.lineage and made.carried_in != last.carried_out
+    return Range(start, start + HOUR_US) if has_changed else None
+
+
+def hours_to_cross(
+    context: dg.AssetExecutionContext, tidemark: TidemarkResource, stream: Stream, spec: TableSpec, start_us: int
+) -> Range | None:
+    """The hours from one that was never made to the one in which the last of what is carried closes, if they exist yet.
+
+    An hour that was made is not among them, nor one with deltas of its own: that is stale by itself, and perhaps held
+    back (O4).
+    """
+    lake = tidemark.lake
+    closes_us = last_event_us(lake, spec, start_us - HOUR_US) + stream.window.gap_us
+    keys = [spec.grain.key(start) for start in range(start_us, closes_us + 1, HOUR_US)]
+    others = {
+        *Record.latest_by_partition(context.instance, spec.name, keys),
+        *map(spec.grain.key, lake_files.partitions(lake.path(DELTAS.name))),
+    }
+    there = existing(lake.home.settings, spec.grain, keys, tidemark.now_us())
+    crossed = list(takewhile(lambda key: key not in others, there))
+    return Range(start_us, start_us + len(crossed) * HOUR_US) if crossed else None
+
+
+def last_event_us(lake: Lake, spec: TableSpec, start_us: int) -> int:
+    """The last event of what is open at the end of an hour; the hour's start if nothing is."""
+    held = lake_files.partitions(lake.path(spec.name)).get(start_us)
+    with lake_files.quiet_database() as database:
+        query = "SELECT epoch_us(max(last_event_ts)) FROM read_parquet($1)"
+        found = database.execute(query, [list(held.files)]).fetchone() if held else None
+    return int(found[0]) if found else start_us
+
+
+def _deltas(lake: Lake, derived: Derived, inputs: Inputs, hours: Range) -> DataFrame:
+    is_needed = made_of(derived.needs, DELTAS.name, [hours])
+    return lake.read(DELTAS.name, inputs[DELTAS.name].version).where(is_needed)
 
 
 def _epochs(ranges: dict[int, tuple[int, int]]) -> str:

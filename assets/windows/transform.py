@@ -122,8 +122,8 @@ def _summed(rows: DataFrame, stream: Stream, by: Sequence[str], late: Column) ->
         F.sum("bytes").alias("bytes"),
         F.min("event_us").alias("min_event_us"),
         F.max("event_us").alias("max_event_us"),
-        F.min("position").alias("first"),
-        F.max("position").alias("last"),
+        F.min("position").alias("first_position"),
+        F.max("position").alias("last_position"),
         *(column for each in stream.aggregates for column in _first_sums(stream, each)),
     )
 
@@ -136,7 +136,11 @@ def _again(partial: DataFrame, stream: Stream, by: Sequence[str], *more: Column)
         F.sum("bytes").alias("bytes"),
         F.min("min_event_us").alias("min_event_us"),
         F.max("max_event_us").alias("max_event_us"),
-        *([] if more else [F.min("first").alias("first"), F.max("last").alias("last")]),
+        *(
+            []
+            if more
+            else [F.min("first_position").alias("first_position"), F.max("last_position").alias("last_position")]
+        ),
         *more,
         *(column for each in stream.aggregates for column in _last_sums(stream, each)),
     )
@@ -147,12 +151,12 @@ def _whole(partial: DataFrame, stream: Stream, by: Sequence[str]) -> DataFrame:
     keys = keys_of(stream)
     if has_one_key(stream):
         return partial.withColumns(
-            {"keys": F.lit(1).cast("bigint"), "epochs": epochs_of_one_key("first", "last", keys)}
+            {"keys": F.lit(1).cast("bigint"), "epochs": epochs_of_one_key("first_position", "last_position", keys)}
         )
     number = F.count(F.lit(1)).alias("keys")
-    bounds = [F.min("first").alias("first"), F.max("last").alias("last")]
+    bounds = [F.min("first_position").alias("first_position"), F.max("last_position").alias("last_position")]
     by_shard = _again(partial, stream, [*keys, "shard", *by], number, *bounds)
-    epochs = F.array_sort(F.collect_list(epochs_between("first", "last"))).alias("epochs")
+    epochs = F.array_sort(F.collect_list(epochs_between("first_position", "last_position"))).alias("epochs")
     return _again(by_shard, stream, [*keys, *by], F.sum("keys").alias("keys"), epochs)
 
 

@@ -4,6 +4,7 @@ Belongs here: the options, and what is said. The steps are in `orchestration/com
 """
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -55,6 +56,8 @@ def compact(
     From then on changes to what vectors were before it are refused as below_horizon, and nothing before it can be read.
     For --remove no producer may have the home open, unless it has cut its own log: platform.cut_vectors.
     """
+    if horizon is not None and not remove:
+        raise click.UsageError("--horizon says before when payloads are removed: give --remove with it.")
     wanted = Wanted(Strategy(strategy) if strategy else None, horizon, is_forced=force, is_removing=remove)
     if dry_run:
         _show_due(home, wanted, as_json)
@@ -102,6 +105,9 @@ def _show(done: Compaction) -> None:
 
 def _show_due(home: Home, wanted: Wanted, as_json: bool) -> None:
     rules = CompactionRules.from_settings(home.settings.compaction)
+    rules = replace(rules, strategy=wanted.strategy or rules.strategy)
+    # What is pending at all has waited for no time, and more.
+    rules = replace(rules, max_age_us=0) if wanted.is_forced else rules
     due, cut_us = count_due(home, rules, _now_us()), cut_of(home, wanted, _now_us())
     if as_json:
         answer_json({"due": due, "cut": shown(cut_us) if wanted.is_removing else None})

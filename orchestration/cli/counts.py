@@ -31,9 +31,10 @@ class MomentType(click.ParamType[int]):
             return value
         try:
             moment = datetime.fromisoformat(str(value))
-        except ValueError:
+            # The first and the last year have moments that are in no year of UTC.
+            return to_us((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC))
+        except (ValueError, OverflowError):
             self.fail(f"{value!r} is no moment; write 2026-03-02T14:05 or 2026-03-02T14:05:00Z (UTC).", param, ctx)
-        return to_us(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 
 @command

@@ -109,7 +109,7 @@ def answer(found: Found, vector_id: str | None) -> dict[str, Any]:
         "neighbours": [each._asdict() for each in found.neighbours],
         "reach": {
             "versions": found.versions,
-            "epochs": None if found.epochs is None else {str(shard): last for shard, last in found.epochs.items()},
+            "epochs": {str(shard): last for shard, last in found.epochs.items()},
         },
     }
 
@@ -126,5 +126,4 @@ def _reach(found: Found) -> str:
     searched = f"searched {found.probes:,} of {found.lists:,} lists with {found.live:,} vectors"
     recall = "" if found.recall is None else f", recall {found.recall:.3f}"
     changed = f"; {found.changed:,} changed since the index was made" if found.changed else ""
-    behind = "; vectors does not say how far it reaches" if found.epochs is None else ""
-    return f"{searched}{recall}{changed}{behind}"
+    return f"{searched}{recall}{changed}"

@@ -4,6 +4,7 @@ Belongs here: the options, and how the answer looks. How it is found is in `reso
 from the tables, without a JVM, and equals a fold of the vector's deltas.
 """
 
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 # So many numbers are shown of a vector, and of what a delta has set.
 SHOWN = 8
+MOST_EPOCH = (1 << 63) - 1
 _CHAIN = ("eff_us", "depth", "event_us", "origin", "delta_id", "parent_id", "op", "effect", "shard", "epoch", "ordinal")
 
 
@@ -29,7 +31,9 @@ _CHAIN = ("eff_us", "depth", "event_us", "origin", "delta_id", "parent_id", "op"
 @click.argument("vector_id", metavar="ID")
 @click.option("--namespace", metavar="NAME", help="Its namespace. Needed if several have a vector of that name.")
 @click.option("--as-of", type=MomentType(), metavar="MOMENT", help="As it was then, with what took effect then; UTC.")
-@click.option("--epoch", type=click.IntRange(min=0), metavar="N", help="As it was known after this write of its shard.")
+@click.option(
+    "--epoch", type=click.IntRange(0, MOST_EPOCH), metavar="N", help="As it was known after this write of its shard."
+)
 @click.option("--chain", "is_chain", is_flag=True, help="Its deltas in canonical order, and what became of each.")
 @as_json
 def vector(
@@ -69,7 +73,8 @@ def answer(
         "as_of": None if as_of_us is None else _text(as_of_us),
         "epoch": epoch,
         "state": str(found.life),
-        "values": None if found.values is None else found.values.tolist(),
+        # JSON has no infinity: a number that has outgrown 32 bits is null.
+        "values": None if found.values is None else [x if isfinite(x) else None for x in found.values.tolist()],
         "metadata": found.metadata,
         "clock": found.clock,
         "last_change": place and {**place._asdict(), "eff_us": _text(place.eff_us), "event_us": _text(place.event_us)},

@@ -14,6 +14,7 @@ import click
 
 from assets.rollups.schema import MINUTE_COUNTS
 from assets.tables import GRAPH
+from assets.windows.catalog import earliest_us
 from orchestration.cli.app import as_json, command
 from orchestration.cli.output import answer_json, console, progress, table
 from orchestration.materialize import (
@@ -171,16 +172,16 @@ def describe(step: Step) -> str:
 
 
 def _hours(home: Home, first: int | None, end: int | None) -> list[str]:
-    """Keys of the hours that are meant, all of them between the earliest event and the running hour."""
+    """Keys of the hours that are meant, all of them between the first that a window may begin in and the next hour."""
     starts = [start for name in INGESTED for start in partitions(home.lake / name)]
     if not starts:
         raise click.UsageError("There is nothing in the tables yet. Send something, then './tidemark drain'.")
     first = min(starts) if first is None else first
     end = max(starts) + HOUR_US if end is None else end
-    earliest, latest = home.settings.earliest_event_us, time.time_ns() // 1_000 + HOURS_AHEAD * HOUR_US
+    earliest, latest = earliest_us(home.settings), time.time_ns() // 1_000 + HOURS_AHEAD * HOUR_US
     if first >= end:
         raise click.UsageError(f"The range is empty: {hour_key(first)} is not before {hour_key(end)}.")
-    if first < earliest // HOUR_US * HOUR_US or end > latest:
+    if first < earliest or end > latest:
         raise click.UsageError(
             f"Hours lie between {from_us(earliest):%Y-%m-%dT%H:%M} and {from_us(latest):%Y-%m-%dT%H:00}."
         )

@@ -4,6 +4,7 @@ Belongs here: a mapping of a file as values with their lines, and the errors tha
 here: what the names mean (`load.py`).
 """
 
+import re
 from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from pathlib import Path
@@ -41,9 +42,9 @@ class Value:
         return str(self._node.value)
 
     def whole_number(self) -> int | None:
-        """As a number, if it was written as one."""
-        if isinstance(self._node, yaml.ScalarNode) and self._node.tag == "tag:yaml.org,2002:int":
-            return int(self._node.value.replace("_", ""), 0)
+        """As a number, if it was written as one: in decimal digits. YAML's other ways (010, 0x1f, 12:30) are text."""
+        if isinstance(self._node, yaml.ScalarNode) and re.fullmatch(r"[+-]?(0|[1-9][0-9_]*)", self._node.value):
+            return int(self._node.value.replace("_", ""))
         return None
 
     def items(self, instead: str) -> list["Value"]:

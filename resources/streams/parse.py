@@ -43,6 +43,12 @@ POLICIES = "reemit, discard, next_window, 'reemit: {max_lateness: 7d}' or 'side_
 AGGREGATES = "'name: {sum: field}' (or min, max, mean, count), or 'name: count'"
 # What a column of the windows is called already.
 OWN_COLUMNS = {*STATISTICS, "window_hour"}
+# What columns are called while windows are computed: an aggregate of that name would be taken for one of them.
+WORKING_COLUMNS = re.compile(
+    r"value_.*|.*_(us|ts|hour|epoch|position|end|hash)|"
+    r"(own_)?(shard|epoch|ordinal|namespace|key|delta_id|delta_key|position|session_start|batch|trigger|block|of_shard)|"
+    r"is_late"
+)
 # A day of minutes. A delta lies in as many panes, and a slice is added to as many.
 MOST_PANES = 1_440
 
@@ -171,11 +177,13 @@ def _where(value: Value | None, kind: Kind) -> tuple[tuple[str, str | int], ...]
             given.refuse(
                 f"no delta of kind {kind.value} can be chosen by {given.name!r}. Write one of {_fields(kind)}."
             )
+        if not field.is_integral:
+            found.append((given.name, given.text("the value that the field has")))
+            continue
         number = given.whole_number()
-        if field.is_integral and number is None:
+        if number is None:
             given.refuse(f"{given.name} is a whole number. Write one, such as '{given.name}: 1'.")
-        text = given.text("the value that the field has")
-        found.append((given.name, number if field.is_integral and number is not None else text))
+        found.append((given.name, number))
     return tuple(found)
 
 
@@ -191,6 +199,8 @@ def _aggregates(value: Value | None, kind: Kind, key: tuple[str, ...]) -> tuple[
         aggregate = Aggregate(given.name, Function(function), _aggregated(given, Function(function), of, kind))
         if clash := taken.intersection(aggregate.columns):
             given.refuse(f"there is a column {min(clash)} already. Give the aggregate another name.")
+        if reserved := next(filter(WORKING_COLUMNS.fullmatch, aggregate.columns), None):
+            given.refuse(f"{reserved} is the name of something else in windows. Call it {given.name}_of_window, say.")
         taken |= set(aggregate.columns)
         found.append(aggregate)
     return tuple(found)

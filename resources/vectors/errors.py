@@ -15,9 +15,16 @@ class UnknownOperationError(VectorsError):
     """A row that is to be folded says nothing that could be done."""
 
     def __init__(self, op: str | None) -> None:
+        super().__init__(f"A delta with the operation {op!r} cannot be folded. Give accepted deltas alone.")
+
+
+class RemovedPayloadError(VectorsError):
+    """A delta is to be folded whose payload compaction has removed: the base that holds it is not there (K5)."""
+
+    def __init__(self, namespace: str, vector_id: str, delta_id: str) -> None:
         super().__init__(
-            f"A delta with the operation {op!r} cannot be folded. Give accepted deltas alone, and none whose payload "
-            "was removed: what a checkpoint covers starts with the checkpoint."
+            f"What delta {delta_id!r} of vector {namespace}/{vector_id} did was removed, because a base held it, and "
+            "that base is not in vector_checkpoints any more. Put that table back from a backup; nothing was changed."
         )
 
 

@@ -15,7 +15,8 @@ What a delta does:
 A delta without effect changes nothing of the state: neither values nor metadata nor clock. It still was folded: it
 counts among `deltas`, its epoch among those folded, the place of the state moves on to it, and the delta that arrived
 last may be it. That is so on purpose: whether another delta has an effect may depend on one that has none (a parent
-without effect gives its child a place), so only the latest arrival of all tells two states of a vector apart (V1).
+without effect gives its child a place), so it is the latest arrival of all that a vector's internal id is made of (V1).
+It tells two states apart as long as no delta loses or changes its place; that is rare, but can be (see `places.py`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,7 +27,7 @@ import pyarrow as pa
 
 from resources.coordinator.model import Operation
 from resources.vectors import loops
-from resources.vectors.errors import UnknownOperationError
+from resources.vectors.errors import RemovedPayloadError, UnknownOperationError
 from resources.vectors.loops import Bytes, Codes, Doubles, Numbers, Singles, Table
 from resources.vectors.maps import MapRows, Maps
 from resources.vectors.order import LastRow, begins_vector, first_rows, key_of
@@ -47,6 +48,8 @@ _OPERATIONS = {
     Operation.DELETE: loops.DELETE,
     CHECKPOINT: loops.START,
 }
+# What cannot do without values.
+_VALUED = (loops.CREATE, loops.REPLACE, loops.SET_DIMS, loops.ADD_DIMS)
 # In the order of the table that the loop takes.
 _START_COLUMNS = ("exists", "is_dead", "first_epoch", "deltas", "no_base", "no_effect")
 _ABOUT_COLUMNS = {
@@ -192,6 +195,7 @@ def _rows_of(batch: pa.RecordBatch, is_first: Bytes) -> _Rows:
     value_offsets, values = _lists(batch, "values")
     index_offsets, indices = _lists(batch, "indices")
     ops = _operations(batch.column("op"))
+    _refuse_removed(batch, ops)
     starts, start_offsets, start_states = _starts(batch, has_any=bool((ops == loops.START).any()))
     return _Rows(
         ops,
@@ -252,6 +256,17 @@ def _operations(words: pa.Array) -> Bytes:
         raise UnknownOperationError(unknown[0])
     codes = np.array([_OPERATIONS[word] for word in known], np.int8)
     return np.ascontiguousarray(codes[np.asarray(encoded.indices)])
+
+
+def _refuse_removed(batch: pa.RecordBatch, ops: Bytes) -> None:
+    """Raise if a row lacks the values that its operation needs: none was accepted like that, so they were removed."""
+    values = batch.column("values")
+    if not values.null_count:
+        return
+    found = np.flatnonzero(np.isin(ops, _VALUED) & np.asarray(values.is_null()))
+    if found.size:
+        names = ("namespace", "vector_id", "delta_id")
+        raise RemovedPayloadError(*(batch.column(name)[int(found[0])].as_py() for name in names))
 
 
 def _states_of(batch: pa.RecordBatch, given: _Given, metadata: pa.Array, clocks: pa.Array) -> pa.RecordBatch:

@@ -1,6 +1,7 @@
 """Which vectors have deltas that `vectors` does not hold yet, and in which files.
 
-Belongs here: an index of what came since a version of `deltas`, by vector. It is small: names, and no payloads.
+Belongs here: an index of what came since a version of `deltas`, by vector. It is small: names, and no payloads. Instead
+of a version, none stands for before the first: everything has come since.
 """
 
 from collections.abc import Collection
@@ -19,21 +20,21 @@ class Fresh:
 
     def __init__(self, scan: Scan) -> None:
         self._scan = scan
-        self._seen: dict[int, set[str]] = {}
-        self._files: dict[int, dict[Key, list[str]]] = {}
+        self._seen: dict[int | None, set[str]] = {}
+        self._files: dict[int | None, dict[Key, list[str]]] = {}
 
-    def files_of(self, version: int, news: News, keys: Collection[Key]) -> dict[Key, list[str]]:
+    def files_of(self, version: int | None, news: News, keys: Collection[Key]) -> dict[Key, list[str]]:
         """Those of the vectors that have any, since a version of `deltas`."""
         known, present = self._known(version, news)
         found = {key: [path for path in known[key] if path in present] for key in keys if key in known}
         return {key: paths for key, paths in found.items() if paths}
 
-    def keys_of(self, version: int, news: News) -> list[Key]:
+    def keys_of(self, version: int | None, news: News) -> list[Key]:
         """All vectors that have any, since a version of `deltas`."""
         known, present = self._known(version, news)
         return [key for key, paths in known.items() if not present.isdisjoint(paths)]
 
-    def _known(self, version: int, news: News) -> tuple[dict[Key, list[str]], set[str]]:
+    def _known(self, version: int | None, news: News) -> tuple[dict[Key, list[str]], set[str]]:
         present = {file.path for file in news.files}
         if version not in self._seen and len(self._seen) >= _VERSIONS:
             self._seen, self._files = {}, {}

@@ -4,9 +4,9 @@ Belongs here: from the rows of a batch to forms, in canonical order. A subscribe
 cache or a search engine, applies one form for each vector instead of every delta. What forms are is in `compose.py`.
 
 The order is that of D3 as far as the batch knows it: parents that are in it stand before their children, and a delta
-whose parent came with an earlier batch stands at its own time. Batches follow each other in the order of arrival; what
-arrives late has a place before what was delivered, which no form can undo. Where that matters, ask the reader
-(`reader.py`) for the vectors that a batch names.
+whose parent came with an earlier batch stands at its own time, with those below it behind it. Batches follow each other
+in the order of arrival; what arrives late has a place before what was delivered, which no form can undo. Where that
+matters, ask the reader (`reader.py`) for the vectors that a batch names.
 """
 
 from functools import reduce
@@ -41,5 +41,14 @@ def _in_order(vectors: pa.Table) -> pa.Table:
         "delta_id": vectors["delta_id"],
         "parent_id": payload.field("parent_id"),
     }
-    placed = with_places(pa.table(envelopes))
+    placed = with_places(_rooted(pa.table(envelopes)))
     return vectors.take(pc.sort_indices(placed, [(name, "ascending") for name in PLACE_COLUMNS]))
+
+
+def _rooted(envelopes: pa.Table) -> pa.Table:
+    """The same, without parents that are not in it: who names one stands at its own time, with all below it."""
+    names = zip(*(envelopes[name].to_pylist() for name in ("namespace", "vector_id", "parent_id")), strict=True)
+    present = set(zip(*(envelopes[name].to_pylist() for name in ("namespace", "vector_id", "delta_id")), strict=True))
+    parents = [name[-1] if name in present else None for name in names]
+    place = envelopes.schema.get_field_index("parent_id")
+    return envelopes.set_column(place, "parent_id", pa.array(parents, pa.string()))

@@ -7,7 +7,7 @@ A payload is removed from `deltas` only after the checkpoint that covers it was 
 taken as they were at one instant: if one of them has moved on while another was opened, they are opened again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -147,22 +147,24 @@ class Moment:
             markers = {
                 str(action["txn"]["appId"]): int(action["txn"]["version"]) for action in actions if "txn" in action
             }
-            if _is_rewriting(actions, markers):
+            if is_rewriting(actions):
                 return None
             added |= {unquote(action["add"]["path"]) for action in actions if "add" in action}
             # The number that a commit carries is one more than what was there before it.
             number = markers[app] - 1 if app in markers else number
         plan = PlanStore(self._home.plans / DELTAS, deltas.lineage).committed(number)
-        covered = plan.durable if plan else {}
+        # A shard that had sent nothing is not named, and everything of it is new.
+        covered = dict.fromkeys(range(self._home.settings.shards), 0) | (plan.durable if plan else {})
         names = {str(deltas.path.absolute() / name) for name in added}
-        lowest = min(covered.values(), default=0)
+        lowest = min(covered.values())
         return News(tuple(file for file in deltas.files if file.path in names and file.may_exceed(lowest)), covered)
 
 
-def _is_rewriting(actions: list[dict[str, Any]], markers: Mapping[str, int]) -> bool:
-    """Whether a commit changed rows that were there, other than by taking payloads away, or was somebody else's."""
-    is_ours = any(app.startswith(f"{DELTAS}/") for app in markers)
-    if is_ours and any(app.endswith(f"/{PAYLOADS_REMOVED}") for app in markers):
+def is_rewriting(actions: Sequence[dict[str, Any]]) -> bool:
+    """Whether a commit to `deltas` changed rows other than by taking payloads away, or was somebody else's."""
+    apps = [str(action["txn"].get("appId", "")) for action in actions if "txn" in action]
+    is_ours = any(app.startswith(f"{DELTAS}/") for app in apps)
+    if is_ours and any(app.endswith(f"/{PAYLOADS_REMOVED}") for app in apps):
         return False
     is_removal = any(action["remove"].get("dataChange", True) for action in actions if "remove" in action)
     return is_removal or (not is_ours and bool(lake_files.changed_partitions(actions)))

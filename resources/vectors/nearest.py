@@ -9,14 +9,16 @@ how an index is read in `stored_index.py`.
 
 A search never returns what is gone: before it answers, it looks what has changed since the version of `vectors` that
 the index was made from, and in `deltas` since the one that `vectors` was made from. What was deleted is hidden, and
-what was changed is put into the posting lists in memory, exactly as the next run of the asset will do it. So an answer
-is that of `deltas` as it is committed, however far tables are behind.
+what was changed is put into the posting lists in memory, as the next run of the asset will do it. So an answer is that
+of `deltas` as it is committed, however far tables are behind. Only training is left to the asset, and with it the
+length of the vectors that can be found.
 
 What a search costs: a look at some tables' logs; and if something has changed, the changed vectors' rows, and laying
-out the lists again, which takes about as long as copying all of them.
+out the lists again, which takes about as long as copying all of them. Where the rows of `vectors` cannot be relied on,
+its vectors are folded from their deltas, once for each change of the tables: that is slow, and right.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -24,10 +26,11 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct, structs
 
 from resources.home import Home
-from resources.vectors.answers import Vector
+from resources.vectors.answers import NOWHERE, Vector
 from resources.vectors.errors import VectorsError
 from resources.vectors.index.errors import DimensionError, SearchError
 from resources.vectors.index.fold import fold
@@ -39,7 +42,6 @@ from resources.vectors.moment import Moment, TableAt
 from resources.vectors.reader import Vectors
 from resources.vectors.stored_index import (
     States,
-    changes_of,
     chosen_of,
     files_since,
     pointers,
@@ -68,7 +70,7 @@ class Found(Struct, frozen=True):
     live: int  # vectors that could be found
     changed: int  # vectors that have changed since the index was made, and were taken as they are
     versions: dict[str, int]  # table → version
-    epochs: dict[int, int] | None  # shard → last epoch looked at; none if `vectors` does not say how far it reaches
+    epochs: dict[int, int]  # shard → last epoch looked at
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class _Ready:
     made_from: int  # version of `vectors`
     searcher: Searcher
     changed: int
-    epochs: dict[int, int] | None
+    epochs: dict[int, int]
 
 
 class Index:
@@ -156,21 +158,16 @@ class Index:
     def _look(self) -> _Ready:
         """The index with everything that is committed now; the same as before for as long as nothing has changed."""
         known = self._ready
-        if known and known.pointer.is_current() and known.moment is self._vectors.moment:
-            return known
+        # The pointer first: `vectors` is then never behind what the index was made from.
         pointer, index, made_from = self._published(known)
         moment = self._vectors.moment
-        unfolded = self._vectors.unfolded(self.namespace)
-        states = self._states_since(made_from, moment, unfolded or ())
-        changes = changes_of(index.dictionary, chosen_of(states, index.dimension))
+        if known and known.pointer is pointer and known.moment is moment:
+            return known
+        states = self._states_since(index, made_from, moment)
+        folded = fold(index, chosen_of(states, index.dimension).changes)
+        changed = len(folded.upserts.internal_ids) + len(folded.removed)
         self._ready = _Ready(
-            pointer,
-            moment,
-            index,
-            made_from,
-            Searcher(fold(index, changes).index),
-            len(changes.upserts.internal_ids) + len(changes.deleted),
-            None if unfolded is None else moment.epochs,
+            pointer, moment, index, made_from, Searcher(folded.index), changed=changed, epochs=moment.epochs
         )
         return self._ready
 
@@ -184,15 +181,18 @@ class Index:
         row = rows[self.namespace]
         return pointer, read_index(self._home, row), origin_of(row).vectors_version
 
-    def _states_since(self, made_from: int, moment: Moment, unfolded: Sequence[str]) -> States:
-        """What became of vectors since a version of `vectors`: its rows, and a fold of what it does not hold yet."""
-        version = moment.versions[VECTORS]
-        rows = states_in(files_since(self._home, made_from, version), self.namespace)
-        if not unfolded:
-            return rows
-        is_folded = pa.array(~np.isin(rows.vector_ids.to_numpy(zero_copy_only=False), list(unfolded)))
-        vectors = self._vectors.many(unfolded, namespace=self.namespace)
-        return _together(rows, is_folded, states_of(_table(list(vectors.values()))))
+    def _states_since(self, index: VectorIndex, made_from: int, moment: Moment) -> States:
+        """What became of vectors since a version of `vectors`: its rows, and a fold of what it does not hold."""
+        if moment.vectors.version is None:
+            raise NoIndexError(
+                f"The table {VECTORS} is gone, from which the index of {self.namespace} was made. "
+                "It is folded again from deltas, and the index follows: ./tidemark drain."
+            )
+        rows = states_in(files_since(self._home, made_from, moment.vectors.version), self.namespace)
+        known = (name for ids in (index.dictionary.vector_ids, rows.vector_ids) for name in ids.to_pylist())
+        unfolded = self._vectors.unfolded(self.namespace, moment, known)
+        is_folded = pc.invert(pc.is_in(rows.vector_ids, value_set=pa.array(list(unfolded), pa.string())))
+        return _together(rows, is_folded, states_of(_table(unfolded)))
 
 
 def open_index(home: Home, namespace: str | None = None) -> Index:
@@ -218,15 +218,16 @@ def _recall(index: VectorIndex, metric: Metric, probes: int) -> float | None:
     return next((each.recall for each in index.probing if (each.metric, each.probes) == (metric, probes)), None)
 
 
-def _table(vectors: Sequence[Vector]) -> pa.Table:
-    """Vectors as rows of `vectors`."""
+def _table(vectors: Mapping[str, Vector | None]) -> pa.Table:
+    """Vectors as rows of `vectors`; what is not there has no values."""
+    found = [(None, NOWHERE) if each is None else (each.values, each.arrival) for each in vectors.values()]
     return pa.table(
         {
-            "vector_id": pa.array([each.vector_id for each in vectors], pa.string()),
-            "values": pa.array([each.values for each in vectors], pa.list_(pa.float32())),
-            "shard": pa.array([each.arrival.shard for each in vectors], pa.int32()),
-            "last_epoch": pa.array([each.arrival.last_epoch for each in vectors], pa.int64()),
-            "last_ordinal": pa.array([each.arrival.last_ordinal for each in vectors], pa.int32()),
+            "vector_id": pa.array(list(vectors), pa.string()),
+            "values": pa.array([values for values, _ in found], pa.list_(pa.float32())),
+            "shard": pa.array([arrival.shard for _, arrival in found], pa.int32()),
+            "last_epoch": pa.array([arrival.last_epoch for _, arrival in found], pa.int64()),
+            "last_ordinal": pa.array([arrival.last_ordinal for _, arrival in found], pa.int32()),
         }
     )
 

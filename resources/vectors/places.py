@@ -4,12 +4,14 @@ Belongs here: places of whole columns, in time linear in the rows. How rows are 
 
 A place is (eff_us, depth, event_us, origin, delta_id). Texts order by their UTF-8 bytes, as in Python and in Spark.
 `eff_us` is the delta's own time, or its parent's `eff_us` if that is later; `depth` is one more than the parent's where
-the delta's own time is not later than the parent's `eff_us`, and 0 otherwise. So a child comes after its parent, and
-nothing that arrives moves what has a place.
+the delta's own time is not later than the parent's `eff_us`, and 0 otherwise. So a child comes after its parent.
 
 A parent's id names a delta of the same vector. The same id at another time is another delta (Q3): if a vector has
-several, the one with the smallest (event_us, origin) is meant. Each delta is given once (no duplicates), and without a
-missing origin: that is the producer, which the caller puts in.
+several, the one with the smallest (event_us, origin) is meant. So if such a twin arrives and is older than the others,
+the children of that id, and all below them, get other places, or lose theirs if the twin has none. Nothing else that
+arrives moves what has a place.
+
+Each delta is given once (no duplicates), and without a missing origin: that is the producer, which the caller puts in.
 """
 
 from enum import StrEnum

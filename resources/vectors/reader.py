@@ -114,20 +114,22 @@ class Vectors:
         """The namespaces that have a vector of this name; looks into every file of `deltas`."""
         return self._scan.namespaces_of(paths_of(self._look().deltas.files), vector_id)
 
-    def unfolded(self, namespace: str) -> list[str] | None:
-        """The vectors that have deltas which `vectors` does not hold yet; none where it does not say what it holds."""
-        moment, by_version = self._look(), dict[int, set[int]]()
-        for bucket in range(BUCKETS):
-            if (version := moment.reach(bucket)) is None:
-                return None
-            by_version.setdefault(version, set()).add(bucket)
-        return sorted(
-            vector_id
-            for version, buckets in by_version.items()
-            if (news := moment.news(version))
-            for space, vector_id in self._fresh.keys_of(version, news)
-            if space == namespace and bucket_of(space, vector_id) in buckets
-        )
+    def unfolded(self, namespace: str, moment: Moment, known: Iterable[str]) -> dict[str, Vector | None]:
+        """The vectors that `vectors` does not hold as they are at a moment: id → state, or none without a delta of it.
+
+        Those are the vectors with newer deltas; and in buckets whose rows cannot be relied on, all that have deltas,
+        and all of `known`, the ones that the caller has heard of: they may be gone.
+        """
+        reached = {bucket: moment.reach(bucket) for bucket in range(BUCKETS)}
+        names = set[str]()
+        if None in reached.values():
+            names = {name for name in known if reached[bucket_of(namespace, name)] is None}
+        for version in set(reached.values()):
+            if news := News(moment.deltas.files, {}) if version is None else moment.news(version):
+                new = (name for space, name in self._fresh.keys_of(version, news) if space == namespace)
+                names.update(name for name in new if reached[bucket_of(namespace, name)] == version)
+        found = self._current(moment, [(namespace, name) for name in sorted(names)])
+        return {name: found.get((namespace, name)) for name in names}
 
     @property
     def moment(self) -> Moment:

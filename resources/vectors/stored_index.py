@@ -4,8 +4,8 @@ Belongs here: reading, without a JVM. What an index is made of is in `index/`; w
 `assets/vectors/index_asset.py`; who searches it in `nearest.py`.
 
 `vectors` is written bucket by bucket: a file that was there already at the version that an index was made from holds
-nothing new. So what came since is found in the other files alone, and by comparing internal ids (V1): a changed vector
-has a new one.
+nothing new. So what came since is found in the other files alone. Which of their vectors have changed is found by the
+fold, from internal ids and values.
 """
 
 from collections.abc import Collection
@@ -23,10 +23,10 @@ from resources import lake_files
 from resources.home import Home
 from resources.vectors.index import tables as stored
 from resources.vectors.index.errors import IndexDamageError
-from resources.vectors.index.fold import Changes
+from resources.vectors.index.fold import Changes, vectors_of
 from resources.vectors.index.internal_ids import Ids, internal_ids
 from resources.vectors.index.metrics import Matrix
-from resources.vectors.index.state import Dictionary, VectorIndex, Vectors, texts
+from resources.vectors.index.state import VectorIndex, texts
 from resources.vectors.index.tables import Tables, from_tables, versions_of
 from resources.vectors.tables import CENTROIDS, DELETED, DICTIONARY, INDEX, POSTINGS, VECTORS
 
@@ -61,10 +61,9 @@ class States(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """Those of them that can be in an index, and how many live ones cannot."""
+    """What an index is told of them, and how many live ones cannot be in it."""
 
-    vectors: Vectors
-    others: pa.StringArray
+    changes: Changes
     left_out: int
 
 
@@ -129,21 +128,22 @@ def states_of(rows: pa.Table) -> States:
 
 
 def chosen_of(states: States, dimension: int) -> Chosen:
-    """Vectors of the right length all of whose values are numbers; what is not among them is not to be found."""
+    """Vectors of the right length all of whose values are numbers; what is not among them is not to be found.
+
+    Whether an index is built or folded on, it takes them from here, so that both hold the same numbers.
+    """
     is_live = states.internal_ids >= 0
     lengths = np.asarray(pc.fill_null(pc.list_value_length(states.values), -1)).astype(np.int64)
     places = np.flatnonzero(is_live & (lengths == dimension))
     flat = np.asarray(states.values.take(pa.array(places)).flatten(), np.float32)
     rows: Matrix = flat.reshape(len(places), dimension)
     is_number = ~np.isnan(rows).any(axis=1)
-    places, rows = places[is_number], np.ascontiguousarray(rows[is_number])
+    places, rows = places[is_number], rows[is_number]
     is_chosen: npt.NDArray[np.bool_] = np.zeros(len(is_live), np.bool_)
     is_chosen[places] = True
-    return Chosen(
-        Vectors(states.vector_ids.take(pa.array(places)), states.internal_ids[places], rows),
-        states.vector_ids.filter(pa.array(~is_chosen)),
-        int((is_live & ~is_chosen).sum()),
-    )
+    upserts = vectors_of(states.vector_ids.take(pa.array(places)), states.internal_ids[places], rows)
+    changes = Changes(upserts, states.vector_ids.filter(pa.array(~is_chosen)))
+    return Chosen(changes, int((is_live & ~is_chosen).sum()))
 
 
 def dimension_of(states: States) -> int | None:
@@ -151,20 +151,6 @@ def dimension_of(states: States) -> int | None:
     lengths = np.asarray(pc.list_value_length(states.values).filter(pa.array(states.internal_ids >= 0)))
     found, times = np.unique(lengths[lengths > 0], return_counts=True)
     return int(found[times.argmax()]) if len(found) else None
-
-
-def changes_of(known: Dictionary, chosen: Chosen) -> Changes:
-    """What a dictionary does not hold yet of these vectors, and what it holds though it should not."""
-    places = np.asarray(pc.fill_null(pc.index_in(chosen.vectors.vector_ids, value_set=known.vector_ids), -1))
-    held = known.internal_ids[places] if len(known.internal_ids) else np.full(len(places), -1)
-    is_new = (places < 0) | (held != chosen.vectors.internal_ids)
-    is_held = pc.is_in(chosen.others, value_set=known.vector_ids)
-    upserts = Vectors(
-        chosen.vectors.vector_ids.filter(pa.array(is_new)),
-        chosen.vectors.internal_ids[is_new],
-        np.ascontiguousarray(chosen.vectors.values[is_new]),
-    )
-    return Changes(upserts, chosen.others.filter(is_held))
 
 
 def _rows(path: Path, version: int, columns: pa.Schema) -> pa.Table:

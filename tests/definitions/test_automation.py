@@ -15,13 +15,14 @@ from assets.rollups.schema import INPUTS
 from assets.stale import stale_partitions
 from expectations.checks import CHECK_NAME
 from orchestration import automation
+from orchestration.attempts import MAX_ATTEMPTS, GaveUpError
 from orchestration.automation import in_ranges
 from orchestration.build import build_defs
 from orchestration.instance import open_instance
 from orchestration.materialize import hours_between
 from orchestration.runs import RANGE_END, RANGE_START
 from orchestration.schedules import hourly_floor
-from orchestration.sensors import HEAD_TAG, MAX_ATTEMPTS, DrainGaveUpError, follow_manifest
+from orchestration.sensors import HEAD_TAG, follow_manifest
 from resources.home import HOME_VARIABLE, Home
 from resources.record import Record
 from tests.support.batch import send
@@ -333,7 +334,7 @@ def test_a_failed_drain_is_tried_again_until_somebody_has_to_look(home: Home) ->
             keys.add(request.run_key)
             told_of_run(instance, request, dg.DagsterRunStatus.FAILURE)
         assert len(keys) == MAX_ATTEMPTS
-        with pytest.raises(DrainGaveUpError, match="drain_job by hand"):
+        with pytest.raises(GaveUpError, match="drain_job by hand"):
             ask(instance)
         send(home, [signal("b")])
         assert isinstance(ask(instance), dg.RunRequest), "new segments are tried again"

@@ -15,9 +15,10 @@ import pytest
 from dagster._core.events import DagsterEvent
 from dagster._daemon.monitoring.run_monitoring import execute_run_monitoring_iteration
 
+from orchestration.attempts import is_under_way
 from orchestration.instance import open_instance
+from orchestration.jobs import drain_job
 from orchestration.run_launcher import CLOCK_STEP_S, WatchedRunLauncher, is_alive
-from orchestration.sensors import is_draining
 from resources.home import Home
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,9 +73,9 @@ def test_a_run_whose_process_is_gone_is_failed_and_blocks_nothing(home: Home) ->
         assert isinstance(instance.run_launcher, WatchedRunLauncher)
         pid = ended_process()
         run_id = started_run(instance, pid)
-        assert is_draining(instance)
+        assert is_under_way(instance, drain_job)
         look(instance)
-        assert not is_draining(instance)
+        assert not is_under_way(instance, drain_job)
         found = instance.get_run_by_id(run_id)
         assert found is not None
         assert found.status == dg.DagsterRunStatus.FAILURE
@@ -86,14 +87,14 @@ def test_a_run_whose_process_lives_is_left_alone(home: Home) -> None:
     with open_instance(home) as instance:
         started_run(instance, os.getpid())
         look(instance)
-        assert is_draining(instance)
+        assert is_under_way(instance, drain_job)
 
 
 def test_a_run_that_names_no_process_is_believed(home: Home) -> None:
     with open_instance(home) as instance:
         instance.add_run(dg.DagsterRun(job_name="drain_job", status=dg.DagsterRunStatus.STARTED))
         look(instance)
-        assert is_draining(instance)
+        assert is_under_way(instance, drain_job)
 
 
 def test_a_process_that_only_got_the_number_is_another_one() -> None:

@@ -22,7 +22,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from assets.tables import TABLES
 from expectations.checks import CHECK_NAME
-from orchestration.sensors import OPEN
+from orchestration.attempts import OPEN
 from resources.home import Home
 from resources.spark_server import SERVER_CLASS
 

@@ -59,7 +59,9 @@ class VectorLake:
         sent = list(deltas)
         self.deltas += sent
         self._number += 1
-        upto = {0: max((delta["epoch"] for delta in self.deltas), default=0) + 1}
+        upto = dict[int, int]()
+        for delta in self.deltas:
+            upto[delta["shard"]] = max(upto.get(delta["shard"], 1), delta["epoch"] + 1)
         PlanStore(self.home.plans / "deltas", 1).write(Plan(self._number, 1, {}, [], upto, 0))
         self._write(DELTAS, map(_delta_row, sent), f"{DELTAS.name}/1", self._number, mode="append")
 

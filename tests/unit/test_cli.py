@@ -112,6 +112,9 @@ def test_every_command_can_be_found_and_explains_itself(entry: app.Entry, capsys
         ["demo", "--deltas", "few"],
         ["bench", "nonsense"],
         ["send", "no.csv"],
+        ["vector", "v", "--epoch", str(1 << 63)],
+        ["vector", "v", "--as-of", "0001-01-01T00:00+05:00"],
+        ["compact", "--horizon", "7d"],
     ],
 )
 def test_wrong_usage_ends_with_2_and_says_why_on_standard_error(

@@ -1,8 +1,7 @@
 """Searching vectors without a JVM (V1-V3): always what is committed, however far the index is behind."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -10,20 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.vectors import index_asset
-from assets.vectors.index_asset import next_indexes, write_indexes
 from assets.vectors.index_schema import PARTS, VECTOR_INDEX
-from assets.vectors.index_step import Step, Way
-from assets.vectors.schema import VECTORS
+from assets.vectors.index_step import Way
 from orchestration.cli.app import main
-from resources import lake_files
 from resources.home import Home
-from resources.lineage import Lineage
-from resources.table_spec import TableSpec, create_table
 from resources.vectors.index.errors import SearchError
 from resources.vectors.index.fold import vectors_of
 from resources.vectors.index.invariants import problems
@@ -34,68 +26,14 @@ from resources.vectors.index.tables import DELETED, DICTIONARY, POINTER, POSTING
 from resources.vectors.nearest import Index, NoIndexError, open_index
 from resources.vectors.reader import Vectors
 from resources.vectors.stored_index import pointers, read_index
-from tests.support.vector_lake import VectorLake, delta
-
-
-class DirectLake:
-    """Writes as the lake does, without a JVM; dies before a table if it is told to."""
-
-    spark = None
-
-    def __init__(self, home: Home) -> None:
-        self.home, self.dies_at = home, ""
-        self.written: list[tuple[str, tuple[int, ...] | None]] = []
-
-    @contextmanager
-    def lock(self, _: str) -> Iterator[None]:
-        yield
-
-    def settle(self, spec: TableSpec) -> None:
-        if lake_files.table_state(self.home.lake / spec.name) is None:
-            create_table(self.home.lake / spec.name, spec)
-
-    def version(self, table: str) -> int | None:
-        state = lake_files.table_state(self.home.lake / table)
-        return state.version if state else None
-
-    def lineage(self, _: str) -> Lineage:
-        return Lineage()
-
-    def replace(self, spec: TableSpec, rows: pa.Table, *, hours: Sequence[int] | None, made_from: Any) -> None:
-        del made_from
-        if spec.name == self.dies_at:
-            raise InterruptedError(spec.name)
-        self.written.append((spec.name, None if hours is None else tuple(hours)))
-        where = None if hours is None else f"bucket IN ({', '.join(map(str, hours))})"
-        write_deltalake(self.home.lake / spec.name, rows.select(spec.names), mode="overwrite", predicate=where)
-
-
-class Shop:
-    """Vectors of a home, and an index of them that follows when it is told to."""
-
-    def __init__(self, home: Home) -> None:
-        self.home, self.tables, self.lake = home, VectorLake(home), DirectLake(home)
-        self._epochs = count(1)
-
-    def send(self, op: str, name: str, values: Sequence[float] | None = None) -> None:
-        self.tables.send([delta(next(self._epochs), op, name, values)])
-
-    def follow(self, *, seed: int = 0, is_rebuild: bool = False) -> list[Step]:
-        version = self.lake.version(VECTORS.name)
-        assert version is not None
-        self.lake.settle(VECTOR_INDEX)
-        steps = next_indexes(self.home, version, seed=seed, is_rebuild=is_rebuild)
-        write_indexes(self.lake, steps, version)  # type: ignore[arg-type]
-        return steps
-
+from tests.support.vector_shop import Shop, without_spark
 
 Make = Callable[[], Shop]
 
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    monkeypatch.setattr(index_asset, "frame_of", lambda _, rows: rows)
-    monkeypatch.setattr(index_asset, "arranged", lambda rows, _: rows)
+    without_spark(monkeypatch)
     numbers = count()
     return lambda: Shop(Home(tmp_path / str(next(numbers))).create())
 
@@ -308,8 +246,7 @@ def test_a_search_of_all_lists_is_brute_force_over_what_lives_whatever_is_behind
 def make_many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
     numbers, root = count(), tmp_path_factory.mktemp("shops")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index_asset, "frame_of", lambda _, rows: rows)
-        patch.setattr(index_asset, "arranged", lambda rows, _: rows)
+        without_spark(patch)
         yield lambda: Shop(Home(root / str(next(numbers))).create())
 
 

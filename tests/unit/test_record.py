@@ -25,6 +25,7 @@ RECORD = Record(
     rows_refused=1,
     bytes=2**40,
     duration_ms=12,
+    definition="0f1e2d3c4b5a6978",
 )
 
 

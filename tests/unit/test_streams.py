@@ -136,6 +136,13 @@ REFUSED = [
     (TUMBLING + "aggregates:\n  n: {median: count}\n", 5, "there is no function 'median'"),
     (TUMBLING + "aggregates:\n  late: count\n", 5, "there is a column late already"),
     (TUMBLING + "aggregates:\n  m: {mean: count}\n  m_sum: count\n", 6, "there is a column m_sum already"),
+    (
+        TUMBLING + "aggregates:\n  pane_us: count\n",
+        5,
+        "pane_us is the name of something else in windows. Call it pane_us_of",
+    ),
+    (TUMBLING + "aggregates:\n  shard: count\n", 5, "shard is the name of something else"),
+    (TUMBLING + "where: {count: 010}\n", 4, "count is a whole number"),
     (TUMBLING + "late: drop\n", 4, "there is no policy 'drop' for what is late. Write reemit, discard"),
     (TUMBLING + "late: side_output\n", 4, "side_output needs a channel with a plain name"),
     (TUMBLING + "late: {discard: 5m}\n", 4, "discard takes nothing more. Write 'late: discard'."),

@@ -3,12 +3,15 @@
 from random import Random
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from resources.vectors.chain import chain, state_of
+from resources.vectors.checkpoints import CompactionRules, Strategy, checkpoint_positions
 from resources.vectors.errors import BeforeCheckpointError, StaleCheckpointError
+from resources.vectors.places import PLACE_COLUMNS
 from tests.support.vector_oracle import (
     Delta,
     Oracle,
@@ -23,6 +26,8 @@ from tests.support.vector_oracle import (
 )
 
 one_vector = deltas(max_size=16, vectors="v")
+# Those of the oracle's deltas, and one after all of them.
+MOMENTS = range(-4, 6)
 
 
 def _whole(arrived: list[Delta]) -> list[dict[str, object]]:
@@ -101,3 +106,38 @@ def test_what_lies_before_a_checkpoint_is_not_answered_from_it() -> None:
         state_of(table_of(known), checkpoint, as_of_us=6)
     with pytest.raises(BeforeCheckpointError, match="Epoch 1"):
         state_of(table_of(known), checkpoint, upto_epoch=1)
+
+
+@settings(max_examples=8)
+@given(one_vector, st.sampled_from([each for each in Strategy if each is not Strategy.ADAPTIVE]), st.integers(0, 3))
+def test_k2_compaction_after_any_write_with_any_strategy_leaves_every_readable_state_as_it_was(
+    arrived: list[Delta], strategy: Strategy, keep_recent: int
+) -> None:
+    """`adaptive` is one of these for each vector. A checkpoint that a late delta made wrong is refused, never read.
+
+    Where an id is used twice, who reads counts what lies below a checkpoint (`test_vector_reader.py`): here none is.
+    """
+    rules = CompactionRules(keep_recent=keep_recent, interval_us=2)
+    arrived = list({delta["delta_id"]: delta for delta in reversed(arrived)}.values())[::-1]
+    epochs = sorted({delta["epoch"] for delta in arrived})
+    for compacted_at in epochs:
+        line = rows_in_order([delta for delta in arrived if delta["epoch"] <= compacted_at])
+        places = checkpoint_positions(line["eff_us"].to_numpy(), MOMENTS[-1], strategy, rules)
+        for checkpoint in (folded(cut(line.slice(0, place + 1), [])) for place in places):
+            for epoch in epochs[epochs.index(compacted_at) :]:
+                _reads_alike([delta for delta in arrived if delta["epoch"] <= epoch], checkpoint, compacted_at)
+
+
+def _reads_alike(known: list[Delta], checkpoint: pa.Table, compacted_at: int) -> None:
+    """The states of what is known, at every moment that the checkpoint can answer."""
+    (held,) = checkpoint.to_pylist()
+    last = tuple(held[name] for name in PLACE_COLUMNS)
+    places = [(delta, place_of(delta, known)) for delta in known if delta["epoch"] > compacted_at]
+    is_stale = any(not isinstance(place, str) and place < last for _, place in places)
+    for as_of_us in (None, *(moment for moment in MOMENTS if moment >= held["eff_us"])):
+        if is_stale:
+            with pytest.raises(StaleCheckpointError):
+                state_of(table_of(known), checkpoint, as_of_us=as_of_us)
+            continue
+        without = said(state_of(table_of(known), as_of_us=as_of_us))
+        assert said(state_of(table_of(known), checkpoint, as_of_us=as_of_us)) == without

@@ -158,14 +158,17 @@ def test_c5_a_batch_merged_by_vector_does_what_its_deltas_do_parents_first(arriv
     assert {vector_id for _, vector_id in forms} == {delta["vector_id"] for delta in arrived}
     for (_, vector_id), form in forms.items():
         own = [delta for delta in arrived if delta["vector_id"] == vector_id]
-        placed = sorted(own, key=_place(own))
+        # A parent that is not in the batch is none: who names it stands at its own time, before all below it.
+        there = {delta["delta_id"] for delta in own}
+        rooted = [delta if delta["parent_id"] in there else {**delta, "parent_id": None} for delta in own]
+        placed = sorted(rooted, key=_place(rooted))
         ordered = [msgspec.convert({name: delta.get(name) for name in FIELDS}, Vector) for delta in placed]
         for state in STATES:
             _assert_same(apply(form, state), _one_by_one(ordered, state), _unsigned(ordered, state))
 
 
 def _place(arrived: list[Delta]) -> Callable[[Delta], tuple[Any, ...]]:
-    """The place of D3, and its own time for a delta whose parent is not in the batch."""
+    """The place of D3, and its own time for a delta that is its own ancestor."""
 
     def key(delta: Delta) -> tuple[Any, ...]:
         found = place_of(delta, arrived)
@@ -173,6 +176,13 @@ def _place(arrived: list[Delta]) -> Callable[[Delta], tuple[Any, ...]]:
         return own if isinstance(found, str) else found
 
     return key
+
+
+def test_c5_a_child_stands_behind_its_parent_though_that_ones_parent_came_before() -> None:
+    envelope = {"namespace": "demo", "vector_id": "v", "shard": 0, "ordinal": 0, "origin": "p"}
+    head = {**envelope, "delta_id": "a", "parent_id": "p0", "event_us": 50, "epoch": 1, "op": "offset", "amount": 10.0}
+    child = {**envelope, "delta_id": "b", "parent_id": "a", "event_us": 40, "epoch": 2, "op": "scale", "factor": 2.0}
+    assert apply(merged(_logged([child, head]))["demo", "v"], Live((1.0,))) == Live((22.0,))
 
 
 def test_c5_a_subscriber_that_merges_what_it_gets_has_the_vectors(tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from deltalake import write_deltalake
 
 from assets.ingest.schema import DELTAS
 from assets.vectors.due import count_due
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
+from orchestration.cli.app import main
 from resources.home import Home
 from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from resources.vectors.checkpoints import CompactionRules, Strategy
@@ -53,6 +55,14 @@ def test_k2_an_interval_that_is_not_over_makes_nothing_due(tmp_path: Path) -> No
     rules = CompactionRules(Strategy.TIME_BOUNDARY, interval_us=7 * HOUR_US)
     assert count_due(home, rules, NOW + 2 * MINUTE_US) == {}
     assert count_due(home, rules, NOW + 7 * HOUR_US) == {"age": 1}
+
+
+def test_a_dry_run_says_what_the_same_command_would_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = Home(tmp_path).create()
+    tables(home, {"few": 5}, {}, age_us=0)
+    for options, due in (([], {}), (["--strategy", "full_merge"], {"age": 1}), (["--force"], {})):
+        assert main(["compact", "--dry-run", *options, "--json", "--home", str(home.root)]) == 0
+        assert json.loads(capsys.readouterr().out)["due"] == due, options
 
 
 def test_reads_are_counted_over_a_day_and_what_cannot_be_read_is_no_read(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.vectors.errors import UnknownOperationError, UnsortedError
+from resources.vectors.errors import RemovedPayloadError, UnknownOperationError, UnsortedError
 from resources.vectors.fold import Folder
 from tests.support.vector_oracle import (
     Delta,
@@ -184,3 +184,12 @@ def test_a_row_without_a_known_operation_is_refused() -> None:
         odd = rows.set_column(rows.schema.get_field_index("op"), "op", pa.array([op], pa.string()))
         with pytest.raises(UnknownOperationError, match=repr(op)):
             folded(cut(odd, []))
+
+
+def test_k5_what_was_removed_is_not_folded_as_if_it_had_said_nothing() -> None:
+    kept = [_delta("a", 1, "create", values=[1.0]), _delta("b", 2, "set_dims", indices=[0], values=[2.0])]
+    for gone in kept:
+        rows = [each | {"values": None, "indices": None} if each is gone else each for each in kept]
+        with pytest.raises(RemovedPayloadError, match=f"What delta {gone['delta_id']!r} of vector .* was removed"):
+            folded(cut(rows_in_order(rows), []))
+    assert said(folded(cut(rows_in_order([*kept, _delta("c", 3, "delete")]), [])))[0]["is_dead"]

@@ -18,12 +18,9 @@ from resources.vectors.index.tables import (
     Origin,
     Tables,
     Versions,
-    appended_postings,
-    deleted_table,
     from_tables,
     pointer_row,
     to_tables,
-    upserted_dictionary,
     versions_of,
 )
 
@@ -57,21 +54,6 @@ def test_an_index_is_read_from_its_tables_as_it_was_whatever_the_order_of_rows_a
     pointer = pointer_row(index, VERSIONS, Origin(7))
     assert versions_of(pointer) == VERSIONS
     assert_same(from_tables(pointer, tables), index)
-
-
-def test_what_a_fold_says_is_to_be_written_gives_the_index_after_it() -> None:
-    before, changes = folded_changes()
-    folded = fold(before, changes)
-    tables = to_tables(before)
-    gone = [*folded.upserts.vector_ids.to_pylist(), *folded.removed.to_pylist()]
-    stays = pa.array([name not in gone for name in tables.dictionary["vector_id"].to_pylist()])
-    after = Tables(
-        pa.concat_tables([tables.dictionary.filter(stays), upserted_dictionary(folded)]),
-        tables.centroids,
-        pa.concat_tables([tables.postings, appended_postings(folded)]),
-        deleted_table(folded.index),
-    )
-    assert_same(from_tables(pointer_row(folded.index, VERSIONS, Origin(7)), after), folded.index)
 
 
 def test_tables_of_other_versions_are_not_taken_for_the_index() -> None:

@@ -45,16 +45,5 @@ class RepeatedError(VectorIndexError):
     """A vector or an internal id occurs twice where each must be there once."""
 
 
-class StaleChangeError(VectorIndexError):
-    """A change is older than what the index holds of the same vector."""
-
-    def __init__(self, vector_ids: list[str], total: int) -> None:
-        shown = ", ".join(map(repr, vector_ids))
-        super().__init__(
-            f"{total:,} changes are older than the index, or were replaced in it already (among them {shown}). "
-            "Fold only what arrived after the epochs that the index covers, or rebuild it."
-        )
-
-
 class IndexDamageError(DamageError):
     """Tables of an index do not belong together."""

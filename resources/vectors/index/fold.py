@@ -4,11 +4,14 @@ Belongs here: building, folding, and when it is time to build again. How well th
 
 A fold appends entries to posting lists and ids to the bitmap; it moves nothing. So what it costs follows from the
 changes, and what it leaves behind are dead entries and centroids that fit less and less. A rebuild removes both.
+
+Nearly always a changed vector has a later internal id than before. It can have the same one, or one that is dead
+already: when a delta that was folded loses its place (see `places.py`). Then the entry of that id is taken out of its
+list, and another one takes its place. So whatever states are folded, the index holds exactly those.
 """
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,16 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import FrozenBitMap64
 
-from resources.vectors.index.errors import RepeatedError, StaleChangeError
-from resources.vectors.index.internal_ids import Ids, arrival_order
-from resources.vectors.index.metrics import Matrix, Metric, matrix_of
+from resources.vectors.index.errors import RepeatedError
+from resources.vectors.index.internal_ids import Ids
+from resources.vectors.index.metrics import Metric, matrix_of
 from resources.vectors.index.state import (
-    SHOWN,
     Training,
     VectorIndex,
     Vectors,
     dictionary_of,
-    ids_of,
+    places_of,
     postings_of,
     texts,
 )
@@ -49,36 +51,30 @@ class Due(StrEnum):
 
 @dataclass(frozen=True)
 class Changes:
-    """What became of some vectors: new states under new internal ids, and ids of vectors that are gone."""
+    """What became of some vectors: their states, changed or not, and ids of vectors that are not to be found."""
 
     upserts: Vectors
     deleted: pa.StringArray
 
 
-class Appended(NamedTuple):
-    """Entries that posting lists get."""
-
-    centroid_ids: Ids
-    internal_ids: Ids
-    values: Matrix
-
-
 @dataclass(frozen=True)
 class Folded:
-    """The index after some changes, and what has to be written for them.
-
-    The dictionary gets `upserts` and loses `removed`; posting lists get `appended`; the bitmap gets `dead`.
-    """
+    """The index after some changes, and what they changed."""
 
     index: VectorIndex
-    upserts: Vectors
-    removed: pa.StringArray
-    appended: Appended
-    dead: Ids
+    upserts: Vectors  # what was new of the states
+    removed: pa.StringArray  # what the dictionary has lost
+    dead: Ids  # what the bitmap has got
+    lists: Ids  # posting lists that have other entries than before
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the index is another one than before."""
+        return bool(len(self.upserts.internal_ids) or len(self.removed))
 
 
 def vectors_of(vector_ids: "pa.Array | list[str]", internal_ids: npt.ArrayLike, values: npt.ArrayLike) -> Vectors:
-    """Vectors as the index takes them; checks that values are numbers and all rows have one length."""
+    """Vectors as the index takes them: values are numbers within 32 bits, and all rows have one length."""
     rows = np.asarray(values)
     return Vectors(
         texts(vector_ids),
@@ -112,43 +108,41 @@ def build(
 
 def fold(index: VectorIndex, changes: Changes) -> Folded:
     """The index after these changes. What it holds already is not changed by being told again."""
-    upserts = changes.upserts
-    rows = matrix_of("Changed vectors", upserts.values, index.dimension)
+    told = changes.upserts
+    rows = matrix_of("Changed vectors", told.values, index.dimension)
     _check_once(changes)
-    known = index.dictionary
-    places = _places(upserts.vector_ids, known.vector_ids)
+    known, before = index.dictionary, index.postings
+    places = _places(told.vector_ids, known.vector_ids)
     old = np.where(places >= 0, known.internal_ids[places] if len(known.internal_ids) else -1, -1)
-    _check_fresh(index, upserts, old)
-    is_new = old != upserts.internal_ids
-    upserts = Vectors(upserts.vector_ids.filter(pa.array(is_new)), upserts.internal_ids[is_new], rows[is_new])
-    replaced = places[is_new & (places >= 0)]
+    is_new = old != told.internal_ids
+    same = np.flatnonzero(~is_new)
+    held = before.values[places_of(told.internal_ids[same], before.internal_ids)]
+    is_new[same] = (held != rows[same]).any(axis=1)
+    upserts = Vectors(told.vector_ids.filter(pa.array(is_new)), told.internal_ids[is_new], rows[is_new])
     gone = _places(changes.deleted, known.vector_ids)
     gone = gone[gone >= 0]
     stays = np.ones(len(known.internal_ids), np.bool_)
-    stays[replaced] = stays[gone] = False
-    dead = np.sort(known.internal_ids[~stays])
-    appended = Appended(assign(upserts.values, index.centroids).centroids, upserts.internal_ids, upserts.values)
-    before = index.postings
+    stays[places[is_new & (places >= 0)]] = stays[gone] = False
+    dead = np.setdiff1d(known.internal_ids[~stays], upserts.internal_ids)
+    # An id that comes again has one entry, and that is the new one.
+    is_kept = ~np.isin(before.internal_ids, upserts.internal_ids)
+    nearest, was_in = assign(upserts.values, index.centroids).centroids, before.centroid_ids
     after = replace(
         index,
         postings=postings_of(
-            np.concatenate([before.centroid_ids, appended.centroid_ids]),
-            np.concatenate([before.internal_ids, appended.internal_ids]),
-            np.concatenate([before.values, appended.values]),
+            np.concatenate([was_in[is_kept], nearest]),
+            np.concatenate([before.internal_ids[is_kept], upserts.internal_ids]),
+            np.concatenate([before.values[is_kept], upserts.values]),
             len(index.centroids),
         ),
         dictionary=dictionary_of(
             pa.concat_arrays([known.vector_ids.filter(pa.array(stays)), upserts.vector_ids]),
             np.concatenate([known.internal_ids[stays], upserts.internal_ids]),
         ),
-        deleted=index.deleted | FrozenBitMap64(dead.tolist()),
+        deleted=(index.deleted | FrozenBitMap64(dead.tolist())) - FrozenBitMap64(upserts.internal_ids.tolist()),
     )
-    return Folded(after, upserts, known.vector_ids.take(pa.array(gone)), appended, dead)
-
-
-def rebuild(index: VectorIndex, *, epoch: int, seed: int) -> VectorIndex:
-    """The same live vectors under new centroids; dead entries and the bitmap that hid them are gone."""
-    return build(index.namespace, index.vectors(), epoch=epoch, seed=seed, default_metric=index.default_metric)
+    lists = np.union1d(nearest, was_in[~is_kept])
+    return Folded(after, upserts, known.vector_ids.take(pa.array(gone)), dead, lists)
 
 
 def rebuild_due(index: VectorIndex) -> Due | None:
@@ -175,11 +169,3 @@ def _check_once(changes: Changes) -> None:
         raise RepeatedError(
             "A vector occurs twice among the changes. Give each vector once: what became of it at last."
         )
-
-
-def _check_fresh(index: VectorIndex, upserts: Vectors, old: Ids) -> None:
-    new = upserts.internal_ids
-    is_older = (old >= 0) & (arrival_order(new) < arrival_order(old))
-    stale = np.flatnonzero(is_older | np.isin(new, ids_of(index.deleted)))
-    if len(stale):
-        raise StaleChangeError(upserts.vector_ids.take(pa.array(stale[:SHOWN])).to_pylist(), len(stale))

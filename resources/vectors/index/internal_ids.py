@@ -1,4 +1,4 @@
-"""Internal ids: (shard, epoch, ordinal) in 63 bits, and back (V1).
+"""Internal ids: (shard, epoch, ordinal) in 63 bits (V1).
 
 Belongs here: the packing and its bounds, and a hash of the result.
 
@@ -6,8 +6,6 @@ Ten bits hold every shard that a platform may have (1,024). Seventeen hold the p
 deltas at once unless its bounds were raised. The 36 that are left hold 69 billion writes of one shard: two years at a
 thousand a second. A number that does not fit is refused, and never cut off: two vectors would share an id.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,25 +15,10 @@ from resources.vectors.index.errors import InternalIdError
 Ids = npt.NDArray[np.int64]
 
 SHARD_BITS, EPOCH_BITS, ORDINAL_BITS = 10, 36, 17
-_EPOCH_SHIFT, _SHARD_SHIFT = ORDINAL_BITS, ORDINAL_BITS + EPOCH_BITS
-_ARRIVAL = (1 << _SHARD_SHIFT) - 1
-
-
-class Arrival(NamedTuple):
-    """Where the delta arrived that an internal id is made from."""
-
-    shard: Ids
-    epoch: Ids
-    ordinal: Ids
-
-
-def internal_id(shard: int, epoch: int, ordinal: int) -> int:
-    """The internal id of a vector whose latest-arrived delta is this one."""
-    return int(internal_ids(np.array([shard]), np.array([epoch]), np.array([ordinal]))[0])
 
 
 def internal_ids(shards: npt.ArrayLike, epochs: npt.ArrayLike, ordinals: npt.ArrayLike) -> Ids:
-    """The internal ids of many; all of them are 0 or above."""
+    """The internal ids of vectors, of whose folded deltas these arrived last; all of them are 0 or above."""
     packed: Ids = np.zeros((), np.int64)
     for part, values, bits in (
         ("shard", shards, SHARD_BITS),
@@ -48,21 +31,6 @@ def internal_ids(shards: npt.ArrayLike, epochs: npt.ArrayLike, ordinals: npt.Arr
             raise InternalIdError(part, int(numbers[is_wrong][0]), 1 << bits)
         packed = packed << bits | numbers
     return np.asarray(packed, np.int64)
-
-
-def arrival_of(ids: npt.ArrayLike) -> Arrival:
-    """What internal ids were made from."""
-    numbers = np.asarray(ids, np.int64)
-    epochs = numbers >> _EPOCH_SHIFT & (1 << EPOCH_BITS) - 1
-    return Arrival(numbers >> _SHARD_SHIFT, epochs, numbers & (1 << ORDINAL_BITS) - 1)
-
-
-def arrival_order(ids: Ids) -> Ids:
-    """Numbers that rise with every change of one vector.
-
-    The shard is left out: one that takes over a slot continues above the giver's last epoch (Q3), whatever its number.
-    """
-    return ids & _ARRIVAL
 
 
 def scattered(ids: Ids, parts: int) -> Ids:

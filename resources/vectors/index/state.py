@@ -2,9 +2,9 @@
 
 Belongs here: the parts, as values that nobody changes. Their tables are in `tables.py`, changes to them in `fold.py`.
 
-Posting lists are append-only between two rebuilds: an entry whose internal id is in the bitmap is dead and stays where
-it is. Everything is in one order (lists by centroid and internal id, the dictionary by text), so that two indexes that
-hold the same are the same, whatever happened before.
+Posting lists grow between two rebuilds: an entry whose internal id is in the bitmap is dead and stays where it is,
+unless that id comes again. Everything is in one order (lists by centroid and internal id, the dictionary by text), so
+that two indexes that hold the same are the same, whatever happened before.
 """
 
 from collections.abc import Sequence

@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 from pyroaring import FrozenBitMap64
 
 from resources.vectors.index.errors import IndexDamageError
-from resources.vectors.index.fold import Folded
 from resources.vectors.index.internal_ids import Ids
 from resources.vectors.index.metrics import Matrix, Metric
 from resources.vectors.index.state import (
@@ -94,24 +93,8 @@ def to_tables(index: VectorIndex) -> Tables:
         _table(DICTIONARY, index.namespace, index.dictionary.vector_ids, index.dictionary.internal_ids),
         _table(CENTROIDS, index.namespace, np.arange(len(index.centroids)), _lists(index.centroids)),
         _table(POSTINGS, index.namespace, postings.centroid_ids, postings.internal_ids, _lists(postings.values)),
-        deleted_table(index),
+        _table(DELETED, index.namespace, pa.array([index.deleted.serialize()], pa.binary())),
     )
-
-
-def appended_postings(folded: Folded) -> pa.Table:
-    """The rows that `vector_postings` gets by a fold."""
-    centroid_ids, internal_ids, values = folded.appended
-    return _table(POSTINGS, folded.index.namespace, centroid_ids, internal_ids, _lists(values))
-
-
-def upserted_dictionary(folded: Folded) -> pa.Table:
-    """The rows that `vector_dictionary` gets by a fold, each instead of one with the same text, if there is one."""
-    return _table(DICTIONARY, folded.index.namespace, folded.upserts.vector_ids, folded.upserts.internal_ids)
-
-
-def deleted_table(index: VectorIndex) -> pa.Table:
-    """The row of `vector_deleted`."""
-    return _table(DELETED, index.namespace, pa.array([index.deleted.serialize()], pa.binary()))
 
 
 class Origin(NamedTuple):

@@ -1,0 +1,48 @@
+"""Runs that sensors ask for: one at a time, and again when one has failed, until somebody has to look.
+
+Belongs here: what all sensors do alike. What makes a run due is theirs.
+"""
+
+import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+# A run that takes longer than this hangs: a drain commits every twenty million rows.
+MAX_RUNTIME_S = 3_600
+# After so many failures about the same thing somebody has to look.
+MAX_ATTEMPTS = 5
+
+OPEN = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+FAILED = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+
+Job = dg.JobDefinition | UnresolvedAssetJobDefinition
+
+
+class GaveUpError(dg.DagsterError):
+    """Runs about the same thing have failed several times in a row."""
+
+
+def is_under_way(instance: dg.DagsterInstance, job: Job) -> bool:
+    """Whether a run of the job waits or runs."""
+    return instance.get_runs_count(dg.RunsFilter(job_name=job.name, statuses=OPEN)) > 0
+
+
+def attempt(instance: dg.DagsterInstance, job: Job, *, tag: str, about: str, what: str) -> dg.RunRequest:
+    """A run about something that its tag names; `what` says in words what could not be done if all attempts failed.
+
+    Its key names the thing and the attempt: two ticks ask for the same run, which the orchestrator starts once, and a
+    run that finds nothing to do is not asked for again.
+    """
+    tried = dg.RunsFilter(job_name=job.name, tags={tag: about}, statuses=FAILED)
+    failed = instance.get_runs_count(tried)
+    if failed >= MAX_ATTEMPTS:
+        raise GaveUpError(
+            f"{what} in {failed} attempts. Read why on the page of the last run of {job.name}, repair it, and start "
+            f"{job.name} by hand; after that it goes on by itself."
+        )
+    return dg.RunRequest(run_key=f"{about}/{failed}", tags={tag: about, "dagster/max_runtime": str(MAX_RUNTIME_S)})

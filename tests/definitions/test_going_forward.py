@@ -1,0 +1,151 @@
+"""How far a run of open sessions goes on by itself (N2): over which hours, and how many of them at a time. No Spark."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from assets.ingest.schema import DELTAS
+from assets.windows import session_assets
+from assets.windows.catalog import session_tables
+from resources import lake_files
+from resources.home import Home
+from resources.lake import Lake, Range
+from resources.record import Record
+from resources.streams import WindowSpec, WindowType
+from resources.timegrid import DAY_US, HOUR, HOUR_US, MINUTE_US
+from tests.support.live import TEN_O_CLOCK
+from tests.support.windows import stream
+
+WEEK_LONG = stream(WindowSpec(WindowType.SESSION, gap_us=7 * DAY_US), name="visits")
+OPEN = session_tables(WEEK_LONG)[0]
+
+
+def hours(first: int, end: int) -> Range:
+    """From an hour after ten o'clock to another."""
+    return Range(TEN_O_CLOCK + first * HOUR_US, TEN_O_CLOCK + end * HOUR_US)
+
+
+class Platform:
+    """The hours that were made, what is carried out of each, and which ranges are written on the way."""
+
+    def __init__(self, root: Path, instance: dg.DagsterInstance) -> None:
+        self.instance, self.now_us = instance, TEN_O_CLOCK
+        self.lake = Lake(Home(root).create(), lambda: pytest.fail("no JVM is needed for this"))
+        self.written: list[Range] = []
+        self.carried = "something"
+
+    def tell(self, record: Record) -> None:
+        metadata = record.to_metadata()
+        self.instance.report_runless_asset_event(
+            dg.AssetMaterialization(OPEN.spec.name, partition=record.partition, metadata=metadata)
+        )
+
+    def records(self, of: Range) -> list[Record]:
+        """What is open is carried through, and nothing comes to it."""
+        return [
+            Record(
+                asset=OPEN.spec.name,
+                partition=HOUR.key(start),
+                lineage=1,
+                table_version=1,
+                table_id="",
+                carried_in=self.carried,
+                carried_out=self.carried,
+            )
+            for start in range(of.start_us, of.end_us, HOUR_US)
+        ]
+
+    def write(self, context: Any, tidemark: Any, stream: Any, derived: Any, of: Range) -> list[Record]:
+        self.written.append(of)
+        return self.records(of)
+
+    def go_forward(self, of: Range) -> list[Range]:
+        """What is written after a range that was asked for."""
+        tidemark = SimpleNamespace(lake=self.lake, now_us=lambda: self.now_us)
+        context: Any = SimpleNamespace(instance=self.instance)
+        last = self.records(of)[-1]
+        session_assets._go_forward(context, tidemark, WEEK_LONG, OPEN, of, last)  # type: ignore[arg-type]
+        return self.written
+
+
+@pytest.fixture
+def with_deltas() -> set[int]:
+    """Hours that have deltas of their own."""
+    return {TEN_O_CLOCK}
+
+
+@pytest.fixture
+def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_deltas: set[int]) -> Iterator[Platform]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        found = Platform(tmp_path / "home", instance)
+        monkeypatch.setattr(session_assets, "_write_open", found.write)
+        monkeypatch.setattr(session_assets, "report_now", lambda context, record: found.tell(record))
+        # The last event of all that is open was at twenty past ten.
+        monkeypatch.setattr(session_assets, "last_event_us", lambda *_: TEN_O_CLOCK + 20 * MINUTE_US)
+        tables = {found.lake.path(DELTAS.name): with_deltas}
+        monkeypatch.setattr(lake_files, "partitions", lambda path: dict.fromkeys(tables[path]))
+        yield found
+
+
+def test_hours_that_were_never_made_are_one_step_up_to_the_hour_in_which_the_last_session_closes(
+    platform: Platform,
+) -> None:
+    """An hour a step, and so an hour a look of the sensor, is a week of steps."""
+    platform.now_us = TEN_O_CLOCK + 30 * DAY_US
+    assert platform.go_forward(hours(0, 1)) == [hours(1, 7 * 24 + 1)]
+
+
+def test_hours_that_lie_ahead_are_not_made(platform: Platform) -> None:
+    """The running hour is a partition, and the next."""
+    platform.now_us = TEN_O_CLOCK + 3 * HOUR_US
+    assert platform.go_forward(hours(0, 1)) == [hours(1, 5)]
+    assert platform.go_forward(hours(4, 5)) == [hours(1, 5)], "and not when it is asked again"
+
+
+def test_an_hour_with_deltas_of_its_own_is_left_to_the_run_that_is_asked_for_it(
+    platform: Platform, with_deltas: set[int]
+) -> None:
+    """O4: it may have been found wrong."""
+    platform.now_us = TEN_O_CLOCK + 30 * DAY_US
+    with_deltas.add(TEN_O_CLOCK + 4 * HOUR_US)
+    assert platform.go_forward(hours(0, 1)) == [hours(1, 4)]
+
+
+def test_an_hour_that_was_made_is_made_again_only_if_something_else_is_carried_to_it(platform: Platform) -> None:
+    platform.now_us = TEN_O_CLOCK + 30 * DAY_US
+    platform.carried = "something else"
+    for record in platform.records(hours(4, 6)):
+        platform.tell(record)
+    platform.carried = "something"
+    for record in platform.records(hours(6, 7)):
+        platform.tell(record)
+    assert platform.go_forward(hours(0, 1)) == [hours(1, 4), hours(4, 5), hours(5, 6)]
+
+
+def test_where_nothing_is_carried_nothing_is_made(platform: Platform) -> None:
+    platform.now_us = TEN_O_CLOCK + 30 * DAY_US
+    platform.carried = None  # type: ignore[assignment]
+    assert platform.go_forward(hours(0, 1)) == []
+
+
+def test_the_last_event_of_what_is_open_is_read_from_the_table(tmp_path: Path) -> None:
+    lake = Lake(Home(tmp_path / "home").create(), lambda: pytest.fail("no JVM is needed for this"))
+    lake.ensure(OPEN.spec)
+    ends = [TEN_O_CLOCK + 20 * MINUTE_US, TEN_O_CLOCK + 40 * MINUTE_US + 1]
+    rows = {
+        column.name: pa.array(ends if column.name == "last_event_ts" else [TEN_O_CLOCK] * 2, pa.int64()).cast(
+            column.type
+        )
+        if pa.types.is_timestamp(column.type)
+        else pa.array([1, 1]).cast(column.type)
+        for column in OPEN.spec.columns
+    }
+    write_deltalake(lake.path(OPEN.spec.name), pa.table(rows), mode="append")
+    assert session_assets.last_event_us(lake, OPEN.spec, TEN_O_CLOCK) == ends[1]
+    assert session_assets.last_event_us(lake, OPEN.spec, TEN_O_CLOCK + HOUR_US) == TEN_O_CLOCK + HOUR_US

@@ -1,0 +1,100 @@
+"""Which partitions of time there are: every one that something may be put into, and none that lies ahead (O3)."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import dagster as dg
+import pytest
+
+from assets.graph import By
+from assets.partitions import daily_partitions, existing, hourly_partitions, weekly_partitions
+from assets.windows.catalog import derived_tables
+from orchestration.cli import work
+from resources.home import Home
+from resources.settings import Settings
+from resources.streams import Lateness, LatePolicy, Stream, Streams
+from resources.timegrid import DAY, HOUR, HOUR_US, MINUTE_US, WEEK, to_us
+from tests.support.windows import Event as Delta
+from tests.support.windows import fixed, panes_of, sliding, tumbling
+
+# A Monday, 00:00.
+EARLIEST = datetime(2026, 3, 2, tzinfo=UTC)
+SETTINGS = Settings(earliest_event_ts=EARLIEST)
+NOW_US = to_us(datetime(2026, 3, 25, 10, 30, tzinfo=UTC))
+SLIDING = sliding(HOUR_US, 5 * MINUTE_US)
+
+
+def only(stream: Stream) -> Streams:
+    return Streams({stream.name: stream})
+
+
+def test_all_panes_of_an_event_near_the_earliest_one_lie_in_partitions() -> None:
+    partitions = hourly_partitions(SETTINGS, only(SLIDING))
+    panes = panes_of(Delta(SETTINGS.earliest_event_us + 20 * MINUTE_US), SLIDING.window)
+    assert len(panes) == 12
+    assert {HOUR.key(pane) for pane in panes} == {"2026-03-01-23:00", "2026-03-02-00:00"}
+    assert all(partitions.has_partition_key(HOUR.key(pane)) for pane in panes)
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        SLIDING,
+        tumbling(90 * MINUTE_US),
+        sliding(50 * HOUR_US, 7 * HOUR_US),
+        fixed(7 * MINUTE_US),
+        tumbling(7 * MINUTE_US, Lateness(LatePolicy.NEXT_WINDOW, 2 * HOUR_US), disorder_us=3 * HOUR_US),
+    ],
+)
+def test_every_partition_that_the_first_deltas_call_for_exists(stream: Stream) -> None:
+    """Also by a stamp, which is behind the events by their disorder, and by a receipt before the event."""
+    behind_us = {By.STAMP: stream.disorder_us or 0, By.RECEIPT: SETTINGS.clock_skew_ms * 1_000}
+    called = {
+        spec.grain.key(start)
+        for derived in derived_tables(only(stream))
+        for spec, need in ((derived.spec, need) for need in derived.needs)
+        for moment_us in (SETTINGS.earliest_event_us - behind_us.get(need.by, 0),)
+        for start in need.partitions_of(spec, HOUR.floor(moment_us), HOUR_US)
+    }
+    partitions = hourly_partitions(SETTINGS, only(stream))
+    assert [key for key in sorted(called) if not partitions.has_partition_key(key)] == []
+
+
+def test_days_and_weeks_hold_the_earlier_hours_too() -> None:
+    assert daily_partitions(SETTINGS, only(SLIDING)).get_first_partition_key() == "2026-03-01"
+    assert weekly_partitions(SETTINGS, only(SLIDING)).get_first_partition_key() == "2026-02-23"
+
+
+def test_without_windows_that_reach_back_partitions_begin_with_the_earliest_event() -> None:
+    for streams in (Streams(), only(tumbling(10 * MINUTE_US))):
+        assert hourly_partitions(SETTINGS, streams).get_first_partition_key() == "2026-03-02-00:00"
+
+
+@pytest.mark.parametrize(
+    ("grain", "there", "ahead"),
+    [
+        (HOUR, ["2026-03-02-00:00", "2026-03-25-10:00", "2026-03-25-11:00"], "2026-03-25-12:00"),
+        (DAY, ["2026-03-02", "2026-03-25", "2026-03-26"], "2026-03-27"),
+        (WEEK, ["2026-03-02", "2026-03-23", "2026-03-30"], "2026-04-06"),
+    ],
+)
+def test_the_running_partition_exists_and_the_next_and_no_later_one(grain: Any, there: list[str], ahead: str) -> None:
+    assert existing(SETTINGS, grain, [ahead, *there], NOW_US) == there
+
+
+def test_the_command_line_takes_the_hours_that_are_partitions(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home(tmp_path / "home").create("earliest_event_ts = 2026-03-02T00:00:00Z\n")
+    first = home.settings.earliest_event_us
+    monkeypatch.setattr(work, "partitions", lambda path: {first: None})
+    monkeypatch.setattr(work, "earliest_us", lambda settings: first - HOUR_US)
+    assert work._hours(home, first - HOUR_US, None) == ["2026-03-01-23:00", "2026-03-02-00:00"]
+    with pytest.raises(click.UsageError, match="Hours lie between 2026-03-01T23:00"):
+        work._hours(home, first - 2 * HOUR_US, None)
+
+
+def test_what_is_asked_of_the_orchestrator_is_what_it_accepts() -> None:
+    """A range that begins before the first partition is an error there, after the tables were committed."""
+    partitions = hourly_partitions(SETTINGS, only(SLIDING))
+    asked = dg.PartitionKeyRange("2026-03-01-23:00", "2026-03-02-00:00")
+    assert list(partitions.get_partition_keys_in_range(asked)) == ["2026-03-01-23:00", "2026-03-02-00:00"]

@@ -1,0 +1,97 @@
+"""What hangs on a wrong partition, by the log (O4): batches are found by the epochs of the deltas in them."""
+
+from pathlib import Path
+
+import pytest
+
+from assets import held
+from assets.graph import By, Derived, Need
+from assets.held import hang_on
+from assets.ingest.schema import DELTAS
+from assets.windows.schema import window_table
+from resources.coordinator.batch_record import BatchRecord, Trigger
+from resources.coordinator.manifest import Entry, HourCounts
+from resources.home import Home
+from resources.streams import WindowSpec, WindowType
+from resources.timegrid import HOUR_US, MINUTE_US, hour_key
+from tests.support.live import TEN_O_CLOCK
+from tests.support.windows import stream
+
+ADAPTIVE = Derived(window_table(stream(WindowSpec(WindowType.ADAPTIVE))), (Need(DELTAS, By.BATCH),))
+WRONG, GOOD = TEN_O_CLOCK - 5 * HOUR_US, TEN_O_CLOCK - HOUR_US
+
+
+def batch(number: int, from_epoch: int, to_epoch: int, closed_us: int) -> BatchRecord:
+    counted = dict.fromkeys(("writes", "deltas", "duplicates", "refused", "keys", "bytes"), 1)
+    return BatchRecord(
+        number=number,
+        trigger=Trigger.TIME,
+        also=(),
+        from_epoch=from_epoch,
+        to_epoch=to_epoch,
+        mean_bytes=1.0,
+        min_event_us=None,
+        max_event_us=None,
+        opened_us=closed_us - MINUTE_US,
+        closed_us=closed_us,
+        **counted,
+    )
+
+
+def entry(number: int, from_epoch: int, to_epoch: int, hour_us: int, *batches: BatchRecord, shard: int = 0) -> Entry:
+    return Entry(
+        shard=shard,
+        number=number,
+        file="",
+        from_epoch=from_epoch,
+        to_epoch=to_epoch,
+        lost=[],
+        rows=1,
+        bytes=1,
+        sha256="",
+        verdicts=HourCounts(1),
+        event_hours={hour_key(hour_us): HourCounts(1)},
+        receipt_hours={},
+        stamp_hours={},
+        producers={},
+        watermarks={},
+        sealed_us=0,
+        incarnation=1,
+        previous="",
+        batches=list(batches),
+    )
+
+
+def held_by(entries: list[Entry], monkeypatch: pytest.MonkeyPatch, wrong_us: int) -> set[int]:
+    class FromHere:
+        def __init__(self, home: Home) -> None:
+            pass
+
+        def beyond(self, upto: dict[int, int]) -> list[Entry]:
+            return entries
+
+    monkeypatch.setattr(held, "Log", FromHere)
+    return hang_on(Home(Path("nowhere")), ADAPTIVE, {DELTAS.name: {wrong_us}})
+
+
+def test_a_batch_that_is_recorded_in_the_entry_after_its_deltas_is_held_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The entry of the wrong hour names a batch of deltas before it, and its own batch stands in the next entry."""
+    entries = [
+        entry(1, 1, 5, GOOD),
+        entry(2, 5, 9, WRONG, batch(1, 1, 5, TEN_O_CLOCK - 2 * HOUR_US)),
+        entry(3, 9, 12, GOOD, batch(2, 5, 9, TEN_O_CLOCK)),
+        entry(4, 12, 15, GOOD, batch(3, 9, 12, TEN_O_CLOCK + HOUR_US)),
+    ]
+    assert held_by(entries, monkeypatch, WRONG) == {TEN_O_CLOCK}
+
+
+def test_a_batch_over_a_border_of_segments_hangs_on_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [entry(1, 1, 5, WRONG), entry(2, 5, 9, GOOD, batch(1, 3, 7, TEN_O_CLOCK))]
+    assert held_by(entries, monkeypatch, WRONG) == held_by(entries, monkeypatch, GOOD) == {TEN_O_CLOCK}
+
+
+def test_epochs_of_another_shard_are_other_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [entry(1, 1, 5, WRONG), entry(1, 1, 5, GOOD, batch(1, 1, 5, TEN_O_CLOCK), shard=1)]
+    assert held_by(entries, monkeypatch, WRONG) == set()
