@@ -114,7 +114,7 @@ def test_a_crash_at_every_disk_call_in_every_way_loses_nothing_c7() -> None:
     assert cases > 4_000
 
 
-@pytest.mark.parametrize("mode", [Survival.CACHE, Survival.NOTHING])
+@pytest.mark.parametrize("mode", [Survival.CACHE, pytest.param(Survival.NOTHING, marks=pytest.mark.slow)])
 def test_whichever_sync_fails_first_nothing_is_lost_c7(mode: Survival) -> None:
     failed = 0
     while try_out(mode, plan=[Fault(SYNCS, failed + 1)]):

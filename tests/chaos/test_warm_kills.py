@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from assets.ingest.drain import drain
 from resources.counters.follower import Follower, snapshot_path
 from resources.counters.lake import LakeCounts
@@ -60,6 +62,7 @@ def live_until_killed(home: Home, life: int, writes: int) -> None:
     assert process.wait() < 0
 
 
+@pytest.mark.slow  # three processes and their drains; what they share is in tests/pipeline/test_warm_tier.py
 def test_r3_killed_at_any_moment_and_started_again_the_warm_tier_equals_the_log_and_the_tables(
     tiny_home: Home, lake: Lake
 ) -> None:
