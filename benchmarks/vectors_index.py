@@ -89,8 +89,9 @@ def measured(vectors: int = VECTORS, queries: int = QUERIES) -> Figures:
     )
 
 
-def results(figures: Figures) -> Iterator[Result]:
+def results() -> Iterator[Result]:
     """The figures beside what they are held to."""
+    figures = measured()
     share = figures.nearest_cpu_s / figures.brute_force_cpu_s
     # Two 32-bit sums in another order may put two neighbours the other way round; more than a few would be an error.
     is_same = figures.is_equal and figures.agrees_with_numpy > 0.999
@@ -121,11 +122,3 @@ def _timed(work: Callable[[], T]) -> tuple[T, float]:
 def _best(work: Callable[[], T]) -> tuple[T, float]:
     rounds = [_timed(work) for _ in range(ROUNDS)]
     return min(rounds, key=lambda each: each[1])
-
-
-if __name__ == "__main__":
-    from benchmarks.harness import show
-
-    figures = measured()
-    print(figures)
-    raise SystemExit(show(list(results(figures)), is_json=False))

@@ -36,7 +36,7 @@ class _Usage(NamedTuple):
     cpu_ms: float
 
 
-def read_results(vectors: int = 100_000, dimension: int = 384, wanted: int = 1_000) -> list[Result]:
+def results(vectors: int = 100_000, dimension: int = 384, wanted: int = 1_000) -> list[Result]:
     """Wall and CPU milliseconds for `wanted` vectors of a table; the CPU time is that of all threads."""
     with tempfile.TemporaryDirectory() as folder:
         home = Home(Path(folder) / "home").create()

@@ -7,11 +7,11 @@ joined in, and two sessions meet first at one moment. Does not belong here: whic
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assets.joins.schema import LEFT, OF_DELTA, OF_SESSION, RIGHT
-from assets.windows.lateness import floor_us
+from assets.windows.lateness import floor_us, hour_of
 from resources.lake import Range
 from resources.timegrid import HOUR_US
 
@@ -52,10 +52,10 @@ def pair_sessions(left: DataFrame, right: DataFrame, *, keys: Sequence[str], hou
     lefts, rights = _by_hours(left, LEFT, keys), _by_hours(right, RIGHT, keys)
     meet_us = F.greatest("left_first_us", "right_first_us")
     is_met = meet_us <= F.least("left_closes_us", "right_closes_us")
-    is_here = F.col("cell_us") == _hour(meet_us)
+    is_here = F.col("cell_us") == hour_of(meet_us)
     joined = lefts.join(rights, on=[*keys, "cell_us"], how="inner").where(is_met & is_here)
     closes_us = F.greatest("left_closes_us", "right_closes_us")
-    timed = joined.withColumns({"meet_us": meet_us, "closes_us": closes_us, "hour_us": _hour(closes_us)})
+    timed = joined.withColumns({"meet_us": meet_us, "closes_us": closes_us, "hour_us": hour_of(closes_us)})
     is_asked_for = (F.col("hour_us") >= F.lit(hours.start_us)) & (F.col("hour_us") < F.lit(hours.end_us))
     sides = [f"{side}_{name}" for side in (LEFT, RIGHT) for name in OF_SESSION]
     return timed.where(is_asked_for).select(*keys, *sides, "meet_us", "closes_us", "hour_us")
@@ -68,7 +68,7 @@ def _one_side(deltas: DataFrame, side: str, keys: Sequence[str], *more: str) -> 
 
 def _by_hours(sessions: DataFrame, side: str, keys: Sequence[str]) -> DataFrame:
     """A session once for each hour that it reaches into: two that never meet are then not even compared."""
-    cells = F.explode(F.sequence(_hour(F.col("first_us")), _hour(F.col("closes_us")), F.lit(HOUR_US)))
+    cells = F.explode(F.sequence(hour_of(F.col("first_us")), hour_of(F.col("closes_us")), F.lit(HOUR_US)))
     mine = [F.col(name).alias(f"{side}_{name}") for name in (*OF_SESSION, "first_us", "closes_us")]
     timed = sessions.withColumns({"first_us": F.unix_micros("window_start"), "closes_us": F.unix_micros("window_end")})
     return timed.select(*keys, *mine, cells.alias("cell_us"))
@@ -76,8 +76,3 @@ def _by_hours(sessions: DataFrame, side: str, keys: Sequence[str]) -> DataFrame:
 
 def _pair_columns(keys: Sequence[str]) -> list[str]:
     return [*keys, "pane_us", *(f"{side}_{name}" for side in (LEFT, RIGHT) for name in OF_DELTA), "right_panes_us"]
-
-
-def _hour(time_us: Column) -> Column:
-    """Start of the hour that holds a moment."""
-    return floor_us(time_us, HOUR_US)

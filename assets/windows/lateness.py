@@ -11,6 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from resources.streams import LatePolicy, Stream, WindowType
+from resources.timegrid import HOUR_US
 
 
 class Outcome(StrEnum):
@@ -35,6 +36,11 @@ LATE = {
 def floor_us(time: Column, step_us: int) -> Column:
     """Start of the step that holds a time; times before 1970 fall where they should."""
     return time - F.pmod(time, F.lit(step_us))
+
+
+def hour_of(time: Column) -> Column:
+    """Start of the hour that holds a time."""
+    return floor_us(time, HOUR_US)
 
 
 def passed_by(end: Column, stream: Stream) -> Column:

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from assets.windows.schema import PROPERTIES, aggregate_columns
 from resources.streams import Function, Stream
-from resources.streams.fields import OWN_KEY
 from resources.streams.load import OPEN_SUFFIX
 from resources.table_spec import TIMESTAMP, Column, TableSpec
 from resources.timegrid import HOUR_US
@@ -25,8 +24,7 @@ def open_name(stream: Stream) -> str:
 def open_table(stream: Stream) -> TableSpec:
     """The table of what is open at the end of each hour."""
     keys = [Column(field.column, field.type, f"{field.name} of the deltas.") for field in stream.key_fields]
-    is_one_key = not OWN_KEY[stream.kind].isdisjoint(stream.key)
-    own_key = [] if is_one_key else [Column("delta_key", pa.string(), "What the deltas are about.")]
+    own_key = [] if stream.has_one_key else [Column("delta_key", pa.string(), "What the deltas are about.")]
     means = {each.columns[0] for each in stream.aggregates if each.function is Function.MEAN}
     folded = [column for each in stream.aggregates for column in aggregate_columns(stream, each)]
     return TableSpec(

@@ -24,12 +24,7 @@ def open_pane(stream: Stream) -> Column:
 
 
 def assign_panes(deltas: DataFrame, stream: Stream) -> DataFrame:
-    """Each delta once for each pane that takes it, with `pane_us`, its start, and `is_late`."""
-    if stream.window.type is WindowType.SLIDING:
-        panes = F.explode(F.sequence(first_pane(stream), last_pane(stream), F.lit(stream.window.step_us)))
-        placed = deltas.withColumn("pane_us", panes)
-        end = F.col("pane_us") + F.lit(stream.window.size_us)
-        return placed.where(is_admitted_to(end, stream)).withColumn("is_late", is_late_for(end, stream))
+    """Each delta that its tumbling or fixed pane takes, with `pane_us`, the start of that, and `is_late`."""
     own, size_us = pane_start(stream), F.lit(stream.window.size_us)
     if stream.window.type is WindowType.FIXED:
         return deltas.withColumns({"pane_us": own, "is_late": F.lit(False)})

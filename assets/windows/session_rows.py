@@ -14,7 +14,7 @@ from assets.windows.open_schema import OPEN_HOUR, open_table
 from assets.windows.schema import WINDOW_HOUR, CloseReason, window_table
 from assets.windows.sessions import Fold, Folded, SessionShape, closed_sessions, open_parts, session_parts
 from assets.windows.transform import keys_of, means, window_id
-from assets.windows.view import epoch_of, has_one_key, position, shard_of, value_column, view_of
+from assets.windows.view import epoch_of, position, shard_of, value_column, view_of
 from resources.lake import Range
 from resources.streams import Aggregate, Function, Stream
 from resources.streams.fields import field_of
@@ -27,7 +27,7 @@ TIMES = {"session_start": "session_us", "first_event_ts": "first_us", "last_even
 def shape_of(stream: Stream) -> SessionShape:
     """What the stream's sessions are made of."""
     folded = tuple(column for each in stream.aggregates for column, _ in _folds(stream, each))
-    return SessionShape(tuple(keys_of(stream)), stream.window.gap_us, folded, is_one_key=has_one_key(stream))
+    return SessionShape(tuple(keys_of(stream)), stream.window.gap_us, folded, is_one_key=stream.has_one_key)
 
 
 def parts_of(deltas: DataFrame, carried: DataFrame, stream: Stream, hours: Range) -> DataFrame:

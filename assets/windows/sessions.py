@@ -21,7 +21,7 @@ from enum import StrEnum
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from assets.windows.lateness import floor_us
+from assets.windows.lateness import floor_us, hour_of
 from assets.windows.view import epochs_between, epochs_of_one_key, together
 from resources.lake import Range
 from resources.timegrid import HOUR_US
@@ -113,7 +113,7 @@ def closed_sessions(parts: DataFrame, *, shape: SessionShape, hours: Range) -> D
     """
     sessions = _one_place(parts, shape) if shape.is_one_key else _many_places(parts, shape)
     closes = F.col("last_us") + F.lit(shape.gap_us)
-    closed = sessions.where(closes < F.lit(hours.end_us)).withColumns({"closes_us": closes, "hour_us": _hour(closes)})
+    closed = sessions.where(closes < F.lit(hours.end_us)).withColumns({"closes_us": closes, "hour_us": hour_of(closes)})
     names = [each.name for each in shape.measures if each not in POSITIONS]
     return closed.select(*shape.keys, *names, "keys", "epochs", "closes_us", "hour_us")
 
@@ -151,10 +151,10 @@ def open_parts(parts: DataFrame, *, shape: SessionShape, hours: Range) -> DataFr
     """
     of_session = Window.partitionBy("key_hash", *shape.keys, "session_us")
     ends = F.max("last_us").over(of_session) + F.lit(shape.gap_us)
-    crossing = parts.withColumn("ends_us", _hour(ends)).where(F.col("ends_us") > _hour(F.col("session_us")))
+    crossing = parts.withColumn("ends_us", hour_of(ends)).where(F.col("ends_us") > hour_of(F.col("session_us")))
     of_part = Window.partitionBy("key_hash", *shape.part_keys, "session_us").orderBy("first_us")
     so_far = of_part.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    grown = crossing.withColumn("hour_us", _hour(F.col("last_us"))).withColumns(
+    grown = crossing.withColumn("hour_us", hour_of(F.col("last_us"))).withColumns(
         {
             **{each.name: FOLDS[each.fold](each.name).over(so_far) for each in shape.measures},
             "next_us": F.lead("hour_us").over(of_part),
@@ -174,7 +174,7 @@ def open_parts(parts: DataFrame, *, shape: SessionShape, hours: Range) -> DataFr
 def _buckets(deltas: DataFrame, shape: SessionShape) -> DataFrame:
     """Deltas of one bucket as one part."""
     event = F.col("event_us")
-    hour = _hour(event)
+    hour = hour_of(event)
     pieces = deltas.select(
         *shape.part_keys,
         event.alias("first_us"),
@@ -198,8 +198,3 @@ def _folded(measure: Folded, order: Sequence[str]) -> Column:
     rows = F.array_sort(F.collect_list(F.when(F.col(measure.name).isNotNull(), value)))
     total = F.aggregate(rows, F.lit(0.0), lambda so_far, row: so_far + row["value"])
     return F.when(F.size(rows) > 0, total).alias(measure.name)
-
-
-def _hour(time_us: Column) -> Column:
-    """Start of the hour that holds a moment."""
-    return floor_us(time_us, HOUR_US)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from assets.windows.lateness import floor_us
 from assets.windows.panes import assign_panes, first_open_pane, first_pane, last_pane, within
 from assets.windows.schema import WINDOW_HOUR, CloseReason, window_table
-from assets.windows.view import epochs_between, epochs_of_one_key, has_one_key, together, value_column, view_of
+from assets.windows.view import epochs_between, epochs_of_one_key, together, value_column, view_of
 from resources.lake import Range
 from resources.streams import Aggregate, Function, LatePolicy, Stream, WindowType
 from resources.streams.durations import show_duration
@@ -29,7 +29,7 @@ def count_windows(deltas: DataFrame, stream: Stream, hours: Range) -> DataFrame:
         panes = assign_panes(rows, stream).where(within(hours))
         return finish(windows_by(panes, stream, ["pane_us"], F.count_if("is_late")), stream)
     # There are many keys of deltas, each with few slices: they are spread over panes where they lie.
-    placed = together(rows, keys_of(stream), hours, hours_each=2) if has_one_key(stream) else rows
+    placed = together(rows, keys_of(stream), hours, hours_each=2) if stream.has_one_key else rows
     slices = _spread(_slices(placed, stream), stream).where(within(hours))
     return finish(_whole(_again(slices, stream, [*_parts(stream), "pane_us"]), stream, ["pane_us"]), stream)
 
@@ -111,7 +111,7 @@ def _parts(stream: Stream) -> list[str]:
 
     All deltas of a key of their own lie in one shard (Q3), so a window about one has one shard.
     """
-    return keys_of(stream) if has_one_key(stream) else [*keys_of(stream), "delta_key", "shard"]
+    return keys_of(stream) if stream.has_one_key else [*keys_of(stream), "delta_key", "shard"]
 
 
 def _summed(rows: DataFrame, stream: Stream, by: Sequence[str], late: Column) -> DataFrame:
@@ -149,7 +149,7 @@ def _again(partial: DataFrame, stream: Stream, by: Sequence[str], *more: Column)
 def _whole(partial: DataFrame, stream: Stream, by: Sequence[str]) -> DataFrame:
     """A row for each key and window, with its keys, and its epochs by shard."""
     keys = keys_of(stream)
-    if has_one_key(stream):
+    if stream.has_one_key:
         return partial.withColumns(
             {"keys": F.lit(1).cast("bigint"), "epochs": epochs_of_one_key("first_position", "last_position", keys)}
         )

@@ -41,11 +41,6 @@ def value_column(field: str) -> str:
     return f"value_{field.replace('.', '_')}"
 
 
-def has_one_key(stream: Stream) -> bool:
-    """Whether every window is about one key of deltas, so that there is nothing to count."""
-    return not OWN_KEY[stream.kind].isdisjoint(stream.key)
-
-
 def position(shard: str, epoch: str) -> Column:
     """Shard and epoch as one number in their order: the least and the greatest say the epochs and the shard of all."""
     return F.shiftleft(F.col(shard).cast("bigint"), EPOCH_BITS) + F.col(epoch)

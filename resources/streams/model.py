@@ -11,7 +11,7 @@ from math import gcd
 from msgspec import Struct
 
 from resources.coordinator.model import Kind
-from resources.streams.fields import Field, field_of
+from resources.streams.fields import OWN_KEY, Field, field_of
 
 
 class WindowType(StrEnum):
@@ -128,9 +128,9 @@ class Stream(Struct, frozen=True, dict=True):
         return f"{self.namespace}/{self.kind.value}"
 
     @property
-    def panes_us(self) -> int:
-        """How far a delta reaches back: the panes that hold it begin less than this before it."""
-        return self.window.size_us
+    def has_one_key(self) -> bool:
+        """Whether every window is about one key of deltas, so that there is nothing to count."""
+        return not OWN_KEY[self.kind].isdisjoint(self.key)
 
 
 class Join(Struct, frozen=True):
@@ -148,12 +148,3 @@ class Streams(Struct, frozen=True):
 
     streams: dict[str, Stream] = {}
     joins: dict[str, Join] = {}
-
-    @property
-    def names(self) -> list[str]:
-        """Streams, then joins: what a join is made from comes before it."""
-        return [*self.streams, *self.joins]
-
-    def of(self, source: str) -> list[Stream]:
-        """The streams that are views of a namespace and kind."""
-        return [stream for stream in self.streams.values() if stream.source == source]

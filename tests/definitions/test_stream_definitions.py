@@ -22,7 +22,7 @@ from orchestration.build import build_defs
 
 graph = build_defs().resolve_asset_graph()
 print(json.dumps({
-    "defined": STREAMS.names,
+    "defined": [*STREAMS.streams, *STREAMS.joins],
     "tables": list(GRAPH),
     "assets": {
         key.to_user_string(): {
