@@ -204,6 +204,7 @@ def files_of_the_last_commit(home: Home, table: str) -> dict[str, int]:
     return {name: sum(name in action for action in actions) for name in ("add", "remove")}
 
 
+@pytest.mark.slow  # three weeks of days; which partitions follow which is in tests/definitions
 def test_one_delta_three_weeks_late_reruns_its_hour_its_day_and_its_week_and_all_windows_are_right_r5(
     platform: Platform,
 ) -> None:
