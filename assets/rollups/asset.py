@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from assets.asked import report, windows_of
 from assets.ingest.schema import DELTAS
+from assets.inputs import input_of
 from assets.metadata import KINDS, OWNERS, table_metadata
 from assets.partitions import DAILY, HOURLY, SAME_TIME, WEEKLY, partitions_in, starts_in
 from assets.rollups.records import rollup_records
@@ -23,7 +24,6 @@ from resources.counters.windows import shown
 from resources.failpoints import reach
 from resources.home import Home
 from resources.lake import Lake, LakeError, Range, TableSpec, any_of
-from resources.provenance import Input
 from resources.tidemark import TidemarkResource
 
 GROUP = "rollups"
@@ -93,18 +93,17 @@ def replace_sums(
     lake: Lake, source: TableSpec, target: TableSpec, transform: Callable[[DataFrame], DataFrame], *windows: Range
 ) -> int:
     """Sum up ranges of partitions, the earliest first, and replace them in one commit; gives the input's version."""
-    version = lake.version(source.name)
-    if version is None:
-        raise LakeError(f"There is no table {source.name} yet. Drain first: ./tidemark drain.")
     refuse_settled(lake.home, target, windows[0])
     with lake.lock(target.name):
+        made_from = input_of(lake, source.name)
         lake.settle(target)
-        rows = lake.read(source.name, version).where(any_of(source.partition_by, windows)).transform(transform)
+        rows = (
+            lake.read(source.name, made_from.version).where(any_of(source.partition_by, windows)).transform(transform)
+        )
         # The sums are small: one file per partition, in the order in which they are looked up.
         filed = rows.repartition(target.partition_by).sortWithinPartitions(target.partition_by, *target.order_by)
-        made_from = Input(version, lake.lineage(source.name).lineage)
         lake.replace(target, filed, hours=partitions_in(windows, target.partition_us), made_from=made_from)
-    return version
+    return made_from.version
 
 
 def refuse_settled(home: Home, target: TableSpec, window: Range) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from assets.ingest.schema import DELTAS
+from assets.inputs import input_of
 from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
 from assets.vectors.conflicts import clocked_vectors, find_conflicts
 from assets.vectors.news import covered_epochs, names_parents
@@ -37,7 +38,7 @@ from assets.vectors.transform import (
 )
 from assets.watermarks import remember_marks
 from resources.failpoints import reach
-from resources.lake import Lake, LakeError, TableSpec, bucket_predicate
+from resources.lake import Lake, TableSpec, bucket_predicate
 from resources.provenance import Input
 from resources.tidemark import TidemarkResource
 
@@ -79,11 +80,9 @@ def _materialize(
     context: dg.AssetExecutionContext, tidemark: TidemarkResource, spec: TableSpec, write: Write
 ) -> dg.MaterializeResult[None]:
     started, lake = time.monotonic(), tidemark.lake
-    version = lake.version(DELTAS.name)
-    if version is None:
-        raise LakeError(f"There is no table {DELTAS.name} yet. Drain first: ./tidemark drain.")
     previous = last_record(context.instance, spec.name)
     with lake.lock(spec.name):
+        version = input_of(lake, DELTAS.name).version
         lake.settle(spec)
         write(lake, version, covered_epochs(lake.home, spec, previous, version))
     reach("rollup.committed")

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from assets.ingest.removal import bases_of, to_be_removed, without_payloads
 from assets.ingest.schema import DELTAS, PLACE
+from assets.inputs import input_of
 from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
 from assets.vectors.asset import GROUP
 from assets.vectors.bases import checkpoints_above, new_bases, plan_bases
@@ -70,10 +71,7 @@ def vector_checkpoints(
     started, lake, spec, now_us = time.monotonic(), tidemark.lake, VECTOR_CHECKPOINTS, tidemark.now_us()
     previous = last_record(context.instance, spec.name)
     with lake.lock(spec.name):
-        # Read when nobody else compacts any more: no later checkpoint or base is to be judged by older deltas.
-        version = lake.version(DELTAS.name)
-        if version is None:
-            raise LakeError(f"There is no table {DELTAS.name} yet. Drain first: ./tidemark drain.")
+        version = input_of(lake, DELTAS.name).version
         lake.settle(spec)
         compacted = compact(lake, version, rules_of(config, lake), now_us=now_us, is_forced=config.force)
         reach("compact.checkpoints")

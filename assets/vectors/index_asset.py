@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
+from assets.inputs import input_of
 from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
 from assets.vectors.asset import GROUP
 from assets.vectors.index_schema import PARTS, VECTOR_INDEX
@@ -39,7 +40,7 @@ from assets.vectors.transform import arranged
 from assets.watermarks import input_marks, remember_marks
 from resources.failpoints import reach
 from resources.home import Home
-from resources.lake import Lake, LakeError
+from resources.lake import Lake
 from resources.provenance import Input
 from resources.session import frame_of
 from resources.tidemark import TidemarkResource
@@ -86,10 +87,8 @@ def vector_index(
     # Before the version is read: so that no record is ahead of the rows.
     source = last_record(context.instance, VECTORS.name)
     previous = last_record(context.instance, VECTOR_INDEX.name)
-    version = lake.version(VECTORS.name)
-    if version is None:
-        raise LakeError(f"There is no table {VECTORS.name} yet. Drain first: ./tidemark drain.")
     with lake.lock(VECTOR_INDEX.name):
+        version = input_of(lake, VECTORS.name).version
         lake.settle(VECTOR_INDEX)
         steps = next_indexes(lake.home, version, seed=config.seed, is_rebuild=config.rebuild)
         write_indexes(lake, steps, version)

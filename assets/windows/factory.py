@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from assets.asked import report, windows_of
 from assets.graph import By, Derived, Need, made_of
 from assets.ingest.schema import DELTAS
+from assets.inputs import input_of
 from assets.metadata import KINDS, OWNERS, table_metadata
 from assets.partitions import HOURLY, partitions_in, starts_in
 from assets.tables import GRAPH
@@ -26,7 +27,7 @@ from assets.windows.records import Carried, window_records
 from assets.windows.schema import LATE_DELTAS
 from assets.windows.transform import count_windows
 from resources.failpoints import reach
-from resources.lake import Lake, LakeError, Range, any_of
+from resources.lake import Lake, Range, any_of
 from resources.provenance import Input
 from resources.record import Record
 from resources.streams import Stream
@@ -139,14 +140,6 @@ def replace_hours(lake: Lake, derived: Derived, rows: Callable[[Inputs], DataFra
         lake.replace(spec, filed, hours=partitions_in(hours, HOUR_US), made_from=inputs[DELTAS.name])
     reach("rollup.committed")
     return inputs
-
-
-def input_of(lake: Lake, table: str) -> Input:
-    """A table as it is now."""
-    version = lake.version(table)
-    if version is None:
-        raise LakeError(f"There is no table {table} yet. Drain first: ./tidemark drain.")
-    return Input(version, lake.lineage(table).lineage)
 
 
 def recorded(

@@ -15,11 +15,12 @@ from assets.asked import report_now
 from assets.graph import Derived, made_of
 from assets.ingest.log import Log
 from assets.ingest.schema import DELTAS
+from assets.inputs import input_of
 from assets.partitions import existing, starts_in
 from assets.tables import GRAPH
 from assets.windows.adaptive import batch_rows, closed_batches, count_batches
 from assets.windows.catalog import STREAMS, of_type
-from assets.windows.factory import Inputs, declared, input_of, one_by_one, recorded, replace_hours
+from assets.windows.factory import Inputs, declared, one_by_one, recorded, replace_hours
 from assets.windows.open_schema import open_name
 from assets.windows.records import Carried, plan_at
 from assets.windows.session_rows import closed_by_hour, open_rows, parts_of
