@@ -15,14 +15,13 @@ from assets.vectors.transform import KEYS, latest_bases, starts_of, vector_delta
 from resources.lake import Lake
 from resources.vectors.chain import state_of
 from resources.vectors.places import Standing, with_places
-from resources.vectors.schema import STATES
+from resources.vectors.schema import CURRENT, STATES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 # Enough that a wrong formula is found at once, and a rare mistake after some runs: each version shows other vectors.
 SAMPLED = 20
-REFOLDED = pa.schema([*STATES, ("parked", pa.int64()), ("cycles", pa.int64()), ("has_parents", pa.bool_())])
 
 
 def sampled(vectors: "DataFrame", version: int) -> list[tuple[str, str]]:
@@ -36,7 +35,7 @@ def sampled(vectors: "DataFrame", version: int) -> list[tuple[str, str]]:
 def refold(lake: Lake, chosen: list[tuple[str, str]], version: int | None) -> pa.Table:
     """What these vectors should be, by all of their deltas in a version of `deltas`."""
     if not chosen:
-        return REFOLDED.empty_table()
+        return CURRENT.empty_table()
     deltas = _of(chosen, lake.read(DELTAS.name, version).transform(vector_deltas))
     bases = {}
     if lake.version(VECTOR_CHECKPOINTS.name) is not None:
@@ -66,8 +65,8 @@ def _refolded(deltas: pa.Table, base: pa.Table | None) -> pa.Table:
         nothing = {"deltas": 0, "no_base": 0, "no_effect": 0, "exists": False, "is_dead": False}
         names = {name: deltas[name][0].as_py() for name in (*KEYS, "shard")}
         states = pa.Table.from_pylist([{**names, **nothing}], schema=STATES)
-    for name, value in zip(REFOLDED.names[len(STATES) :], counts, strict=True):
-        states = states.append_column(REFOLDED.field(name), pa.array([value], REFOLDED.field(name).type))
+    for name, value in zip(CURRENT.names[len(STATES) :], counts, strict=True):
+        states = states.append_column(CURRENT.field(name), pa.array([value], CURRENT.field(name).type))
     return states
 
 

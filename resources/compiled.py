@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 MODULES = (
     *(f"resources.coordinator.{name}" for name in ("delta_hashes", "distinct", "hashing", "identities")),
     *(f"resources.counters.{name}" for name in ("buckets", "cells", "texts")),
-    *(f"resources.vectors.{name}" for name in ("index.kernels", "loops", "places")),
+    *(f"resources.vectors.{name}" for name in ("checksums", "index.kernels", "loops", "places")),
 )
 
 _lock = threading.RLock()

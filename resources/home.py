@@ -78,3 +78,8 @@ class Home:
     def reads(self) -> Path:
         """How often each vector was read, a file for each day: a hint for compaction, and nothing depends on it."""
         return self.root / "reads"
+
+    @property
+    def work(self) -> Path:
+        """What tasks of a run put down for others of the same run; when none is running, anything in it may go."""
+        return self.root / "work"

@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 from resources import lake_files
 from resources.errors import TidemarkError
 from resources.home import Home
+from resources.lake_commits import NewFile, delete_partitions, replace_files
 from resources.lineage import Edit, Lineage, LineageFile, app_id, edits_of, find_break
 from resources.provenance import Input, ProvenanceFile
 from resources.session import new_session
@@ -218,6 +219,32 @@ class Lake:
             spec, app, number, write, plan_number=plan_number, rewritten=is_rewritten, made_from=made_from, made=made
         )
 
+    def replace_files(
+        self, spec: TableSpec, write: Callable[[], Sequence[NewFile]], *, made_from: Input, is_whole: bool
+    ) -> Commit | None:
+        """Replace buckets by files that `write` puts into the table's directory, in one commit; none without any.
+
+        They are all buckets if the rows are those of the `is_whole` table, else those that the files are of. A file
+        that is not committed in the end is nobody's: maintenance deletes it.
+        """
+        path = self.path(spec.name)
+        app = f"{app_id(spec.name, self.lineage(spec.name).lineage)}/replace"
+        number = max((lake_files.marker(path, app) or 0) + 1, self._clock())
+        with self.lock(spec.name):
+            files = write()
+            buckets = sorted(range(spec.buckets) if is_whole else {file.bucket for file in files})
+
+            def commit(app: str) -> None:
+                table = lake_files.open_table(path)
+                if table is not None:
+                    replace_files(table, spec.partition_by, files, buckets, app, number)
+
+            if not buckets:
+                return None
+            return self._commit(
+                spec, app, number, commit, rewritten=lambda bucket: bucket in buckets, made_from=made_from, made=buckets
+            )
+
     def merge(
         self, spec: TableSpec, source: Callable[["SparkSession"], "DataFrame"], *, keys: Sequence[str], number: int
     ) -> Commit:
@@ -253,7 +280,7 @@ class Lake:
             self.lineage_file(spec.name).record_edits(path)
             app = f"{app_id(spec.name, self.lineage(spec.name).lineage)}/drop"
             number, before = max((lake_files.marker(path, app) or 0) + 1, self._clock()), table.version()
-            lake_files.delete_partitions(table, spec.partition_by, before_us, app, number)
+            delete_partitions(table, spec.partition_by, before_us, app, number)
             commit = self._finish(spec, before, None, lambda start: start < before_us)
             self.provenance_file(spec.name).record(path, settled_at=table.version())
             return commit
@@ -314,6 +341,7 @@ class Lake:
         made: Sequence[int] = (),
         is_settled: bool = False,
     ) -> Commit:
+        from deltalake.exceptions import DeltaError
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
@@ -326,7 +354,7 @@ class Lake:
             self.lineage_file(spec.name).record_edits(self.path(spec.name))
             try:
                 write(app)
-            except (Py4JError, PySparkException, OSError) as error:
+            except (DeltaError, Py4JError, PySparkException, OSError) as error:
                 # The marker stands at this very number, or nothing of ours is there.
                 if lake_files.marker(self.path(spec.name), app) != number:
                     raise WriteFailedError(

@@ -245,14 +245,6 @@ def commit_time_us(path: Path, version: int) -> int | None:
     return None
 
 
-def delete_partitions(table: DeltaTable, column: str, before_us: int, app: str, number: int) -> None:
-    """Take the partitions that start before a moment out of a table, in one commit under the number of an app."""
-    from deltalake import CommitProperties, Transaction
-
-    ours = CommitProperties(app_transactions=[Transaction(app, number)])
-    table.delete(f"{column} < '{from_us(before_us):%Y-%m-%d %H:%M:%S}'", commit_properties=ours)
-
-
 def sync_commits(path: Path, after_version: int) -> int:
     """Put all commits after a version on the disk, data first (Delta on a local disk does not); gives the last one."""
     state = table_state(path)

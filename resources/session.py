@@ -93,6 +93,8 @@ def session_settings(home: Home, *, is_fast_start: bool = False) -> dict[str, st
         "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
         **(FAST_START_SETTINGS if is_fast_start else {}),
         **{f"spark.hadoop.parquet.enable.dictionary#{column}": "false" for column in UNIQUE_COLUMNS},
+        # Workers that start without Spark's own archives: each task is a fifth of a second cheaper.
+        "spark.python.daemon.module": "resources.python_workers",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",

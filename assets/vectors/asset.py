@@ -1,7 +1,7 @@
 """The assets `vectors` and `vector_conflicts`: what every vector is now, and which edits did not know of each other.
 
 Belongs here: which versions are read, what of a table is written anew, and its record. How rows are computed is in
-`transform.py` and `conflicts.py`, what is new in `news.py`.
+`job.py` and `conflicts.py`, what is new in `news.py`.
 
 Both tables are folded on: from the vectors that have new deltas follow the buckets that are written anew. Without a
 record that can be relied on, everything is folded; that gives the same rows (O2).
@@ -17,21 +17,15 @@ from assets.ingest.schema import DELTAS
 from assets.inputs import input_of
 from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
 from assets.vectors.conflicts import clocked_vectors, find_conflicts
+from assets.vectors.job import folded_files
 from assets.vectors.news import covered_epochs, names_parents
 from assets.vectors.records import last_record, vector_record
-from assets.vectors.schema import BUCKET, BUCKETS, VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTORS
+from assets.vectors.schema import BUCKET, BUCKETS, VECTOR_CONFLICTS, VECTORS
 from assets.vectors.transform import (
     KEYS,
     arranged,
-    fold_vectors,
-    go_on,
-    in_order,
-    latest_bases,
     new_deltas,
     parented_vectors,
-    starts_of,
-    to_fold_anew,
-    touched_vectors,
     untouched,
     vector_deltas,
     with_bucket,
@@ -95,30 +89,12 @@ def _materialize(
 
 def write_vectors(lake: Lake, version: int, covered: dict[int, int] | None) -> None:
     """Fold everything, or go on from what is covered."""
-    deltas = lake.read(DELTAS.name, version).transform(vector_deltas)
     made_from = Input(version, lake.lineage(DELTAS.name).lineage)
-    if covered is None:
-        rows = in_order(folded_anew(lake, deltas, _all_parented(lake, deltas, version)), VECTORS.order_by)
-        lake.replace(VECTORS, rows, hours=None, made_from=made_from)
-        return
-    new, present = new_deltas(deltas, covered), lake.read(VECTORS.name)
-    touched = touched_vectors(new, present).persist()
-    try:
-        ways = touched.select("is_fast", "has_parents", BUCKET).distinct().collect()
-        buckets = sorted({way[BUCKET] for way in ways})
-        if buckets:
-            old = present.where(bucket_predicate(BUCKET, buckets))
-            rows = untouched(old, touched)
-            if any(way["is_fast"] for way in ways):
-                rows = rows.unionByName(go_on(new, old, touched))
-            if not all(way["is_fast"] for way in ways):
-                parented = touched.where("has_parents") if any(way["has_parents"] for way in ways) else None
-                rows = rows.unionByName(folded_anew(lake, to_fold_anew(deltas, touched), parented))
-            lake.replace(VECTORS, arranged(rows, VECTORS.order_by), hours=buckets, made_from=made_from)
-        # Nothing is new for the other buckets, so their rows are those of this version, too.
-        lake.provenance_file(VECTORS.name).record(lake.path(VECTORS.name), made_from=made_from, made=range(BUCKETS))
-    finally:
-        touched.unpersist()
+    lake.replace_files(
+        VECTORS, lambda: folded_files(lake, version, covered), made_from=made_from, is_whole=covered is None
+    )
+    # Nothing is new for the other buckets, so their rows are those of this version, too.
+    lake.provenance_file(VECTORS.name).record(lake.path(VECTORS.name), made_from=made_from, made=range(BUCKETS))
 
 
 def write_conflicts(lake: Lake, version: int, covered: dict[int, int] | None) -> None:
@@ -142,11 +118,6 @@ def write_conflicts(lake: Lake, version: int, covered: dict[int, int] | None) ->
         touched.unpersist()
 
 
-def folded_anew(lake: Lake, deltas: "DataFrame", parented: "DataFrame | None") -> "DataFrame":
-    """All deltas of some vectors from the beginning, or from the base below which payloads are gone (K5)."""
-    return fold_vectors(deltas, parented=parented, starts=_bases(lake, deltas))
-
-
 def known_parented(deltas: "DataFrame") -> "DataFrame | None":
     """The vectors that have parents; none if no vector has, so that nothing is brought together for it."""
     found = parented_vectors(deltas)
@@ -156,13 +127,6 @@ def known_parented(deltas: "DataFrame") -> "DataFrame | None":
 def _all_parented(lake: Lake, deltas: "DataFrame", version: int) -> "DataFrame | None":
     """The same of everything at a version, which its files tell without a job."""
     return parented_vectors(deltas) if names_parents(lake.home, version) else None
-
-
-def _bases(lake: Lake, deltas: "DataFrame") -> "DataFrame | None":
-    if lake.version(VECTOR_CHECKPOINTS.name) is None:
-        return None
-    bases = latest_bases(lake.read(VECTOR_CHECKPOINTS.name))
-    return None if bases.isEmpty() else starts_of(bases.join(deltas, list(KEYS), how="left_semi"))
 
 
 def compared(deltas: "DataFrame", chosen: "DataFrame") -> "DataFrame":

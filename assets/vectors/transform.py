@@ -1,22 +1,20 @@
-"""From deltas to the current state of every vector: a pure function of rows (D3, K1).
+"""Vector deltas and the rows that are made of them, in DataFrames: what conflicts and checkpoints share.
 
-Belongs here: which rows are folded, from which starting state, in which order, as one plan. What a delta does is in
-`resources/vectors`; it runs here as Arrow batches between two operators of Spark, in memory bounded by a batch. Does
-not belong here: which versions are read, and what was new in them (`news.py`, `asset.py`).
+Belongs here: the columns of deltas and of states to go on from, places, and which rows are new or stay. Does not belong
+here: the current state of every vector, which tasks fold from files (`job.py`), and reading and writing (`asset.py`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from assets.vectors.schema import BUCKET, BUCKET_SQL, VECTORS
+from assets.vectors.schema import BUCKET, BUCKET_SQL
 from resources.table_spec import sql_type
-from resources.vectors.fold import emit_last, fold_batches
 from resources.vectors.order import begins_vector
-from resources.vectors.places import PLACE_COLUMNS, Standing, with_places
-from resources.vectors.schema import CHECKPOINT, DELTA_FIELDS, START_FIELDS, STATES
+from resources.vectors.places import Standing, with_places
+from resources.vectors.schema import CHECKPOINT, DELTA_FIELDS, START_FIELDS
 
 KEYS = ("namespace", "vector_id")
 # Where a delta stands in the log; no two have the same.
@@ -26,7 +24,6 @@ ENVELOPE = (*KEYS, *ARRIVAL, "event_us", "origin", "delta_id", "parent_id")
 # Envelopes of whole vectors are placed together, about so many rows at once.
 PLACED_AT_ONCE = 1 << 16
 
-_STATES_DDL = ", ".join(f"`{field.name}` {sql_type(field.type)}" for field in STATES)
 _DELTA_NAMES = [name for name, _ in DELTA_FIELDS if name != "emit"]
 _START_NAMES = [name for name, _ in START_FIELDS]
 _PLACES = [("eff_us", pa.int64()), ("depth", pa.int32()), ("standing", pa.string())]
@@ -88,85 +85,9 @@ def starts_of(states: DataFrame) -> DataFrame:
     return states.select(*(column.alias(name) for column, name in zip(columns, names, strict=True)))
 
 
-def fold(placed: DataFrame, starts: DataFrame | None = None) -> DataFrame:
-    """The states (`STATES`) of all vectors that have a placed delta or a starting state, those of a bucket together.
-
-    Vectors are sorted by a hash first: a number decides nearly every comparison, where their names share a beginning.
-    """
-    rows = placed.where(F.col("standing") == Standing.PLACED.value).select(*_DELTA_NAMES)
-    if starts is not None:
-        rows = rows.unionByName(starts, allowMissingColumns=True)
-    bucketed = together(with_bucket(rows)).withColumn("hash", F.xxhash64(*KEYS))
-    ordered = bucketed.sortWithinPartitions("hash", *KEYS, *PLACE_COLUMNS).drop("hash", BUCKET)
-    return ordered.mapInArrow(_folded, _STATES_DDL)
-
-
-def fold_vectors(deltas: DataFrame, *, parented: DataFrame | None, starts: DataFrame | None = None) -> DataFrame:
-    """Rows of `vectors` from all deltas of some vectors (`vector_deltas`), those of a bucket together.
-
-    `parented` are those vectors that have parents, if any has; `starts` are the states from which some of them begin,
-    whose own deltas are among the given ones only as envelopes.
-    """
-    if parented is None:
-        return current_rows(fold(_remaining(place_alone(deltas), starts), starts))
-    ways: dict[str, DataFrame] = {}
-    for how, placed_by in (("left_anti", place_alone), ("left_semi", place_families)):
-        own = None if starts is None else starts.join(parented, list(KEYS), how=how)
-        placed = deltas.join(parented, list(KEYS), how=how).transform(placed_by)
-        waiting = _waiting(placed) if how == "left_semi" else None
-        ways[how] = current_rows(fold(_remaining(placed, own), own), waiting)
-    return together(ways["left_anti"].unionByName(ways["left_semi"]))
-
-
-def go_on(new: DataFrame, present: DataFrame, touched: DataFrame) -> DataFrame:
-    """Rows of the touched vectors that may go on from where they are: from their rows, with the new deltas."""
-    rows, more = (each.join(touched.where("is_fast"), list(KEYS), how="left_semi") for each in (present, new))
-    return current_rows(fold(place_alone(more), starts_of(rows)))
-
-
-def to_fold_anew(deltas: DataFrame, touched: DataFrame) -> DataFrame:
-    """All deltas of the touched vectors that cannot go on from where they are."""
-    return deltas.join(touched.where("NOT is_fast"), list(KEYS), how="left_semi")
-
-
 def untouched(present: DataFrame, touched: DataFrame) -> DataFrame:
     """Rows of the vectors that stay as they are."""
     return present.join(touched, list(KEYS), how="left_anti").select(*present.columns)
-
-
-def current_rows(states: DataFrame, waiting: DataFrame | None = None) -> DataFrame:
-    """States as rows of `vectors`; a vector all of whose deltas wait has a row that counts them."""
-    counts: dict[str, Column] = {"parked": F.lit(0), "cycles": F.lit(0), "has_parents": F.lit(False)}
-    if waiting is not None:
-        numbers = ("deltas", "no_base", "no_effect")
-        known = {name: F.coalesce(name, F.lit(False)) for name in ("exists", "is_dead")}
-        known |= {name: F.coalesce(name, F.lit(0)) for name in numbers}
-        states = states.join(waiting, list(KEYS), how="full_outer").withColumns(
-            {**known, "shard": F.coalesce("shard", "waiting_shard")}
-        )
-        counts = {name: F.coalesce(f"waiting_{name}", F.lit(0)) for name in ("parked", "cycles")}
-        counts["has_parents"] = F.lit(True)
-    times = {"eff_ts": F.timestamp_micros("eff_us"), "event_ts": F.timestamp_micros("event_us")}
-    whole = states.withColumns({**times, **counts, BUCKET: F.expr(BUCKET_SQL)})
-    return whole.select(*(F.col(column.name).cast(column.sql).alias(column.name) for column in VECTORS.columns))
-
-
-def _remaining(placed: DataFrame, starts: DataFrame | None) -> DataFrame:
-    """The deltas that the vector's starting state does not hold: those that stand after it, or have no place."""
-    if starts is None:
-        return placed
-    held = starts.select(*KEYS, F.struct(*PLACE_COLUMNS).alias("held"))
-    is_after = f"held IS NULL OR standing <> '{Standing.PLACED}' OR struct({', '.join(PLACE_COLUMNS)}) > held"
-    return placed.join(held, list(KEYS), how="left").where(is_after).drop("held")
-
-
-def _waiting(placed: DataFrame) -> DataFrame:
-    """Of each vector, how many of its deltas have no place."""
-    return placed.groupBy(*KEYS).agg(
-        F.max("shard").alias("waiting_shard"),
-        F.count_if(F.col("standing") == Standing.PARKED.value).alias("waiting_parked"),
-        F.count_if(F.col("standing") == Standing.CYCLE.value).alias("waiting_cycles"),
-    )
 
 
 def new_deltas(deltas: DataFrame, covered: Mapping[int, int]) -> DataFrame:
@@ -175,28 +96,6 @@ def new_deltas(deltas: DataFrame, covered: Mapping[int, int]) -> DataFrame:
     last = f"CASE shard {cases} ELSE 0L END" if cases else "0L"
     # The least of them besides, as a plain number: by that, whole files are passed over.
     return deltas.where(f"epoch > {min(covered.values(), default=0)}L AND epoch > {last}")
-
-
-def touched_vectors(new: DataFrame, vectors: DataFrame) -> DataFrame:
-    """The vectors that have new deltas: whether each may go on from its row (`is_fast`), and whether it has parents."""
-    own = (F.col("event_us"), F.lit(0), F.col("event_us"), F.col("origin"), F.col("delta_id"))
-    touched = new.groupBy(*KEYS).agg(
-        F.min(_place_of(*own)).alias("first"), F.max(F.col("parent_id").isNotNull()).alias("names_parent")
-    )
-    place = (F.unix_micros("eff_ts"), F.col("depth"), F.unix_micros("event_ts"), F.col("origin"), F.col("delta_id"))
-    last = F.when(F.col("deltas") > 0, _place_of(*place))
-    rows = vectors.select(*KEYS, F.col("has_parents").alias("had_parents"), last.alias("last"))
-    has_parents = F.col("names_parent") | F.coalesce("had_parents", F.lit(False))
-    is_fast = ~has_parents & F.coalesce(F.col("first") > F.col("last"), F.lit(False))
-    joined = touched.join(rows, list(KEYS), how="left")
-    return joined.select(
-        *KEYS, is_fast.alias("is_fast"), has_parents.alias("has_parents"), F.expr(BUCKET_SQL).alias(BUCKET)
-    )
-
-
-def _place_of(*parts: Column) -> Column:
-    """A canonical place that can be compared with others."""
-    return F.struct(*(part.alias(name) for part, name in zip(parts, PLACE_COLUMNS, strict=True)))
 
 
 def latest_bases(checkpoints: DataFrame) -> DataFrame:
@@ -211,23 +110,9 @@ def with_bucket(rows: DataFrame) -> DataFrame:
     return rows.withColumn(BUCKET, F.expr(BUCKET_SQL))
 
 
-def together(rows: DataFrame) -> DataFrame:
-    """Rows with those of a bucket in one task, so that they become one file."""
-    return rows.repartition(BUCKET)
-
-
 def arranged(rows: DataFrame, order_by: Sequence[str]) -> DataFrame:
     """Rows from anywhere as they are written: a bucket's together and in order, so that each is one file."""
-    return in_order(together(rows), order_by)
-
-
-def in_order(rows: DataFrame, order_by: Sequence[str]) -> DataFrame:
-    """Rows that lie together bucket by bucket, in the order in which they are written and looked up."""
-    return rows.sortWithinPartitions(BUCKET, *order_by)
-
-
-def _folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return fold_batches(emit_last(batches))
+    return rows.repartition(BUCKET).sortWithinPartitions(BUCKET, *order_by)
 
 
 def _placed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

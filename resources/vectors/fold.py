@@ -69,6 +69,7 @@ _COPIED = ("namespace", "vector_id", "eff_us", "depth", "event_us", "origin", "d
 class _Rows(NamedTuple):
     """A batch as the loop takes it, in the order in which it does."""
 
+    order: Numbers
     ops: Bytes
     is_first: Bytes
     is_emitted: Bytes
@@ -106,10 +107,15 @@ class _Given(NamedTuple):
             np.empty(states + 1, np.int64),
             np.empty((states, loops.ABOUT), np.int64),
             np.empty(states + 1, np.int32),
-            np.empty(numbers, np.float32),
+            _pooled(numbers, np.dtype(np.float32)),
             np.empty(states + 1, np.int32),
-            np.empty(numbers, np.float64),
+            _pooled(numbers, np.dtype(np.float64)),
         )
+
+
+def _pooled(count: int, dtype: np.dtype[Any]) -> Any:
+    """Room from Arrow's pool: what was given back to it is taken again, where NumPy would ask the system each time."""
+    return np.frombuffer(pa.allocate_buffer(max(count, 1) * dtype.itemsize), dtype)[:count]
 
 
 class Folder:
@@ -133,22 +139,37 @@ class Folder:
         if not batch.num_rows:
             return
         is_first, self._last = first_rows(batch, self._last)
-        rows = _rows_of(batch, is_first)
-        effects = np.empty(batch.num_rows, np.int8) if effects is None else effects
+        is_emitted = np.asarray(batch.column("emit").fill_null(False)).astype(np.int8)
+        order = np.arange(batch.num_rows, dtype=np.int64)
+        yield from self.fold_in_order(batch, order, is_first, is_emitted, effects)
+
+    def fold_in_order(
+        self,
+        batch: pa.RecordBatch,
+        order: Numbers,
+        is_first: Bytes,
+        is_emitted: Bytes,
+        effects: Bytes | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The same of rows that lie there in any order, and are folded in the one that is given.
+
+        `is_first` and `is_emitted` say of each step whether it is the first of its vector, and whether the state after
+        it is given out. Nobody looks whether the order is the canonical one.
+        """
+        rows = _rows_of(batch, order, is_first, is_emitted)
+        effects = np.empty(len(order), np.int8) if effects is None else effects
         longest = max(rows.longest(), int(self._about[loops.LENGTH]))
         if longest > len(self._state):
             self._state = np.concatenate([self._state, np.empty(longest - len(self._state))])
-        row = 0
-        while row < batch.num_rows:
-            left = int(rows.is_emitted[row:].sum())
+        maps = MapRows(
+            rows.ops[order], effects, is_first, is_emitted, order, batch.column("metadata"), batch.column("clock")
+        )
+        step = 0
+        while step < len(order):
+            left = int(is_emitted[step:].sum())
             given = _Given.room(left, max(min(left * longest, self._given_at_once), longest))
-            begin, row = row, int(loops.fold_rows(row, *rows, self._state, self._about, effects, *given))
-            metadata, clocks = self._maps.follow(
-                MapRows(
-                    *(column[begin:row] for column in (rows.ops, effects, rows.is_first, rows.is_emitted)),
-                    *(batch.column(name)[begin:row] for name in ("metadata", "clock")),
-                )
-            )
+            begin, step = step, int(loops.fold_rows(step, *rows, self._state, self._about, effects, *given))
+            metadata, clocks = self._maps.follow(maps, begin, step)
             if given.rows[-1]:
                 yield _states_of(batch, given, metadata, clocks)
 
@@ -191,16 +212,17 @@ def _emitting(batch: pa.RecordBatch, is_last: bool) -> pa.RecordBatch:
     return batch.append_column("emit", emit) if place < 0 else batch.set_column(place, "emit", emit)
 
 
-def _rows_of(batch: pa.RecordBatch, is_first: Bytes) -> _Rows:
+def _rows_of(batch: pa.RecordBatch, order: Numbers, is_first: Bytes, is_emitted: Bytes) -> _Rows:
     value_offsets, values = _lists(batch, "values")
     index_offsets, indices = _lists(batch, "indices")
     ops = _operations(batch.column("op"))
-    _refuse_removed(batch, ops)
+    _refuse_removed(batch, ops, order)
     starts, start_offsets, start_states = _starts(batch, has_any=bool((ops == loops.START).any()))
     return _Rows(
+        order,
         ops,
         is_first,
-        np.asarray(batch.column("emit").fill_null(False)).astype(np.int8),
+        is_emitted,
         value_offsets,
         values,
         index_offsets,
@@ -258,12 +280,12 @@ def _operations(words: pa.Array) -> Bytes:
     return np.ascontiguousarray(codes[np.asarray(encoded.indices)])
 
 
-def _refuse_removed(batch: pa.RecordBatch, ops: Bytes) -> None:
+def _refuse_removed(batch: pa.RecordBatch, ops: Bytes, order: Numbers) -> None:
     """Raise if a row lacks the values that its operation needs: none was accepted like that, so they were removed."""
     values = batch.column("values")
     if not values.null_count:
         return
-    found = np.flatnonzero(np.isin(ops, _VALUED) & np.asarray(values.is_null()))
+    found = order[(np.isin(ops, _VALUED) & np.asarray(values.is_null()))[order]]
     if found.size:
         names = ("namespace", "vector_id", "delta_id")
         raise RemovedPayloadError(*(batch.column(name)[int(found[0])].as_py() for name in names))

@@ -148,7 +148,8 @@ def _give(state: Doubles, length: int, values: Singles, begin: int, doubles: Dou
 
 @compiled
 def fold_rows(
-    row: int,
+    step: int,
+    order: Numbers,
     ops: Bytes,
     is_first: Bytes,
     is_emitted: Bytes,
@@ -174,35 +175,37 @@ def fold_rows(
     given_state_offsets: Codes,
     given_states: Doubles,
 ) -> int:
-    """Fold from `row` on; gives the first row that was not folded, because its state might find no room.
+    """Fold from a step on; gives the first step that was not taken, because its state might find no room.
 
-    `state` and `about` are those of the vector of the row before; `effects` says what became of each row. States are
+    Rows are folded in the `order` that is given: `is_first`, `is_emitted` and `effects`, which says what became of each
+    row, are by step, all else is by row. `state` and `about` are those of the vector of the step before. States are
     given from the beginning of the `given` arrays: the row, the numbers about the vector, its values, and its state
     (empty where the values say it exactly). How many were given is in the last place of `given_rows`.
     """
     given = 0
     given_offsets[0] = given_state_offsets[0] = 0
-    while row < len(ops):
+    while step < len(order):
+        row = order[step]
         begin, end = value_offsets[row], value_offsets[row + 1]
-        if is_emitted[row]:
+        if is_emitted[step]:
             room = max(about[LENGTH], end - begin, start_offsets[row + 1] - start_offsets[row])
             if given_offsets[given] + room > len(given_values):
                 break
-        if is_first[row]:
+        if is_first[step]:
             _forget(about)
         if ops[row] == START:
-            effects[row] = _start(
+            effects[step] = _start(
                 about, state, starts, row, values, begin, end, start_states, start_offsets[row], start_offsets[row + 1]
             )
             _arrive(about, shards[row], epochs[row], ordinals[row], starts[row, START_FIRST_EPOCH])
         else:
-            effects[row] = _apply(
+            effects[step] = _apply(
                 ops[row], state, about, values, begin, end, indices, index_offsets[row], index_offsets[row + 1],
                 factors[row], amounts[row],
             )  # fmt: skip
             about[DELTAS] += 1
             _arrive(about, shards[row], epochs[row], ordinals[row], epochs[row])
-        if is_emitted[row]:
+        if is_emitted[step]:
             length, doubles = about[LENGTH], given_state_offsets[given]
             is_longer = _give(state, length, given_values, given_offsets[given], given_states, doubles)
             given_rows[given] = row
@@ -211,6 +214,6 @@ def fold_rows(
             given += 1
             given_offsets[given] = given_offsets[given - 1] + length
             given_state_offsets[given] = doubles + (length if is_longer else 0)
-        row += 1
+        step += 1
     given_rows[-1] = given
-    return row
+    return step

@@ -3,7 +3,7 @@
 Belongs here: what a patch and a clock do to those of a vector. Which rows have an effect is decided in `loops.py`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -11,19 +11,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from resources.vectors.loops import APPLIED, CREATE, DELETE, START, STARTED, Bytes
+from resources.vectors.loops import APPLIED, CREATE, DELETE, START, STARTED, Bytes, Numbers
 from resources.vectors.schema import CLOCK, METADATA
 
 Mask = npt.NDArray[np.bool_]
 
 
 class MapRows(NamedTuple):
-    """Rows of a batch that were folded, as far as they matter here."""
+    """Rows that are folded, as far as they matter here: all but the maps by step, and those by row."""
 
     ops: Bytes
     effects: Bytes
     is_first: Bytes
     is_emitted: Bytes
+    order: Numbers  # step → row
     metadata: pa.Array
     clocks: pa.Array
 
@@ -35,31 +36,32 @@ class Maps:
         self._metadata: dict[str, str] = {}
         self._clock: dict[str, int] = {}
 
-    def follow(self, rows: MapRows) -> tuple[pa.Array, pa.Array]:
-        """Go through the rows; gives metadata and clock of every state that is given out."""
-        vector = np.cumsum(rows.is_first, dtype=np.int64)
-        has_map = (_is_filled(rows.metadata) | _is_filled(rows.clocks)) & np.isin(rows.effects, (APPLIED, STARTED))
+    def follow(self, rows: MapRows, begin: int, end: int) -> tuple[pa.Array, pa.Array]:
+        """Go through the steps from one to another; gives metadata and clock of every state that is given out."""
+        ops, effects, is_first, is_emitted = (column[begin:end] for column in rows[:4])
+        order = rows.order[begin:end]
+        given = int(is_emitted.sum())
+        is_filled = _is_filled(rows.metadata, order) | _is_filled(rows.clocks, order)
+        if not (is_filled.any() or self._metadata or self._clock):
+            return pa.nulls(given, METADATA), pa.nulls(given, CLOCK)
+        vector = np.cumsum(is_first, dtype=np.int64)
+        has_effect = np.isin(effects, (APPLIED, STARTED))
+        has_map = is_filled & has_effect
         with_maps = np.zeros(int(vector[-1]) + 1, np.bool_)
         with_maps[vector[has_map]] = True
         with_maps[0] |= bool(self._metadata or self._clock)
-        given = int(rows.is_emitted.sum())
-        if not with_maps.any():
-            return pa.nulls(given, METADATA), pa.nulls(given, CLOCK)
-        begins_anew = np.isin(rows.ops, (CREATE, DELETE)) & (rows.effects == APPLIED)
-        is_visited = with_maps[vector] & (has_map | begins_anew | (rows.is_emitted == 1))
-        return self._visit(rows, vector, np.flatnonzero(is_visited), given)
+        begins_anew = np.isin(ops, (CREATE, DELETE)) & (effects == APPLIED)
+        visited = np.flatnonzero(with_maps[vector] & (has_map | begins_anew | (is_emitted == 1)))
+        places = np.where(is_emitted, np.cumsum(is_emitted, dtype=np.int64) - 1, -1)
+        numbers = [column[visited].tolist() for column in (vector, ops, has_effect, places)]
+        maps = (_dicts(column, order[visited]) for column in (rows.metadata, rows.clocks))
+        return self._visit(zip(*numbers, *maps, strict=True), int(vector[-1]), given)
 
-    def _visit(
-        self, rows: MapRows, vector: npt.NDArray[np.int64], visited: npt.NDArray[np.int64], given: int
-    ) -> tuple[pa.Array, pa.Array]:
+    def _visit(self, visited: Iterable[tuple[Any, ...]], last: int, given: int) -> tuple[pa.Array, pa.Array]:
         metadata_given: list[list[tuple[str, str]] | None] = [None] * given
         clocks_given: list[list[tuple[str, int]] | None] = [None] * given
-        places = np.where(rows.is_emitted, np.cumsum(rows.is_emitted, dtype=np.int64) - 1, -1)
-        has_effect = np.isin(rows.effects, (APPLIED, STARTED))
-        numbers = (column[visited].tolist() for column in (vector, rows.ops, has_effect, places))
-        patches, clocks = _dicts(rows.metadata, visited), _dicts(rows.clocks, visited)
         present = 0
-        for own, op, is_effective, place, patch, clock in zip(*numbers, patches, clocks, strict=True):
+        for own, op, is_effective, place, patch, clock in visited:
             if own != present:
                 present = own
                 self._forget()
@@ -68,7 +70,7 @@ class Maps:
             if place >= 0:
                 metadata_given[place] = sorted(self._metadata.items()) or None
                 clocks_given[place] = sorted(self._clock.items()) or None
-        if vector[-1] != present:
+        if last != present:
             self._forget()
         return pa.array(metadata_given, METADATA), pa.array(clocks_given, CLOCK)
 
@@ -102,8 +104,8 @@ def _dicts(maps: pa.Array, rows: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
     return [dict(zip(names[a:b], values[a:b], strict=True)) for a, b in pairwise(ends)]
 
 
-def _is_filled(maps: pa.Array) -> Mask:
-    """Rows whose map has an entry."""
+def _is_filled(maps: pa.Array, rows: Numbers) -> Mask:
+    """Whether the map of each of some rows has an entry."""
     if maps.null_count == len(maps):
-        return np.zeros(len(maps), np.bool_)
-    return np.asarray((np.diff(np.asarray(maps.offsets)) > 0) & np.asarray(maps.is_valid()))
+        return np.zeros(len(rows), np.bool_)
+    return np.asarray((np.diff(np.asarray(maps.offsets)) > 0) & np.asarray(maps.is_valid()))[rows]

@@ -31,6 +31,7 @@ class FileOf(NamedTuple):
     path: str
     partition: int
     greatest_epoch: int | None
+    bytes: int
 
     def may_exceed(self, epoch: int) -> bool:
         """Whether it can hold a row of a later epoch."""
@@ -170,15 +171,22 @@ def is_rewriting(actions: Sequence[dict[str, Any]]) -> bool:
     return is_removal or (not is_ours and bool(lake_files.changed_partitions(actions)))
 
 
+def files_at(path: Path, version: int | None = None) -> tuple[FileOf, ...]:
+    """The files of a table at a version, or as it is now; none if there is no table."""
+    opened = lake_files.open_table(path, version)
+    return () if opened is None else _files(path, pa.table(opened.get_add_actions(flatten=True)))
+
+
 def _files(path: Path, actions: pa.Table) -> tuple[FileOf, ...]:
     by = next((name for name in actions.schema.names if name.startswith("partition.")), None)
     if by is None:
         return ()
     epochs = actions["max.epoch"].to_pylist() if "max.epoch" in actions.schema.names else [None] * actions.num_rows
-    rows = zip(actions["path"].to_pylist(), actions[by].to_pylist(), epochs, strict=True)
+    columns = (actions[name].to_pylist() for name in ("path", by, "size_bytes"))
     root = path.absolute()
     return tuple(
-        FileOf(str(root / unquote(name)), lake_files.partition_start(part), epoch) for name, part, epoch in rows
+        FileOf(str(root / unquote(name)), lake_files.partition_start(part), epoch, size)
+        for name, part, size, epoch in zip(*columns, epochs, strict=True)
     )
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from resources.lake_files import quiet_database
 from resources.vectors.answers import Key
-from resources.vectors.schema import DELTA_FIELDS, STATES
+from resources.vectors.schema import CURRENT, DELTA_FIELDS, STATES
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,8 +31,6 @@ ENVELOPES = pa.schema(
     ]
 )
 WHOLE_DELTAS = pa.schema([*ENVELOPES, *((name, _TYPES[name]) for name in _PAYLOAD)])
-# A row of `vectors`, and one of `vector_checkpoints`.
-CURRENT = pa.schema([*STATES, ("parked", pa.int64()), ("cycles", pa.int64()), ("has_parents", pa.bool_())])
 CHECKPOINT_ROWS = pa.schema([*STATES, ("strategy", pa.string()), ("is_base", pa.bool_()), ("cut_us", pa.int64())])
 
 _MADE = {

@@ -78,3 +78,18 @@ STATES = pa.schema(
         *_COUNTS,
     ]
 )
+
+# What a row of `vectors` says: a state, and what is known of the vector beside it.
+CURRENT = pa.schema(
+    [
+        *STATES,
+        ("parked", pa.int64()),  # deltas that wait for a parent that has not arrived
+        ("cycles", pa.int64()),  # deltas that are on a cycle of parents, or below one
+        ("has_parents", pa.bool_()),  # any delta of the vector names a parent
+    ]
+)
+
+# One row for each delta as the log has it: it has no place yet.
+ARRIVED = pa.schema(
+    [*(field for field in DELTA_FIELDS if field[0] not in ("eff_us", "depth", "emit")), ("parent_id", pa.string())]
+)

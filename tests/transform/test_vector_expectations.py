@@ -7,12 +7,12 @@ import pyarrow as pa
 
 from assets.ingest.schema import DELTAS
 from assets.vectors.schema import BUCKETS, VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTORS
-from expectations.refold import REFOLDED
 from expectations.runner import Verdict, run_suite
 from expectations.suite import read_suite
 from resources.session import frame_of
 from resources.table_spec import TableSpec
 from resources.timegrid import HOUR_US, WHOLE
+from resources.vectors.schema import CURRENT
 from tests.support.vector_tables import delta_row, table_rows
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def judged(spark: "SparkSession", spec: TableSpec, rows: list[Row], deltas: list
 
 def refolded(*rows: Row) -> pa.Table:
     times = [{"eff_us": row["eff_ts"], "event_us": row["event_ts"]} for row in rows]
-    return pa.Table.from_pylist([row | time for row, time in zip(rows, times, strict=True)], REFOLDED)
+    return pa.Table.from_pylist([row | time for row, time in zip(rows, times, strict=True)], CURRENT)
 
 
 def failed(verdict: Verdict) -> set[str]:

@@ -1,0 +1,158 @@
+"""From files of `deltas` to files of `vectors`, in one Spark job.
+
+Belongs here: how the work is cut into tasks, and what goes between them. What a task does is in `resources/vectors`
+(`packed.py`, `bucket_files.py`), without Spark.
+
+Tasks read and write Parquet themselves. Between them deltas lie in files, as packets; Spark learns where, and brings
+those of a bucket together. So every delta is read, written down and folded once, and none of it goes through a JVM.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from shutil import rmtree
+from uuid import uuid4
+
+import msgspec
+import pyarrow as pa
+
+from assets.ingest.schema import DELTAS
+from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
+from resources.home import Home
+from resources.lake import Lake, LakeError
+from resources.lake_commits import NewFile
+from resources.table_spec import sql_type
+from resources.vectors.bucket_files import Outcome, Target, fold_buckets
+from resources.vectors.moment import FileOf, files_at
+from resources.vectors.packed import Packet, Wanted, pack, read_deltas
+from resources.vectors.tables import BUCKETS
+
+# A task reads so many bytes of files, and one folds so many.
+READ_BYTES, FOLD_BYTES = 32 << 20, 16 << 20
+# A piece of a bucket, by its files, is no larger than this: decoded, it is a few times as much.
+PIECE_BYTES = 64 << 20
+
+_PACKETS = pa.schema(
+    [
+        ("bucket", pa.int32()),
+        ("piece", pa.int32()),
+        ("hour_us", pa.int64()),
+        ("columns", pa.int64()),
+        ("file", pa.string()),
+        ("begin", pa.int64()),
+        ("bytes", pa.int64()),
+    ]
+)
+_PACKETS_DDL = ", ".join(f"{field.name} {sql_type(field.type)}" for field in _PACKETS)
+_OUTCOMES_DDL = "bucket int, outcome binary"
+
+
+def folded_files(lake: Lake, version: int, covered: dict[int, int] | None) -> list[NewFile]:
+    """New files of `vectors` for all buckets, or for those that have deltas that are not covered yet.
+
+    Vectors that cannot go on from their rows are found on the way. Their buckets are folded once more, then with all
+    deltas of these vectors, from the beginning or from the base below which payloads are gone (K5).
+    """
+    files, present = files_at(lake.path(DELTAS.name), version), files_at(lake.path(VECTORS.name))
+    bases = _by_bucket(files_at(lake.path(VECTOR_CHECKPOINTS.name)))
+    pieces = pieces_of(files, sum(file.bytes for file in present))
+    nobody = pa.array([], pa.string())
+    asked, wanted = files, Wanted()
+    target = Target(str(lake.path(VECTORS.name)), pieces, present={}, bases=bases, anew=nobody)
+    if covered is not None:
+        lowest = min(covered.get(shard, 0) for shard in range(lake.home.settings.shards))
+        asked, wanted = tuple(file for file in files if file.may_exceed(lowest)), Wanted(covered)
+        target = target._replace(present=_by_bucket(present), bases={})
+    made: list[NewFile] = []
+    while True:
+        outcomes = run(lake, asked, wanted, target) if asked else []
+        made += [file for outcome in outcomes for file in outcome.files]
+        unable = {name for outcome in outcomes for name in outcome.unable}
+        if not unable:
+            return made
+        if covered is None or unable <= set(target.anew.to_pylist()):
+            raise LakeError(
+                f"Deltas of {min(unable)} lie in files of other hours than they are of, so that their order is "
+                f"not known. Write these hours of {DELTAS.name} anew: ./tidemark rebuild --help."
+            )
+        target = target._replace(anew=pa.array(sorted(unable | set(target.anew.to_pylist()))), bases=bases)
+        buckets = tuple(outcome.bucket for outcome in outcomes if outcome.unable)
+        asked, wanted = files, Wanted(covered, target.anew, buckets)
+
+
+def pieces_of(files: Sequence[FileOf], present_bytes: int) -> int:
+    """Into how many pieces a bucket is cut: a power of two, so that pieces of a larger number divide into these."""
+    most = max(sum(file.bytes for file in files), present_bytes) // BUCKETS
+    return 1 << (most // PIECE_BYTES).bit_length()
+
+
+def run(lake: Lake, files: Sequence[FileOf], wanted: Wanted, target: Target) -> list[Outcome]:
+    """Fold the wanted deltas of some files into the buckets of the target; gives what became of each bucket."""
+    tasks = _tasks(files)
+    folding = min(BUCKETS, 1 + sum(file.bytes for file in files) // FOLD_BYTES)
+    with _room(lake.home) as room:
+        found = (
+            lake.spark.range(0, len(tasks), 1, len(tasks))
+            .mapInArrow(partial(_packed, tasks, wanted, target.pieces, str(room)), _PACKETS_DDL)
+            .repartition(folding, "bucket")
+            .sortWithinPartitions("bucket", "piece", "hour_us")
+            .mapInArrow(partial(_folded, target), _OUTCOMES_DDL)
+            .collect()
+        )
+    outcomes = (msgspec.msgpack.decode(row["outcome"], type=Outcome) for row in found)
+    return sorted(outcomes, key=lambda outcome: outcome.bucket)
+
+
+@contextmanager
+def _room(home: Home) -> Iterator[Path]:
+    """A directory for packets. What a run that was killed has left goes, too: the table's lock is held."""
+    rmtree(home.work / VECTORS.name, ignore_errors=True)
+    room = home.work / VECTORS.name / str(uuid4())
+    room.mkdir(parents=True)
+    try:
+        yield room
+    finally:
+        rmtree(room, ignore_errors=True)
+
+
+def _by_bucket(files: Iterable[FileOf]) -> dict[int, tuple[str, ...]]:
+    ordered = sorted(files, key=lambda file: file.partition)
+    return {
+        bucket: tuple(file.path for file in of_bucket)
+        for bucket, of_bucket in groupby(ordered, key=lambda file: file.partition)
+    }
+
+
+def _tasks(files: Sequence[FileOf]) -> list[list[FileOf]]:
+    """Files in as many groups as there is work for."""
+    tasks: list[list[FileOf]] = []
+    left = 0
+    for file in files:
+        if left <= 0:
+            tasks.append([])
+            left = READ_BYTES
+        tasks[-1].append(file)
+        left -= file.bytes
+    return tasks
+
+
+def _packed(
+    tasks: list[list[FileOf]], wanted: Wanted, pieces: int, room: str, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        path = Path(room) / str(uuid4())
+        with path.open("wb") as packets:
+            for file in (file for task in batch.column(0).to_pylist() for file in tasks[task]):
+                for rows in read_deltas(file.path, wanted):
+                    found = pack(rows, file.partition, pieces, wanted.buckets, str(path), packets)
+                    yield pa.RecordBatch.from_pylist([packet._asdict() for packet in found], schema=_PACKETS)
+
+
+def _folded(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    packets = (Packet(*row) for batch in batches for row in zip(*batch.to_pydict().values(), strict=True))
+    for outcome in fold_buckets(target, packets):
+        yield pa.RecordBatch.from_pydict(
+            {"bucket": pa.array([outcome.bucket], pa.int32()), "outcome": [msgspec.msgpack.encode(outcome)]}
+        )

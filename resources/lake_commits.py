@@ -1,0 +1,59 @@
+"""Commits to a Delta table that need no JVM: files that tasks have written, and partitions that go.
+
+Belongs here: one commit, under the number of an app, from what is given. Does not belong here: who may write and when,
+and how the outcome is known (`lake.py`).
+"""
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.transaction import AddAction
+
+from resources.timegrid import from_us
+
+# Texts up to this length are told whole; of longer ones a bound would be a guess.
+TOLD_LETTERS = 32
+
+
+class NewFile(NamedTuple):
+    """A file that was written for a bucket of a table and is not part of it yet."""
+
+    path: str  # below the table
+    bucket: int
+    rows: int
+    bytes: int
+    written_ms: int
+    bounds: dict[str, tuple[str, str]]  # columns → the least and the greatest value, where they are told
+
+    def action(self, partition_by: str) -> AddAction:
+        """As the table's log says it."""
+        stats = {
+            "numRecords": self.rows,
+            "minValues": {name: least for name, (least, _) in self.bounds.items()},
+            "maxValues": {name: greatest for name, (_, greatest) in self.bounds.items()},
+            "nullCount": dict.fromkeys(self.bounds, 0),
+        }
+        values = {partition_by: str(self.bucket)}
+        return AddAction(self.path, self.bytes, values, self.written_ms, True, json.dumps(stats, ensure_ascii=False))
+
+
+def replace_files(
+    table: DeltaTable, partition_by: str, files: Sequence[NewFile], buckets: Sequence[int], app: str, number: int
+) -> None:
+    """Put files in the place of all files of some buckets."""
+    table.create_write_transaction(
+        [file.action(partition_by) for file in files],
+        mode="overwrite",
+        schema=table.schema(),
+        partition_by=[partition_by],
+        partition_filters=[(partition_by, "in", [str(bucket) for bucket in buckets])],
+        commit_properties=CommitProperties(app_transactions=[Transaction(app, number)]),
+    )
+
+
+def delete_partitions(table: DeltaTable, column: str, before_us: int, app: str, number: int) -> None:
+    """Take the partitions that start before a moment out of a table."""
+    ours = CommitProperties(app_transactions=[Transaction(app, number)])
+    table.delete(f"{column} < '{from_us(before_us):%Y-%m-%d %H:%M:%S}'", commit_properties=ours)

@@ -1,0 +1,189 @@
+"""Rows of `vectors` as files: those of a bucket are read, folded on, and written anew.
+
+Belongs here: from packets of deltas to the files of a bucket, one piece of it in memory at a time. How rows change is
+in `bucket.py`, how packets are made in `packed.py`, and what becomes of the files in `resources/lake.py`.
+
+A file says in its name which piece of its bucket it holds: who looks for another one does not open it.
+"""
+
+import re
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from resources.lake_commits import TOLD_LETTERS, NewFile
+from resources.vectors.bucket import KEY, go_on, in_order, unable_to_go_on
+from resources.vectors.checksums import checksums_of
+from resources.vectors.packed import FAMILIES, Packet, name_of, piece_of, unpack
+from resources.vectors.schema import ARRIVED, CURRENT, STATES
+from resources.vectors.tables import BUCKET
+
+# Deltas are folded when so many bytes of them are held and an hour is complete: so a vector with very many of them
+# takes no more memory than its busiest hour.
+HELD_BYTES = 64 << 20
+
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+# Times are times in a file, and numbers in a fold.
+_TIMES = {"eff_us": "eff_ts", "event_us": "event_ts"}
+_BASES = pa.schema([*STATES, ("is_base", pa.bool_()), ("cut_ts", _TIMESTAMP)])
+# Nearly every row has its own value in the others: a dictionary of them would be written for nothing.
+_REPEATED = ["namespace", "origin"]
+_PIECE = re.compile(r"piece-(\d+)-of-(\d+)-")
+
+
+class Target(NamedTuple):
+    """What tasks have to know of the table that they write."""
+
+    table: str  # its directory
+    pieces: int  # into how many a bucket is cut
+    present: dict[int, tuple[str, ...]]  # files by bucket; none where everything is folded anew
+    bases: dict[int, tuple[str, ...]]  # files of `vector_checkpoints` by bucket
+    anew: pa.Array  # names of vectors that are folded from all of their deltas, whatever their rows say
+
+
+class Outcome(NamedTuple):
+    """Of a bucket: its files, or the names of the vectors that have to be folded anew first; then there is no file."""
+
+    bucket: int
+    files: list[NewFile]
+    unable: list[str]
+
+
+def fold_buckets(target: Target, packets: Iterable[Packet]) -> Iterator[Outcome]:
+    """The buckets that have packets; these come bucket by bucket, piece by piece, hour by hour."""
+    for bucket, of_bucket in groupby(packets, key=lambda packet: packet.bucket):
+        yield _fold_bucket(target, bucket, of_bucket)
+
+
+def _fold_bucket(target: Target, bucket: int, packets: Iterable[Packet]) -> Outcome:
+    files, unable, piece = list[NewFile](), list[str](), 0
+    for number, of_piece in groupby(packets, key=lambda packet: packet.piece):
+        while piece < number:
+            files += _write(target, bucket, piece, _present(target, bucket, piece))
+            piece += 1
+        rows, names = _fold_piece(target, bucket, piece, of_piece)
+        unable += names
+        if not unable:
+            files += _write(target, bucket, piece, rows)
+        piece += 1
+    while piece < target.pieces:
+        files += _write(target, bucket, piece, _present(target, bucket, piece))
+        piece += 1
+    if unable:
+        for file in files:
+            (Path(target.table) / file.path).unlink()
+        return Outcome(bucket, [], unable)
+    return Outcome(bucket, files, [])
+
+
+def _fold_piece(target: Target, bucket: int, piece: int, packets: Iterable[Packet]) -> tuple[pa.Table, list[str]]:
+    """The rows of a piece after its deltas, and the names of vectors that cannot go on from their rows."""
+    rows, bases = _present(target, bucket, piece), _bases(target, bucket, piece)
+    unable = list[str]()
+    for deltas in _complete_hours(packets):
+        found = unable_to_go_on(rows, deltas)
+        unable += name_of(found["namespace"], found["vector_id"]).to_pylist()
+        if not unable:
+            rows = go_on(rows, deltas, bases)
+    return rows, unable
+
+
+def _complete_hours(packets: Iterable[Packet]) -> Iterator[pa.Table]:
+    """Deltas of whole hours, as many of them as are held at once; all of them if any names a parent."""
+    has_families, held_bytes, held = False, 0, list[pa.RecordBatch]()
+    for hour_us, of_hour in groupby(packets, key=lambda packet: packet.hour_us):
+        if hour_us == FAMILIES:
+            has_families = bool(list(of_hour))
+            continue
+        if held and held_bytes > HELD_BYTES and not has_families:
+            yield pa.Table.from_batches(held, ARRIVED)
+            held_bytes, held = 0, []
+        for packet in of_hour:
+            held.append(unpack(packet))
+            held_bytes += packet.bytes
+    if held:
+        yield pa.Table.from_batches(held, ARRIVED)
+
+
+def _present(target: Target, bucket: int, piece: int) -> pa.Table:
+    """Rows as they are, less those that are folded anew."""
+    rows = _read(target.present.get(bucket, ()), CURRENT, piece, target.pieces)
+    if not len(target.anew):
+        return rows
+    return rows.filter(pc.invert(pc.is_in(name_of(rows["namespace"], rows["vector_id"]), value_set=target.anew)))
+
+
+def _bases(target: Target, bucket: int, piece: int) -> pa.Table:
+    """Of each vector that has any, the base that reaches furthest (K5)."""
+    rows = _read(target.bases.get(bucket, ()), _BASES, piece, target.pieces)
+    rows = rows.filter(pc.fill_null(rows["is_base"], False))
+    rows = rows.sort_by([*((name, "ascending") for name in KEY), ("cut_ts", "descending"), ("deltas", "descending")])
+    names = name_of(rows["namespace"], rows["vector_id"]).combine_chunks()
+    is_first = np.ones(len(names), np.bool_)
+    is_first[1:] = np.asarray(pc.not_equal(names[1:], names[:-1]))
+    return rows.select(STATES.names).filter(pa.array(is_first))
+
+
+def _read(files: Sequence[str], schema: pa.Schema, piece: int, pieces: int) -> pa.Table:
+    """Rows of a piece of a bucket from its files; what a file does not have is null."""
+    found = [schema.empty_table()]
+    for path in files:
+        named = _PIECE.match(Path(path).name)
+        if named and int(named[2]) >= pieces and int(named[1]) % pieces != piece:
+            continue
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            there = set(file.schema_arrow.names)
+            names = [name for field in schema if (name := _TIMES.get(field.name, field.name)) in there]
+            for group in range(file.num_row_groups):
+                rows = _typed(file.read_row_group(group, columns=names, use_threads=False), schema)
+                if pieces > 1:
+                    keys = (rows[name].combine_chunks() for name in KEY)
+                    rows = rows.filter(pa.array(piece_of(checksums_of(*keys), pieces) == piece))
+                found.append(rows)
+    return pa.concat_tables(found)
+
+
+def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    there = set(rows.schema.names)
+    columns = []
+    for field in schema:
+        name = _TIMES.get(field.name, field.name)
+        column = rows[name] if name in there else pa.nulls(rows.num_rows, field.type)
+        columns.append(column.cast(_TIMESTAMP).cast(field.type) if field.name in _TIMES else column.cast(field.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _write(target: Target, bucket: int, piece: int, rows: pa.Table) -> list[NewFile]:
+    """Rows as a file of the table, in order; none where there are none."""
+    if not rows.num_rows:
+        return []
+    ordered = in_order(rows)
+    columns = [
+        ordered[field.name].cast(_TIMESTAMP) if field.name in _TIMES else ordered[field.name] for field in CURRENT
+    ]
+    path = f"{BUCKET}={bucket}/piece-{piece:05d}-of-{target.pieces:05d}-{uuid.uuid4()}.parquet"
+    file = Path(target.table) / path
+    file.parent.mkdir(exist_ok=True)
+    pq.write_table(
+        pa.Table.from_arrays(columns, names=[_TIMES.get(name, name) for name in CURRENT.names]),
+        file,
+        compression="snappy",
+        use_dictionary=_REPEATED,
+        write_statistics=list(KEY),
+        store_schema=False,
+    )
+    bounds = {name: pc.min_max(rows[name]).as_py() for name in KEY}
+    told = {
+        name: (bound["min"], bound["max"])
+        for name, bound in bounds.items()
+        if max(len(bound["min"]), len(bound["max"])) <= TOLD_LETTERS
+    }
+    return [NewFile(path, bucket, rows.num_rows, file.stat().st_size, time.time_ns() // 1_000_000, told)]
