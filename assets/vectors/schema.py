@@ -23,7 +23,7 @@ _STATE = (
     Column("exists", pa.bool_(), "Whether a create has had an effect; if not, only the counts say something."),
     Column("is_dead", pa.bool_(), "Whether it was deleted: a tombstone."),
     Column("values", pa.list_(pa.float32()), "The vector; null unless it lives."),
-    Column("state", pa.binary(), "What the fold goes on from: float64, their bytes; null where values say it exactly."),
+    Column("state", pa.binary(), "What values do not say of the float64 that the fold goes on from; null if nothing."),
     Column("metadata", METADATA, "Its metadata; null where there is none."),
     Column("clock", CLOCK, "The maximum of all clocks that had an effect; null where there is none."),
 )

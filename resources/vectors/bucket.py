@@ -25,6 +25,8 @@ from resources.vectors.schema import CURRENT, FOLD_INPUT, STATES
 Flags = npt.NDArray[np.bool_]
 
 KEY = ("namespace", "vector_id")
+# What is known of a delta without its payload, which is copied once, on its way into the fold.
+_ENVELOPE = [*KEY, "shard", "event_us", "origin", "delta_id", "parent_id"]
 _STANDINGS = list(Standing)
 # A vector of which no delta has a place has a row for its counts.
 _NOTHING = {"exists": False, "is_dead": False, "deltas": 0, "no_base": 0, "no_effect": 0}
@@ -63,24 +65,25 @@ def go_on(rows: pa.Table, deltas: pa.Table, bases: pa.Table | None = None) -> pa
     """
     if not deltas.num_rows:
         return rows
-    deltas, bases = deltas.combine_chunks(), STATES.empty_table() if bases is None else bases
-    of_rows, of_bases, vectors = _numbered(rows, bases, deltas)
+    bases = STATES.empty_table() if bases is None else bases
+    envelopes = deltas.select(_ENVELOPE).combine_chunks()
+    of_rows, of_bases, vectors = _numbered(rows, bases, envelopes)
     is_touched = np.zeros(1 + max(int(each.max(initial=0)) for each in (of_rows, of_bases, vectors)), np.bool_)
     is_touched[vectors] = True
     starts = _starts_of(rows, bases, of_rows, of_bases, is_touched)
-    places = _places_of(deltas, vectors)
+    places = _places_of(envelopes, vectors)
     is_placed = places.standing == _STANDINGS.index(Standing.PLACED)
-    is_folded = is_placed & starts.is_passed_by(deltas, vectors, places)
+    is_folded = is_placed & starts.is_passed_by(envelopes, vectors, places)
     of_states, states = _folded(starts, deltas, vectors, places, is_folded)
     named = np.zeros(len(is_touched), np.bool_)
     named[of_rows] = np.asarray(rows["has_parents"].fill_null(False))
-    named[vectors[np.asarray(deltas["parent_id"].is_valid())]] = True
+    named[vectors[np.asarray(envelopes["parent_id"].is_valid())]] = True
     of_waiting = np.setdiff1d(vectors[~is_placed], of_states)
     counts = [
         np.bincount(vectors[places.standing == _STANDINGS.index(each)], minlength=len(is_touched))
         for each in (Standing.PARKED, Standing.CYCLE)
     ]
-    touched = pa.concat_tables([states, _without_place(deltas, vectors, of_waiting)])
+    touched = pa.concat_tables([states, _without_place(envelopes, vectors, of_waiting)])
     numbers = np.concatenate([of_states, of_waiting])
     for field, known in zip(list(CURRENT)[len(STATES) :], (*counts, named), strict=True):
         touched = touched.append_column(field, pa.array(known[numbers], field.type))

@@ -28,7 +28,7 @@ from resources.vectors.tables import BUCKET
 
 # Deltas are folded when so many bytes of them are held and an hour is complete: so a vector with very many of them
 # takes no more memory than its busiest hour.
-HELD_BYTES = 64 << 20
+HELD_BYTES = 32 << 20
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 # Times are times in a file, and numbers in a fold.

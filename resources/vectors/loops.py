@@ -64,16 +64,18 @@ def _start(
     about: Numbers, state: Doubles, starts: Table, row: int, values: Singles, begin: int, end: int, doubles: Doubles,
     double_begin: int, double_end: int,
 ) -> int:  # fmt: skip
-    """Go on from a starting state: from its doubles, or from its values where these say everything."""
+    """Go on from a starting state: from its values, and what its doubles say instead of some or all of them."""
     about[EXISTS], about[IS_DEAD] = starts[row, START_EXISTS], starts[row, START_IS_DEAD]
     about[DELTAS], about[WITHOUT_BASE] = starts[row, START_DELTAS], starts[row, START_NO_BASE]
     about[WITHOUT_EFFECT] = starts[row, START_NO_EFFECT]
-    if double_end > double_begin:
+    _fill(state, about, values, begin, end)
+    if double_end - double_begin == end - begin:
         for place in range(double_begin, double_end):
             state[place - double_begin] = doubles[place]
-        about[LENGTH] = double_end - double_begin
     else:
-        _fill(state, about, values, begin, end)
+        for place in range(double_begin, double_end - 1, 2):
+            if 0 <= doubles[place] < about[LENGTH]:  # whatever a table says, nothing is written beside the state
+                state[np.int64(doubles[place])] = doubles[place + 1]
     return STARTED
 
 
@@ -133,17 +135,28 @@ def _apply(
 
 
 @inlined
-def _give(state: Doubles, length: int, values: Singles, begin: int, doubles: Doubles, double_begin: int) -> bool:
-    """Write a state out as float32 and, behind what is there, as float64; whether the latter says more."""
-    is_exact = True
+def _give(state: Doubles, length: int, values: Singles, begin: int, doubles: Doubles, double_begin: int) -> int:
+    """Write a state out as float32 and, behind what is there, what these do not say; how many doubles that took.
+
+    None if they say everything; a place and a number for each that differs, while that is shorter; else all numbers.
+    """
+    differing = 0
     for place in range(length):
         value = np.float32(state[place])
         values[begin + place] = value
-        is_exact = is_exact and np.float64(value) == state[place]
-    if not is_exact:
+        differing += np.float64(value) != state[place]
+    if 2 * differing >= length:
+        if differing == 0:
+            return 0
         for place in range(length):
             doubles[double_begin + place] = state[place]
-    return not is_exact
+        return length
+    end = double_begin
+    for place in range(length):
+        if np.float64(values[begin + place]) != state[place]:
+            doubles[end], doubles[end + 1] = place, state[place]
+            end += 2
+    return end - double_begin
 
 
 @compiled
@@ -207,13 +220,13 @@ def fold_rows(
             _arrive(about, shards[row], epochs[row], ordinals[row], epochs[row])
         if is_emitted[step]:
             length, doubles = about[LENGTH], given_state_offsets[given]
-            is_longer = _give(state, length, given_values, given_offsets[given], given_states, doubles)
+            taken = _give(state, length, given_values, given_offsets[given], given_states, doubles)
             given_rows[given] = row
             for place in range(ABOUT):
                 given_about[given, place] = about[place]
             given += 1
             given_offsets[given] = given_offsets[given - 1] + length
-            given_state_offsets[given] = doubles + (length if is_longer else 0)
+            given_state_offsets[given] = doubles + taken
         step += 1
     given_rows[-1] = given
     return step

@@ -24,7 +24,7 @@ from resources.vectors.tables import BUCKETS
 Flags = npt.NDArray[np.bool_]
 
 # Rows are decoded so many bytes at a time, about; but not so few that a packet is hardly worth its name.
-READ_BYTES, READ_ROWS_LEAST, READ_ROWS_MOST = 32 << 20, 1 << 10, 1 << 16
+READ_BYTES, READ_ROWS_LEAST, READ_ROWS_MOST = 32 << 20, 1 << 10, 1 << 14
 # Instead of an hour: some delta of this piece names a parent. Comes before all hours.
 FAMILIES = -(2**63)
 

@@ -65,7 +65,8 @@ STATES = pa.schema(
         ("exists", pa.bool_()),  # a `create` has had an effect; if not, the row is there for its counts
         ("is_dead", pa.bool_()),  # a tombstone: the last delta with an effect is a `delete`
         ("values", pa.list_(pa.float32())),  # null unless it lives
-        # float64 as bytes, so that Spark moves a state as one thing; null where float64(values) says it exactly
+        # What float64(values) does not say, as float64, their bytes: null where that is nothing; a place and a number
+        # for each that differs, while these are fewer than all numbers; else all of them. The length tells which.
         ("state", pa.binary()),
         ("metadata", METADATA),  # sorted by key; null where there is none
         ("clock", CLOCK),  # the maximum of all clocks that had an effect, sorted by key; null where there is none

@@ -177,6 +177,16 @@ def starts(states: pa.Table) -> pa.Table:
     return pa.Table.from_batches(map(starting_states, states.to_batches()), schema=FOLD_INPUT)
 
 
+def kept_state(values: Sequence[float] | None) -> bytes | None:
+    """What is stored of a state beside its values: what they do not say, as pairs or whole, whichever is shorter."""
+    exact = np.array([] if values is None else values, np.float64)
+    differing = np.flatnonzero(exact.astype(np.float32).astype(np.float64) != exact)
+    if not len(differing):
+        return None
+    pairs = [number for place in differing for number in (place, exact[place])]
+    return np.array(pairs if len(pairs) < len(exact) else exact, np.float64).tobytes()
+
+
 def said(states: pa.Table) -> list[dict[str, Any]]:
     """Everything that states say, bit for bit: numbers as bytes, so that -0.0 is not 0.0."""
     rows: list[dict[str, Any]] = states.to_pylist()
