@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import dagster as dg
 
 from assets.metadata import data_version_tags
-from resources.lake import Range, contiguous
+from resources.ranges import Range, contiguous
 from resources.record import Record
 from resources.timegrid import Grain, to_us
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from assets.ingest.schema import DELTAS
 from assets.rollups.schema import CHAIN
-from resources.lake import Range, partition_predicate
+from resources.ranges import Range, partition_predicate
 from resources.table_spec import TableSpec
 
 

@@ -12,7 +12,7 @@ import dagster as dg
 
 from assets.windows.catalog import earliest_us
 from resources.home import Home
-from resources.lake import Range
+from resources.ranges import Range
 from resources.settings import Settings
 from resources.streams import Streams
 from resources.timegrid import DAY, HOUR, WEEK, Grain, from_us

@@ -17,8 +17,9 @@ from benchmarks.windows_data import START_US
 from benchmarks.windows_sides import GAP_US, SIZE_US, measured, whole_range
 from resources.coordinator.model import Kind
 from resources.home import Home
-from resources.lake import Lake, Range, partition_predicate
+from resources.lake import Lake
 from resources.lake_files import quiet_database
+from resources.ranges import Range, partition_predicate
 from resources.streams import Join, JoinForm, Stream, WindowSpec, WindowType
 from resources.timegrid import HOUR_US
 

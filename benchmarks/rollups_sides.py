@@ -42,7 +42,8 @@ def rollup_side(root: Path, hours: int) -> dict[str, float]:
     """All four tiers over the whole range: each one Spark job and one commit (O2)."""
     from assets.rollups.asset import replace_sums
     from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
-    from resources.lake import Lake, Range
+    from resources.lake import Lake
+    from resources.ranges import Range
     from resources.session import start_session
 
     home = Home(root)

@@ -16,8 +16,9 @@ import psutil
 
 from benchmarks.windows_data import START_US
 from resources.home import Home
-from resources.lake import Lake, Range
+from resources.lake import Lake
 from resources.lake_files import quiet_database
+from resources.ranges import Range
 from resources.streams import Aggregate, Function, Stream, WindowSpec, WindowType
 from resources.timegrid import HOUR_US, MINUTE_US
 
@@ -100,7 +101,7 @@ def _write(rows: "DataFrame", place: Path) -> None:
 
 
 def _deltas(lake: Lake, hours: int) -> "DataFrame":
-    from resources.lake import partition_predicate
+    from resources.ranges import partition_predicate
 
     read = Range(START_US, START_US + hours * HOUR_US)
     return lake.read("deltas", 1).where(partition_predicate("event_hour", read))

@@ -21,8 +21,9 @@ from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from expectations.refold import refold, sampled
 from expectations.suite import Extent, Suite
 from resources.coordinator.manifest import Entry, HourCounts
-from resources.lake import Lake, Range, any_of, contiguous
+from resources.lake import Lake
 from resources.lineage import Edit
+from resources.ranges import Range, any_of, contiguous
 from resources.record import Record
 from resources.session import frame_of
 from resources.timegrid import DAY_US, GRAINS, HOUR_US, WEEK_US, hour_key

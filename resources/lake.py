@@ -7,7 +7,7 @@ from a write says nothing about its outcome, so the marker is read, and it decid
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +21,15 @@ from resources.home import Home
 from resources.lake_commits import NewFile, delete_partitions, replace_files
 from resources.lineage import Edit, Lineage, LineageFile, app_id, edits_of, find_break
 from resources.provenance import Input, ProvenanceFile
+from resources.ranges import Range, bucket_predicate, partition_predicate, sql_timestamp
 from resources.session import new_session
 from resources.table_spec import Column, TableSpec, create_table
-from resources.timegrid import HOUR_US, from_us
+from resources.timegrid import HOUR_US
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Column", "Commit", "Lake", "LakeError", "Range", "TableBusyError", "TableSpec", "WriteFailedError"]
+__all__ = ["Column", "Commit", "Lake", "LakeError", "TableBusyError", "TableSpec", "WriteFailedError"]
 
 # A backfill of a month holds a table for minutes; who waits longer than this waits for a process that hangs.
 LOCK_TIMEOUT_S = 900.0
@@ -56,11 +57,6 @@ class Commit:
     table_id: str
     lineage: int
     version: int
-
-
-def sql_timestamp(time_us: int) -> str:
-    """A typed literal: predicates are built from numbers, never from text that came from outside."""
-    return f"TIMESTAMP '{from_us(time_us):%Y-%m-%d %H:%M:%S.%f} UTC'"
 
 
 class Lake:
@@ -374,52 +370,6 @@ class Lake:
         lake_files.sync_commits(path, before)
         known = self.lineage_file(spec.name).record_commit(path, number=plan_number, rewritten=rewritten)
         return Commit(spec.name, known.table_id, known.lineage, known.version)
-
-
-@dataclass(frozen=True)
-class Range:
-    """Partitions from `start_us` (in it) to `end_us` (not in it)."""
-
-    start_us: int
-    end_us: int
-    gaps_us: int = 0  # so much of it was not asked for
-
-    @property
-    def asked_us(self) -> int:
-        """How much time was asked for: what is done for a range is measured by this."""
-        return self.end_us - self.start_us - self.gaps_us
-
-    def holds(self, time_us: int) -> bool:
-        """Whether the moment lies in the range."""
-        return self.start_us <= time_us < self.end_us
-
-
-def contiguous(starts: Iterable[int], length_us: int) -> list[Range]:
-    """Partitions as few ranges without gaps, the earliest first."""
-    ranges: list[Range] = []
-    for start in sorted(set(starts)):
-        if ranges and ranges[-1].end_us == start:
-            ranges[-1] = Range(ranges[-1].start_us, start + length_us)
-        else:
-            ranges.append(Range(start, start + length_us))
-    return ranges
-
-
-def partition_predicate(column: str, hours: Range | Sequence[int]) -> str:
-    """SQL that is true for the partitions of a range, or for the given ones."""
-    if isinstance(hours, Range):
-        return f"{column} >= {sql_timestamp(hours.start_us)} AND {column} < {sql_timestamp(hours.end_us)}"
-    return f"{column} IN ({', '.join(sql_timestamp(hour) for hour in hours)})"
-
-
-def any_of(column: str, ranges: Iterable[Range]) -> str:
-    """SQL that is true for the partitions of any of these ranges."""
-    return " OR ".join(f"({partition_predicate(column, each)})" for each in ranges)
-
-
-def bucket_predicate(column: str, buckets: Sequence[int]) -> str:
-    """SQL that is true for the rows of the given buckets."""
-    return f"{column} IN ({', '.join(str(int(bucket)) for bucket in buckets)})" if buckets else "false"
 
 
 def _predicate(spec: TableSpec, partitions: Range | Sequence[int]) -> str:

@@ -23,9 +23,10 @@ from assets.ingest.sift import Segment, sift
 from assets.ingest.transform import accepted_deltas
 from resources import lake_files
 from resources.coordinator.manifest import Entry
-from resources.lake import Commit, Lake, LakeError, Range, TableSpec, partition_predicate
+from resources.lake import Commit, Lake, LakeError, TableSpec
 from resources.lineage import Break, Lineage, Opening, app_id, find_break
 from resources.plans import PlanStore
+from resources.ranges import Range, partition_predicate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -18,7 +18,8 @@ from assets.tables import GRAPH
 from assets.windows.catalog import STREAMS
 from assets.windows.factory import Inputs, declared, hourly_asset, one_by_one, recorded, replace_hours
 from assets.windows.schema import WINDOW_HOUR, window_table
-from resources.lake import Lake, Range, partition_predicate
+from resources.lake import Lake
+from resources.ranges import Range, partition_predicate
 from resources.record import Record
 from resources.streams import Join, JoinForm, Stream, Streams
 from resources.tidemark import TidemarkResource

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from assets.joins.schema import LEFT, OF_DELTA, OF_SESSION, RIGHT
 from assets.windows.lateness import floor_us, hour_of
-from resources.lake import Range
+from resources.ranges import Range
 from resources.timegrid import HOUR_US
 
 

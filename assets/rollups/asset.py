@@ -23,7 +23,8 @@ from resources.counters.retention import settled_before
 from resources.counters.windows import shown
 from resources.failpoints import reach
 from resources.home import Home
-from resources.lake import Lake, LakeError, Range, TableSpec, any_of
+from resources.lake import Lake, LakeError, TableSpec
+from resources.ranges import Range, any_of
 from resources.tidemark import TidemarkResource
 
 GROUP = "rollups"

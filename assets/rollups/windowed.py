@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from assets.rollups.schema import TIERS, WINDOWED_COUNTS, WINDOWS
 from resources.counters.decay import ONE, HalfLife, fractions
 from resources.counters.windows import Span, Tier, Window, window_pieces
-from resources.lake import TableSpec, sql_timestamp
+from resources.lake import TableSpec
+from resources.ranges import sql_timestamp
 from resources.timegrid import HOUR_US
 
 KEYS = ("namespace", "entity_id", "signal")

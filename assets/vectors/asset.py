@@ -32,8 +32,9 @@ from assets.vectors.transform import (
 )
 from assets.watermarks import remember_marks
 from resources.failpoints import reach
-from resources.lake import Lake, TableSpec, bucket_predicate
+from resources.lake import Lake, TableSpec
 from resources.provenance import Input
+from resources.ranges import bucket_predicate
 from resources.tidemark import TidemarkResource
 
 if TYPE_CHECKING:

@@ -28,8 +28,9 @@ from assets.windows.records import plan_at
 from resources import lake_files
 from resources.coordinator.status import read_cut
 from resources.failpoints import reach
-from resources.lake import Lake, LakeError, bucket_predicate, partition_predicate
+from resources.lake import Lake, LakeError
 from resources.provenance import Input
+from resources.ranges import bucket_predicate, partition_predicate
 from resources.session import frame_of
 from resources.tidemark import TidemarkResource
 from resources.vectors.checkpoints import CompactionRules, Strategy

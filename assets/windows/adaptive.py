@@ -16,7 +16,7 @@ from assets.windows.schema import WINDOW_HOUR
 from assets.windows.transform import shown, window_id, windows_by
 from assets.windows.view import view_of
 from resources.coordinator.manifest import Entry
-from resources.lake import Range
+from resources.ranges import Range
 from resources.streams import Stream
 from resources.timegrid import HOUR_US, hour_start
 

@@ -27,8 +27,9 @@ from assets.windows.records import Carried, window_records
 from assets.windows.schema import LATE_DELTAS
 from assets.windows.transform import count_windows
 from resources.failpoints import reach
-from resources.lake import Lake, Range, any_of
+from resources.lake import Lake
 from resources.provenance import Input
+from resources.ranges import Range, any_of
 from resources.record import Record
 from resources.streams import Stream
 from resources.tidemark import TidemarkResource

@@ -14,7 +14,7 @@ from assets.windows.lateness import Outcome, is_late_for, outcome_for, passed_by
 from assets.windows.panes import first_open_pane, first_pane, last_pane, open_pane, pane_start
 from assets.windows.schema import LATE_DELTAS
 from assets.windows.view import is_of
-from resources.lake import Range
+from resources.ranges import Range
 from resources.streams import LatePolicy, Stream, WindowType
 
 

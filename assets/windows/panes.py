@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from assets.windows.lateness import floor_us, is_admitted_to, is_late_for
-from resources.lake import Range
+from resources.ranges import Range
 from resources.streams import LatePolicy, Stream, WindowType
 
 

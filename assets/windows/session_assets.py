@@ -24,8 +24,9 @@ from assets.windows.factory import Inputs, declared, one_by_one, recorded, repla
 from assets.windows.open_schema import open_name
 from assets.windows.records import Carried, plan_at
 from assets.windows.session_rows import closed_by_hour, open_rows, parts_of
-from resources import lake_files
-from resources.lake import Lake, Range, TableSpec, partition_predicate
+from resources import lake_files, table_checksums
+from resources.lake import Lake, TableSpec
+from resources.ranges import Range, partition_predicate
 from resources.record import Record
 from resources.streams import Stream, WindowType
 from resources.tidemark import TidemarkResource
@@ -106,7 +107,7 @@ def batches_of(lake: Lake, stream: Stream, version: int, hours: Range) -> DataFr
 def carried_to(lake: Lake, table: str, version: int, hours: Range) -> dict[int, str]:
     """What is carried to each hour of a range, by checksum; nothing to those that nothing is carried to."""
     starts = [start - HOUR_US for start in starts_in(hours, HOUR_US)]
-    found = lake_files.partition_checksums(lake.path(table), version, starts)
+    found = table_checksums.partition_checksums(lake.path(table), version, starts)
     return {start + HOUR_US: checksum for start, checksum in found.items()}
 
 
@@ -128,7 +129,7 @@ def _write_open(
 
         inputs = replace_hours(lake, derived, rows, hours)
         known = lake.lineage(spec.name).version
-        out_of = lake_files.partition_checksums(lake.path(spec.name), known, starts_in(hours, HOUR_US))
+        out_of = table_checksums.partition_checksums(lake.path(spec.name), known, starts_in(hours, HOUR_US))
     into = {**first, **{start + HOUR_US: checksum for start, checksum in out_of.items()}}
     carried, sources = Carried(into=into, out_of=out_of), [stream.source]
     return recorded(context, tidemark, derived, inputs, [hours], sources=sources, started=started, carried=carried)

@@ -15,7 +15,7 @@ from assets.windows.schema import WINDOW_HOUR, CloseReason, window_table
 from assets.windows.sessions import Fold, Folded, SessionShape, closed_sessions, open_parts, session_parts
 from assets.windows.transform import keys_of, means, window_id
 from assets.windows.view import epoch_of, position, shard_of, value_column, view_of
-from resources.lake import Range
+from resources.ranges import Range
 from resources.streams import Aggregate, Function, Stream
 from resources.streams.fields import field_of
 from resources.timegrid import HOUR_US

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from assets.windows.lateness import floor_us, hour_of
 from assets.windows.view import epochs_between, epochs_of_one_key, together
-from resources.lake import Range
+from resources.ranges import Range
 from resources.timegrid import HOUR_US
 
 

@@ -15,7 +15,7 @@ from assets.windows.lateness import floor_us
 from assets.windows.panes import assign_panes, first_open_pane, first_pane, last_pane, within
 from assets.windows.schema import WINDOW_HOUR, CloseReason, window_table
 from assets.windows.view import epochs_between, epochs_of_one_key, together, value_column, view_of
-from resources.lake import Range
+from resources.ranges import Range
 from resources.streams import Aggregate, Function, LatePolicy, Stream, WindowType
 from resources.streams.durations import show_duration
 from resources.streams.fields import field_of

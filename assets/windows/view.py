@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from assets.ingest.removal import MAP_BYTES, REMOVABLE_BYTES
 from resources.coordinator.model import Kind
-from resources.lake import Range
+from resources.ranges import Range
 from resources.streams import Stream
 from resources.streams.fields import OWN_KEY, field_of
 from resources.timegrid import HOUR_US

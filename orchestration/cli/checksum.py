@@ -9,8 +9,8 @@ from orchestration.cli.app import as_json, command
 from orchestration.cli.output import answer_json, console, table
 from orchestration.lake_status import table_names
 from resources.home import Home
-from resources.lake_files import checksum as checksum_of
 from resources.lake_files import quiet_database
+from resources.table_checksums import checksum as checksum_of
 
 
 @command

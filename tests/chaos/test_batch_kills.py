@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assets.ingest.drain import drain_all
-from resources import lake_files
+from resources import table_checksums
 from resources.failpoints import FAILPOINTS
 from resources.home import Home
 from resources.lake import Lake
@@ -39,7 +39,7 @@ def filled_home(path: Path) -> Home:
 
 def assert_same_tables(killed: Home, straight: Home, tables: tuple[str, ...]) -> None:
     for table in tables:
-        assert lake_files.checksum(killed.lake / table) == lake_files.checksum(straight.lake / table), table
+        assert table_checksums.checksum(killed.lake / table) == table_checksums.checksum(straight.lake / table), table
 
 
 @pytest.mark.slow  # a JVM for each process; without processes, each step is in tests/pipeline/test_drain.py

@@ -15,7 +15,8 @@ from assets.windows import session_assets
 from assets.windows.catalog import session_tables
 from resources import lake_files
 from resources.home import Home
-from resources.lake import Lake, Range
+from resources.lake import Lake
+from resources.ranges import Range
 from resources.record import Record
 from resources.streams import WindowSpec, WindowType
 from resources.timegrid import DAY_US, HOUR, HOUR_US, MINUTE_US

@@ -14,8 +14,9 @@ from assets.windows.catalog import derived_tables
 from assets.windows.factory import replace_hours, write_hours
 from assets.windows.records import window_records
 from resources.home import Home
-from resources.lake import Lake, LakeError, Range
+from resources.lake import Lake, LakeError
 from resources.provenance import Input
+from resources.ranges import Range
 from resources.streams import Join, JoinForm, Stream, Streams, WindowSpec, WindowType
 from resources.timegrid import HOUR_US, MINUTE_US
 from tests.support.live import TEN_O_CLOCK

@@ -22,8 +22,9 @@ from resources import lake_files
 from resources.coordinator import Platform
 from resources.failpoints import FAILPOINTS
 from resources.home import HOME_VARIABLE, Home
-from resources.lake import Lake, LakeError, Range
+from resources.lake import Lake, LakeError
 from resources.provenance import ProvenanceFile
+from resources.ranges import Range
 from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, to_us
 from resources.vectors.chain import state_of
 from resources.vectors.checkpoints import CompactionRules, Strategy

@@ -16,9 +16,10 @@ from assets.windows.catalog import late_needs, pane_needs
 from assets.windows.factory import Compute, pane_windows, rows_of, write_hours
 from assets.windows.late import late_deltas
 from assets.windows.schema import LATE_DELTAS, window_table
-from resources import lake_files
+from resources import lake_files, table_checksums
 from resources.home import Home
-from resources.lake import Lake, Range, contiguous
+from resources.lake import Lake
+from resources.ranges import Range, contiguous
 from resources.streams import Lateness, LatePolicy, Stream
 from resources.timegrid import HOUR_US, MINUTE_US, SECOND_US, to_us
 from tests.support.batch import FORGETFUL
@@ -114,8 +115,8 @@ class Tables:
         return {name: found.rows if self._is_in_lake else len(found) for name, found in self.contents().items()}
 
 
-def checksums(lake: Lake, tables: Iterable[str]) -> dict[str, lake_files.Checksum]:
-    return {name: lake_files.checksum(lake.path(name)) for name in tables}
+def checksums(lake: Lake, tables: Iterable[str]) -> dict[str, table_checksums.Checksum]:
+    return {name: table_checksums.checksum(lake.path(name)) for name in tables}
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ def test_another_cut_of_the_log_reversed_partitions_and_a_run_a_year_later_give_
     )
     feed(later.home, HandClock(), WRITES)
     drain(later)
-    assert lake_files.checksum(live.path("deltas")) == lake_files.checksum(later.path("deltas"))
+    assert table_checksums.checksum(live.path("deltas")) == table_checksums.checksum(later.path("deltas"))
     at_once = Tables(later, streams, is_in_lake=is_in_lake)
     at_once.backfill_reversed()
     assert run_by_run.contents() == at_once.contents()

@@ -13,10 +13,11 @@ from assets.ingest.drain import drain
 from assets.ingest.schema import DELTAS
 from assets.rollups.schema import HOURLY_COUNTS
 from assets.tables import TABLES
-from resources import lake_files
+from resources import lake_files, table_checksums
 from resources.home import Home
-from resources.lake import Lake, Range, WriteFailedError, partition_predicate
+from resources.lake import Lake, WriteFailedError
 from resources.lineage import app_id
+from resources.ranges import Range, partition_predicate
 from resources.timegrid import HOUR_US
 from tests.support.batch import FORGETFUL, send
 from tests.support.live import TEN_O_CLOCK, hour_of, sample, signal, vector
@@ -177,9 +178,9 @@ def test_checksums_depend_on_rows_and_on_nothing_else(lake: Lake, spark: "SparkS
     path = lake.path(HOURLY_COUNTS.name)
     hours = Range(hour_of(40), hour_of(41))
 
-    def put(*rows: tuple[str, int, int], files: int = 1) -> lake_files.Checksum:
+    def put(*rows: tuple[str, int, int], files: int = 1) -> table_checksums.Checksum:
         lake.replace(HOURLY_COUNTS, counts(spark, *rows, start_us=hours.start_us).repartition(files), hours=hours)
-        return lake_files.checksum(path)
+        return table_checksums.checksum(path)
 
     first = put(("a", 1, 1), ("b", 2, 1), ("b", 2, 1))
     assert put(("b", 2, 1), ("a", 1, 1), ("b", 2, 1), files=3) == first
@@ -191,9 +192,9 @@ def test_checksums_depend_on_rows_and_on_nothing_else(lake: Lake, spark: "SparkS
 
 
 def test_maintenance_changes_files_and_no_rows(lake: Lake, spark: "SparkSession") -> None:
-    before = lake_files.checksum(lake.path("deltas"))
+    before = table_checksums.checksum(lake.path("deltas"))
     commit = lake.maintain(TABLES["deltas"], closed_before_us=hour_of(1))
-    assert lake_files.checksum(lake.path("deltas")) == before
+    assert table_checksums.checksum(lake.path("deltas")) == before
     assert lake.lineage("deltas").version == commit.version
     assert drain(lake).noticed == {}
     assert lake.edits("deltas") == {}

@@ -12,8 +12,9 @@ from assets.ingest.rebuild import committed_number, rebuild
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from resources.coordinator.errors import ManifestDamageError, SegmentDamageError
 from resources.home import Home
-from resources.lake import Lake, LakeError, Range
+from resources.lake import Lake, LakeError
 from resources.plans import NotRetainedError, PlanDamageError, durable_epochs
+from resources.ranges import Range
 from resources.timegrid import HOUR_US
 from tests.support.batch import FORGETFUL, checksums, rows_of, send
 from tests.support.live import TEN_O_CLOCK, hour_of, signal

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from resources import lake_files
+from resources import lake_files, table_checksums
 from resources.home import Home
 from tests.support.live import HandClock, open_platform
 
@@ -24,8 +24,8 @@ def send(
             sender.write(list(write))
 
 
-def checksums(home: Home, *tables: str) -> dict[str, lake_files.Checksum]:
-    return {table: lake_files.checksum(home.lake / table) for table in tables or ("deltas", "dead_letters")}
+def checksums(home: Home, *tables: str) -> dict[str, table_checksums.Checksum]:
+    return {table: table_checksums.checksum(home.lake / table) for table in tables or ("deltas", "dead_letters")}
 
 
 def rows_of(home: Home, table: str, *columns: str) -> list[tuple[Any, ...]]:

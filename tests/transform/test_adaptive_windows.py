@@ -8,7 +8,7 @@ from assets.stale import hours_of
 from assets.windows.adaptive import Batch, assign_batches, batch_rows, closed_batches
 from resources.coordinator.batch_record import BatchRecord, Trigger
 from resources.coordinator.manifest import Entry, HourCounts
-from resources.lake import Range
+from resources.ranges import Range
 from resources.timegrid import HOUR_US, hour_key
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from assets.windows.open_schema import open_table
 from assets.windows.schema import window_table
 from assets.windows.session_rows import admitted, closed_rows, open_rows, parts_of
 from resources.coordinator.model import Kind
-from resources.lake import Range
+from resources.ranges import Range
 from resources.streams import Aggregate, Function, Join, JoinForm, Lateness, LatePolicy, Stream, WindowSpec, WindowType
 from resources.timegrid import HOUR_US, MINUTE_US, from_us
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from assets.windows.sessions import Fold, Folded, SessionShape, closed_sessions, open_parts, session_parts
 from assets.windows.view import position
-from resources.lake import Range
+from resources.ranges import Range
 from resources.timegrid import HOUR_US, MINUTE_US, floor_to
 
 if TYPE_CHECKING:

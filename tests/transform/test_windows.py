@@ -18,7 +18,7 @@ from assets.graph import Need, made_of
 from assets.windows.catalog import late_needs, pane_needs
 from assets.windows.late import late_deltas
 from assets.windows.transform import count_windows
-from resources.lake import Range
+from resources.ranges import Range
 from resources.streams import Aggregate, Function, Lateness, LatePolicy, Stream
 from resources.timegrid import HOUR_US, MINUTE_US, floor_to
 from tests.support.windows import (

@@ -14,7 +14,8 @@ from deltalake import DeltaTable, write_deltalake
 from pyarrow import types
 
 from resources.errors import DamageError
-from resources.lake_files import Checksum, checksum, quiet_database
+from resources.lake_files import quiet_database
+from resources.table_checksums import Checksum, checksum
 
 TEN = datetime(2026, 3, 2, 10, tzinfo=UTC)
 MOMENT = pa.timestamp("us", tz="UTC")

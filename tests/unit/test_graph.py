@@ -9,7 +9,7 @@ from assets.ingest.schema import DELTAS
 from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS
 from assets.windows.catalog import pane_needs
 from assets.windows.schema import window_table
-from resources.lake import Range
+from resources.ranges import Range
 from resources.streams import Lateness, LatePolicy, Stream
 from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, floor_to
 from tests.support.windows import Event, admitted_to, fixed, sliding, tumbling
