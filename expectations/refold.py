@@ -14,6 +14,7 @@ from assets.vectors.schema import VECTOR_CHECKPOINTS
 from assets.vectors.transform import KEYS, latest_bases, starts_of, vector_deltas
 from resources.lake import Lake
 from resources.vectors.chain import state_of
+from resources.vectors.fold import whole_states
 from resources.vectors.places import Standing, with_places
 from resources.vectors.schema import CURRENT, STATES
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # Enough that a wrong formula is found at once, and a rare mistake after some runs: each version shows other vectors.
 SAMPLED = 20
+# A row of the table may have its state in either form.
+REFOLDED = pa.schema([*CURRENT, ("whole_state", pa.binary())])
 
 
 def sampled(vectors: "DataFrame", version: int) -> list[tuple[str, str]]:
@@ -35,13 +38,15 @@ def sampled(vectors: "DataFrame", version: int) -> list[tuple[str, str]]:
 def refold(lake: Lake, chosen: list[tuple[str, str]], version: int | None) -> pa.Table:
     """What these vectors should be, by all of their deltas in a version of `deltas`."""
     if not chosen:
-        return CURRENT.empty_table()
+        return REFOLDED.empty_table()
     deltas = _of(chosen, lake.read(DELTAS.name, version).transform(vector_deltas))
     bases = {}
     if lake.version(VECTOR_CHECKPOINTS.name) is not None:
         held = _of(chosen, starts_of(latest_bases(lake.read(VECTOR_CHECKPOINTS.name))))
         bases = {key: _only(held, key) for key in chosen}
-    return pa.concat_tables([_refolded(_only(deltas, key), bases.get(key)) for key in chosen])
+    rows = pa.concat_tables([_refolded(_only(deltas, key), bases.get(key)) for key in chosen])
+    [batch] = rows.combine_chunks().to_batches()
+    return rows.append_column(REFOLDED.field("whole_state"), whole_states(batch))
 
 
 def _of(chosen: list[tuple[str, str]], rows: "DataFrame") -> pa.Table:

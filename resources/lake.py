@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from resources import lake_files
 from resources.errors import TidemarkError
 from resources.home import Home
-from resources.lake_commits import NewFile, delete_partitions, replace_files
+from resources.lake_commits import NewFile, commit_files, delete_partitions
 from resources.lineage import Edit, Lineage, LineageFile, app_id, edits_of, find_break
 from resources.provenance import Input, ProvenanceFile
 from resources.ranges import Range, bucket_predicate, partition_predicate, sql_timestamp
@@ -217,28 +217,32 @@ class Lake:
 
     def replace_files(
         self, spec: TableSpec, write: Callable[[], Sequence[NewFile]], *, made_from: Input, is_whole: bool
-    ) -> Commit | None:
-        """Replace buckets by files that `write` puts into the table's directory, in one commit; none without any.
+    ) -> Commit:
+        """Replace buckets by files that `write` puts into the table's directory, in one commit, if there are any.
 
         They are all buckets if the rows are those of the `is_whole` table, else those that the files are of. A file
         that is not committed in the end is nobody's: maintenance deletes it.
         """
-        path = self.path(spec.name)
-        app = f"{app_id(spec.name, self.lineage(spec.name).lineage)}/replace"
-        number = max((lake_files.marker(path, app) or 0) + 1, self._clock())
-        with self.lock(spec.name):
+        path, buckets = self.path(spec.name), list[int]()
+
+        def write_and_commit(app: str) -> None:
             files = write()
-            buckets = sorted(range(spec.buckets) if is_whole else {file.bucket for file in files})
+            buckets.extend(sorted(range(spec.buckets) if is_whole else {file.bucket for file in files}))
+            table = lake_files.open_table(path)
+            if table is not None and buckets:
+                commit_files(table, spec.partition_by, files, buckets, app, number)
 
-            def commit(app: str) -> None:
-                table = lake_files.open_table(path)
-                if table is not None:
-                    replace_files(table, spec.partition_by, files, buckets, app, number)
-
-            if not buckets:
-                return None
+        with self.lock(spec.name):
+            app = f"{app_id(spec.name, self.lineage(spec.name).lineage)}/replace"
+            number = max((lake_files.marker(path, app) or 0) + 1, self._clock())
             return self._commit(
-                spec, app, number, commit, rewritten=lambda bucket: bucket in buckets, made_from=made_from, made=buckets
+                spec,
+                app,
+                number,
+                write_and_commit,
+                rewritten=lambda bucket: bucket in buckets,
+                made_from=made_from,
+                made=buckets,
             )
 
     def merge(
@@ -303,16 +307,16 @@ class Lake:
     ) -> Commit:
         """Compact the partitions that end by `closed_before_us`, then delete files older than the retention.
 
-        Buckets are compacted all: each was written whole, so there is little to do.
+        Buckets are left as they are: each was written whole, in as few files as it takes.
         """
         with self.lock(spec.name):
             self.settle(spec)
             before = self.version(spec.name)
             self.lineage_file(spec.name).record_edits(self.path(spec.name))
             target = f"delta.`{self.path(spec.name)}`"
-            last_start = sql_timestamp(closed_before_us - spec.partition_us)
-            closed = "" if spec.buckets else f"WHERE {spec.partition_by} <= {last_start}"
-            self.spark.sql(f"OPTIMIZE {target} {closed}").collect()
+            if not spec.buckets:
+                last_start = sql_timestamp(closed_before_us - spec.partition_us)
+                self.spark.sql(f"OPTIMIZE {target} WHERE {spec.partition_by} <= {last_start}").collect()
             self.spark.sql(f"VACUUM {target} RETAIN {int(retention_hours)} HOURS").collect()
             commit = self._finish(spec, -1 if before is None else before, None)
             self.provenance_file(spec.name).record(self.path(spec.name))
@@ -354,7 +358,7 @@ class Lake:
                 # The marker stands at this very number, or nothing of ours is there.
                 if lake_files.marker(self.path(spec.name), app) != number:
                     raise WriteFailedError(
-                        f"Writing the table {spec.name} failed, and nothing of it was committed: {_first_line(error)}"
+                        f"Writing the table {spec.name} failed, and nothing of it was committed: {_said(error)}"
                     ) from error
             commit = self._finish(spec, before, plan_number, rewritten)
             settled_at = lake_files.version_of(self.path(spec.name), before, app, number) if is_settled else None
@@ -378,6 +382,9 @@ def _predicate(spec: TableSpec, partitions: Range | Sequence[int]) -> str:
     return partition_predicate(spec.partition_by, partitions)
 
 
-def _first_line(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+def _said(error: BaseException) -> str:
+    """What an error says in a line: the first, or of one in a task of Python, whose trace it begins with, the last."""
+    from pyspark.errors import PythonException
+
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1 if isinstance(error, PythonException) else 0] if lines else type(error).__name__

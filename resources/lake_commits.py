@@ -39,7 +39,7 @@ class NewFile(NamedTuple):
         return AddAction(self.path, self.bytes, values, self.written_ms, True, json.dumps(stats, ensure_ascii=False))
 
 
-def replace_files(
+def commit_files(
     table: DeltaTable, partition_by: str, files: Sequence[NewFile], buckets: Sequence[int], app: str, number: int
 ) -> None:
     """Put files in the place of all files of some buckets."""

@@ -53,6 +53,17 @@ def open_table(path: Path, version: int | None = None) -> DeltaTable | None:
         return None
 
 
+def refuse_unreadable(table: DeltaTable, path: Path) -> None:
+    """Files alone are not the rows of a table with deletion vectors, nor its columns if their names are mapped."""
+    features = set(table.protocol().reader_features or ()) - {"timestampNtz"}
+    if features or table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+        needed = ", ".join(sorted(features)) or "columnMapping"
+        raise DamageError(
+            f"The table at {path} was given a feature of Delta that Tidemark does not use ({needed}), so that its files "
+            "are not its rows. Drop that feature with the tool that added it, or restore the table."
+        )
+
+
 def table_state(path: Path) -> TableState | None:
     """Identity and latest version, or none when there is no table."""
     table = open_table(path)

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from deltalake import DeltaTable
 
 from resources.errors import DamageError
-from resources.lake_files import open_table, partition_start, partitions, quiet_database
+from resources.lake_files import open_table, partition_start, partitions, quiet_database, refuse_unreadable
 
 if TYPE_CHECKING:
     import duckdb
@@ -60,7 +60,7 @@ def checksum(
     table = open_table(path, version)
     if table is None:
         raise DamageError(f"There is no table at {path}. Drain the log, or rebuild it.")
-    _refuse_unreadable(table, path)
+    refuse_unreadable(table, path)
     kinds = {field["name"]: field["type"] for field in json.loads(table.schema().to_json())["fields"]}
     count, total = 0, 0
     if files := _files_with_values(table, path):
@@ -68,13 +68,6 @@ def checksum(
             count, total = _sum_of_rows(opened, kinds, files)
     summary = json.dumps({"columns": sorted(kinds), "rows": count, "sum": f"{total:064x}"})
     return Checksum(count, hashlib.sha256(summary.encode()).hexdigest())
-
-
-def _refuse_unreadable(table: DeltaTable, path: Path) -> None:
-    """Files alone are not the rows of a table with deletion vectors, nor its columns if their names are mapped."""
-    features = set(table.protocol().reader_features or ()) - {"timestampNtz"}
-    if features or table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
-        raise DamageError(f"The table at {path} needs {sorted(features) or 'columnMapping'} to be read; no checksum.")
 
 
 def _files_with_values(table: DeltaTable, path: Path) -> dict[str, list[Any]]:

@@ -26,7 +26,7 @@ from resources.lake_commits import NewFile
 from resources.table_spec import sql_type
 from resources.vectors.bucket_files import Outcome, Target, fold_buckets
 from resources.vectors.moment import FileOf, files_at
-from resources.vectors.packed import Packet, Wanted, pack, read_deltas
+from resources.vectors.packed import Packet, Wanted, pack, payload_bytes, read_deltas
 from resources.vectors.tables import BUCKETS
 
 # A task reads so many bytes of files, and one folds so many.
@@ -57,16 +57,16 @@ def folded_files(lake: Lake, version: int, covered: dict[int, int] | None) -> li
     """
     files, present = files_at(lake.path(DELTAS.name), version), files_at(lake.path(VECTORS.name))
     bases = _by_bucket(files_at(lake.path(VECTOR_CHECKPOINTS.name)))
-    pieces = pieces_of(files, sum(file.bytes for file in present))
     nobody = pa.array([], pa.string())
     asked, wanted = files, Wanted()
-    target = Target(str(lake.path(VECTORS.name)), pieces, present={}, bases=bases, anew=nobody)
+    target = Target(str(lake.path(VECTORS.name)), pieces=1, present={}, bases=bases, anew=nobody)
     if covered is not None:
-        lowest = min(covered.get(shard, 0) for shard in range(lake.home.settings.shards))
+        lowest = min((dict.fromkeys(range(lake.home.settings.shards), 0) | covered).values())
         asked, wanted = tuple(file for file in files if file.may_exceed(lowest)), Wanted(covered)
         target = target._replace(present=_by_bucket(present), bases={})
     made: list[NewFile] = []
     while True:
+        target = target._replace(pieces=pieces_of(vector_bytes(lake, asked), sum(file.bytes for file in present)))
         outcomes = run(lake, asked, wanted, target) if asked else []
         made += [file for outcome in outcomes for file in outcome.files]
         unable = {name for outcome in outcomes for name in outcome.unable}
@@ -82,16 +82,26 @@ def folded_files(lake: Lake, version: int, covered: dict[int, int] | None) -> li
         asked, wanted = files, Wanted(covered, target.anew, buckets)
 
 
-def pieces_of(files: Sequence[FileOf], present_bytes: int) -> int:
+def pieces_of(delta_bytes: int, present_bytes: int) -> int:
     """Into how many pieces a bucket is cut: a power of two, so that pieces of a larger number divide into these."""
-    most = max(sum(file.bytes for file in files), present_bytes) // BUCKETS
-    return 1 << (most // PIECE_BYTES).bit_length()
+    return 1 << (max(delta_bytes, present_bytes) // BUCKETS // PIECE_BYTES).bit_length()
+
+
+def vector_bytes(lake: Lake, files: Sequence[FileOf]) -> int:
+    """How many bytes of the files are about vectors, at most; with few files, all: then nobody has to look."""
+    at_most = sum(file.bytes for file in files)
+    if at_most < BUCKETS * PIECE_BYTES:
+        return at_most
+    tasks = _tasks(files)
+    said = lake.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(partial(_weighed, tasks), "bytes bigint").collect()
+    return sum(row["bytes"] for row in said)
 
 
 def run(lake: Lake, files: Sequence[FileOf], wanted: Wanted, target: Target) -> list[Outcome]:
     """Fold the wanted deltas of some files into the buckets of the target; gives what became of each bucket."""
     tasks = _tasks(files)
-    folding = min(BUCKETS, 1 + sum(file.bytes for file in files) // FOLD_BYTES)
+    held = sum(Path(path).stat().st_size for paths in target.present.values() for path in paths)
+    folding = min(BUCKETS, 1 + (held + sum(file.bytes for file in files)) // FOLD_BYTES)
     with _room(lake.home) as room:
         found = (
             lake.spark.range(0, len(tasks), 1, len(tasks))
@@ -138,6 +148,12 @@ def _tasks(files: Sequence[FileOf]) -> list[list[FileOf]]:
     return tasks
 
 
+def _weighed(tasks: list[list[FileOf]], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        files = (file for task in batch.column(0).to_pylist() for file in tasks[task])
+        yield pa.RecordBatch.from_pydict({"bytes": [sum(payload_bytes(file.path) for file in files)]})
+
+
 def _packed(
     tasks: list[list[FileOf]], wanted: Wanted, pieces: int, room: str, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
@@ -145,7 +161,7 @@ def _packed(
         path = Path(room) / str(uuid4())
         with path.open("wb") as packets:
             for file in (file for task in batch.column(0).to_pylist() for file in tasks[task]):
-                for rows in read_deltas(file.path, wanted):
+                for rows in read_deltas(file.path, wanted, pieces):
                     found = pack(rows, file.partition, pieces, wanted.buckets, str(path), packets)
                     yield pa.RecordBatch.from_pylist([packet._asdict() for packet in found], schema=_PACKETS)
 

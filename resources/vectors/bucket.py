@@ -92,21 +92,22 @@ def go_on(rows: pa.Table, deltas: pa.Table, bases: pa.Table | None = None) -> pa
     return pa.concat_tables([rows.filter(pa.array(~is_touched[of_rows])), touched])
 
 
-def unable_to_go_on(rows: pa.Table, deltas: pa.Table) -> pa.Table:
+def unable_to_go_on(rows: pa.Table, deltas: pa.Table, bases: pa.Table | None = None) -> pa.Table:
     """Names (`KEY`) of the vectors that have new deltas and cannot go on from their rows: late ones, or parents.
 
-    A vector that has no row has no other deltas than these.
+    A vector that has no row has no other deltas than these. What a base holds is not late: it is in the row already.
     """
     if not rows.num_rows:
         return rows.select(list(KEY))
-    of_rows, vectors = _numbered(rows, deltas)
-    is_unable = np.zeros(1 + max(int(each.max(initial=0)) for each in (of_rows, vectors)), np.bool_)
-    is_touched = is_unable.copy()
+    bases = STATES.empty_table() if bases is None else bases
+    of_rows, of_bases, vectors = _numbered(rows, bases, deltas)
+    is_touched = np.zeros(1 + max(int(each.max(initial=0)) for each in (of_rows, of_bases, vectors)), np.bool_)
     is_touched[vectors] = True
-    starts = _starts_of(rows, STATES.empty_table(), of_rows, of_rows[:0], is_touched)
-    is_alone = ~np.asarray(deltas["parent_id"].is_valid())
+    is_unable = np.zeros(len(is_touched), np.bool_)
     own = Places(np.asarray(deltas["event_us"]), np.zeros(len(vectors), np.int32), np.zeros(len(vectors), np.int8))
-    is_unable[vectors[~(is_alone & starts.is_passed_by(deltas, vectors, own))]] = True
+    starts = _starts_of(rows, STATES.empty_table(), of_rows, of_bases[:0], is_touched)
+    is_late = ~starts.is_passed_by(deltas, vectors, own) & _Starts(bases, of_bases).is_passed_by(deltas, vectors, own)
+    is_unable[vectors[is_late | np.asarray(deltas["parent_id"].is_valid())]] = True
     is_unable[of_rows[np.asarray(rows["has_parents"].fill_null(False))]] = True
     return rows.select(list(KEY)).filter(pa.array((is_unable & is_touched)[of_rows]))
 

@@ -66,32 +66,38 @@ def fold_buckets(target: Target, packets: Iterable[Packet]) -> Iterator[Outcome]
 def _fold_bucket(target: Target, bucket: int, packets: Iterable[Packet]) -> Outcome:
     files, unable, piece = list[NewFile](), list[str](), 0
     for number, of_piece in groupby(packets, key=lambda packet: packet.piece):
-        while piece < number:
-            files += _write(target, bucket, piece, _present(target, bucket, piece))
-            piece += 1
-        rows, names = _fold_piece(target, bucket, piece, of_piece)
+        if not unable:
+            files += _copied(target, bucket, range(piece, number))
+        rows, names = _fold_piece(target, bucket, number, of_piece, is_known_unable=bool(unable))
         unable += names
         if not unable:
-            files += _write(target, bucket, piece, rows)
-        piece += 1
-    while piece < target.pieces:
-        files += _write(target, bucket, piece, _present(target, bucket, piece))
-        piece += 1
-    if unable:
-        for file in files:
-            (Path(target.table) / file.path).unlink()
-        return Outcome(bucket, [], unable)
-    return Outcome(bucket, files, [])
+            files += _write(target, bucket, number, rows)
+        piece = number + 1
+    if not unable:
+        return Outcome(bucket, files + _copied(target, bucket, range(piece, target.pieces)), [])
+    for file in files:
+        (Path(target.table) / file.path).unlink()
+    return Outcome(bucket, [], unable)
 
 
-def _fold_piece(target: Target, bucket: int, piece: int, packets: Iterable[Packet]) -> tuple[pa.Table, list[str]]:
-    """The rows of a piece after its deltas, and the names of vectors that cannot go on from their rows."""
+def _copied(target: Target, bucket: int, pieces: Iterable[int]) -> list[NewFile]:
+    """Pieces without deltas, as they are: the bucket is written whole."""
+    return [file for piece in pieces for file in _write(target, bucket, piece, _present(target, bucket, piece))]
+
+
+def _fold_piece(
+    target: Target, bucket: int, piece: int, packets: Iterable[Packet], *, is_known_unable: bool
+) -> tuple[pa.Table, list[str]]:
+    """The rows of a piece after its deltas, and the names of vectors that cannot go on from their rows.
+
+    Once there is one of these in the bucket, others are looked for and nothing else.
+    """
     rows, bases = _present(target, bucket, piece), _bases(target, bucket, piece)
     unable = list[str]()
     for deltas in _complete_hours(packets):
-        found = unable_to_go_on(rows, deltas)
+        found = unable_to_go_on(rows, deltas, bases)
         unable += name_of(found["namespace"], found["vector_id"]).to_pylist()
-        if not unable:
+        if not unable and not is_known_unable:
             rows = go_on(rows, deltas, bases)
     return rows, unable
 
@@ -123,8 +129,7 @@ def _present(target: Target, bucket: int, piece: int) -> pa.Table:
 
 def _bases(target: Target, bucket: int, piece: int) -> pa.Table:
     """Of each vector that has any, the base that reaches furthest (K5)."""
-    rows = _read(target.bases.get(bucket, ()), _BASES, piece, target.pieces)
-    rows = rows.filter(pc.fill_null(rows["is_base"], False))
+    rows = _read(target.bases.get(bucket, ()), _BASES, piece, target.pieces, only="is_base")
     rows = rows.sort_by([*((name, "ascending") for name in KEY), ("cut_ts", "descending"), ("deltas", "descending")])
     names = name_of(rows["namespace"], rows["vector_id"]).combine_chunks()
     is_first = np.ones(len(names), np.bool_)
@@ -132,8 +137,8 @@ def _bases(target: Target, bucket: int, piece: int) -> pa.Table:
     return rows.select(STATES.names).filter(pa.array(is_first))
 
 
-def _read(files: Sequence[str], schema: pa.Schema, piece: int, pieces: int) -> pa.Table:
-    """Rows of a piece of a bucket from its files; what a file does not have is null."""
+def _read(files: Sequence[str], schema: pa.Schema, piece: int, pieces: int, only: str | None = None) -> pa.Table:
+    """Rows of a piece of a bucket from its files, of which a flag is set; what a file does not have is null."""
     found = [schema.empty_table()]
     for path in files:
         named = _PIECE.match(Path(path).name)
@@ -143,7 +148,11 @@ def _read(files: Sequence[str], schema: pa.Schema, piece: int, pieces: int) -> p
             there = set(file.schema_arrow.names)
             names = [name for field in schema if (name := _TIMES.get(field.name, field.name)) in there]
             for group in range(file.num_row_groups):
+                chosen = None if only is None else file.read_row_group(group, columns=[only])[only].fill_null(False)
+                if chosen is not None and not pc.any(chosen).as_py():
+                    continue
                 rows = _typed(file.read_row_group(group, columns=names, use_threads=False), schema)
+                rows = rows if chosen is None else rows.filter(chosen)
                 if pieces > 1:
                     keys = (rows[name].combine_chunks() for name in KEY)
                     rows = rows.filter(pa.array(piece_of(checksums_of(*keys), pieces) == piece))

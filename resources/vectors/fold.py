@@ -206,6 +206,19 @@ def starting_states(states: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=FOLD_INPUT)
 
 
+def whole_states(states: pa.RecordBatch) -> pa.Array:
+    """What is kept of each state (`state`), in the longer form in which tables may have it: always all numbers."""
+    found: list[bytes | None] = []
+    for values, kept in zip(states.column("values").to_pylist(), states.column("state").to_pylist(), strict=True):
+        if kept is None or len(kept) == DOUBLE * len(values):
+            found.append(kept)
+            continue
+        numbers, pairs = np.array(values, np.float64), np.frombuffer(kept, np.float64)
+        numbers[pairs[::2].astype(np.int64)] = pairs[1::2]
+        found.append(numbers.tobytes())
+    return pa.array(found, pa.binary())
+
+
 def _emitting(batch: pa.RecordBatch, is_last: bool) -> pa.RecordBatch:
     emit = pa.array(np.append(begins_vector(batch), is_last))
     place = batch.schema.get_field_index("emit")
@@ -304,9 +317,11 @@ def _states_of(batch: pa.RecordBatch, given: _Given, metadata: pa.Array, clocks:
 
 
 def _bytes_of(offsets: Codes, numbers: Doubles) -> pa.Array:
-    """Numbers as bytes, and null where there are none."""
+    """Numbers as bytes, and null where there are none. Room that most of was not needed is not kept for them."""
     bits = pa.array(np.diff(offsets) > 0).buffers()[1]
-    buffers = [bits, pa.py_buffer(offsets * np.int32(DOUBLE)), pa.py_buffer(numbers)]
+    used = int(offsets[-1])
+    kept = numbers[:used].copy() if 2 * used < len(numbers) else numbers
+    buffers = [bits, pa.py_buffer(offsets * np.int32(DOUBLE)), pa.py_buffer(kept)]
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 

@@ -174,7 +174,10 @@ def is_rewriting(actions: Sequence[dict[str, Any]]) -> bool:
 def files_at(path: Path, version: int | None = None) -> tuple[FileOf, ...]:
     """The files of a table at a version, or as it is now; none if there is no table."""
     opened = lake_files.open_table(path, version)
-    return () if opened is None else _files(path, pa.table(opened.get_add_actions(flatten=True)))
+    if opened is None:
+        return ()
+    lake_files.refuse_unreadable(opened, path)
+    return _files(path, pa.table(opened.get_add_actions(flatten=True)))
 
 
 def _files(path: Path, actions: pa.Table) -> tuple[FileOf, ...]:

@@ -23,8 +23,9 @@ from resources.vectors.tables import BUCKETS
 
 Flags = npt.NDArray[np.bool_]
 
-# Rows are decoded so many bytes at a time, about; but not so few that a packet is hardly worth its name.
-READ_BYTES, READ_ROWS_LEAST, READ_ROWS_MOST = 32 << 20, 1 << 10, 1 << 14
+# So many bytes of rows are decoded at a time, about, and so many rows for each piece at most: a packet is to be large
+# enough to be worth its while, and small enough that the next step finds it in the processor's memory.
+DECODED_BYTES, DECODED_ROWS_LEAST, DECODED_ROWS_MOST = 32 << 20, 1 << 10, 1 << 14
 # Instead of an hour: some delta of this piece names a parent. Comes before all hours.
 FAMILIES = -(2**63)
 
@@ -58,7 +59,7 @@ def name_of(namespaces: pa.Array, vector_ids: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(namespaces, vector_ids, "/")
 
 
-def read_deltas(path: str, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+def read_deltas(path: str, wanted: Wanted, pieces: int) -> Iterator[pa.RecordBatch]:
     """The wanted vector deltas of a file, as they arrived (`ARRIVED`)."""
     with pq.ParquetFile(path, pre_buffer=False) as file:
         names = [*_ENVELOPE, *(f"vector.{name}" for name in _PAYLOAD)]
@@ -67,13 +68,24 @@ def read_deltas(path: str, wanted: Wanted) -> Iterator[pa.RecordBatch]:
             if not is_wanted.any():
                 continue
             about, begin = file.metadata.row_group(group), 0
-            rows_at_once = READ_BYTES * about.num_rows // max(about.total_byte_size, 1)
-            rows_at_once = min(max(rows_at_once, READ_ROWS_LEAST), READ_ROWS_MOST)
+            rows_at_once = DECODED_BYTES * about.num_rows // max(about.total_byte_size, 1)
+            rows_at_once = min(max(rows_at_once, DECODED_ROWS_LEAST), DECODED_ROWS_MOST * pieces)
             for batch in file.iter_batches(rows_at_once, row_groups=[group], columns=names, use_threads=False):
                 own = is_wanted[begin : begin + batch.num_rows]
                 begin += batch.num_rows
                 if own.any():
                     yield _arrived(batch if own.all() else batch.filter(pa.array(own)))
+
+
+def payload_bytes(path: str) -> int:
+    """How many bytes of a file are payloads of vectors, by what its end says."""
+    about = pq.read_metadata(path)
+    columns = (
+        about.row_group(group).column(column)
+        for group in range(about.num_row_groups)
+        for column in range(about.num_columns)
+    )
+    return sum(column.total_compressed_size for column in columns if column.path_in_schema.startswith("vector."))
 
 
 def pack(
@@ -129,16 +141,19 @@ def _choose(file: pq.ParquetFile, group: int, wanted: Wanted) -> Flags:
     last = np.zeros(len(epochs), np.int64)
     for shard, epoch in wanted.covered.items():
         last[shards == shard] = epoch
-    is_wanted = epochs > last
+    is_wanted = is_vector & (epochs > last)
     if wanted.anew is not None:
-        is_wanted |= np.asarray(pc.is_in(name_of(rows["namespace"], rows["key"]), value_set=wanted.anew))
-    return np.asarray(is_vector & is_wanted)
+        others = np.flatnonzero(is_vector & ~is_wanted)
+        named = rows.select(["namespace", "key"]).take(pa.array(others))
+        is_wanted[others] = np.asarray(pc.is_in(name_of(*named.columns), value_set=wanted.anew))
+    return np.asarray(is_wanted)
 
 
 def _arrived(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Rows of `deltas` under the names of the fold; who has no origin is from its producer."""
     vector, origin = batch.column("vector"), batch.column("origin")
-    known = {name: vector.field(name) for name in _PAYLOAD}
+    there = {field.name for field in vector.type}
+    known = {name: vector.field(name) if name in there else pa.nulls(len(vector)) for name in _PAYLOAD}
     known["vector_id"] = batch.column("key")
     known["event_us"] = batch.column("event_ts").cast(_MICROSECONDS).cast(pa.int64())
     known["origin"] = pc.coalesce(origin, batch.column("producer")) if origin.null_count else origin

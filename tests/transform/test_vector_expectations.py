@@ -7,12 +7,12 @@ import pyarrow as pa
 
 from assets.ingest.schema import DELTAS
 from assets.vectors.schema import BUCKETS, VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTORS
+from expectations.refold import REFOLDED
 from expectations.runner import Verdict, run_suite
 from expectations.suite import read_suite
 from resources.session import frame_of
 from resources.table_spec import TableSpec
 from resources.timegrid import HOUR_US, WHOLE
-from resources.vectors.schema import CURRENT
 from tests.support.vector_tables import delta_row, table_rows
 
 if TYPE_CHECKING:
@@ -96,7 +96,12 @@ def judged(spark: "SparkSession", spec: TableSpec, rows: list[Row], deltas: list
 
 def refolded(*rows: Row) -> pa.Table:
     times = [{"eff_us": row["eff_ts"], "event_us": row["event_ts"]} for row in rows]
-    return pa.Table.from_pylist([row | time for row, time in zip(rows, times, strict=True)], CURRENT)
+    return pa.Table.from_pylist([row | time for row, time in zip(rows, times, strict=True)], REFOLDED)
+
+
+def refolded_checkpoints(rows: list[Row], whole_state: bytes | None = None) -> pa.Table:
+    table = table_rows(VECTOR_CHECKPOINTS, rows)
+    return table.append_column("whole_state", pa.array([whole_state] * len(rows), pa.binary()))
 
 
 def failed(verdict: Verdict) -> set[str]:
@@ -152,9 +157,16 @@ def test_o4_every_expectation_of_conflicts_holds_for_good_rows_and_can_fail(spar
 
 def test_o4_every_expectation_of_checkpoints_holds_for_good_rows_and_can_fail(spark: "SparkSession") -> None:
     gone = delta("w", 2, removed_bytes=4)
-    again = table_rows(VECTOR_CHECKPOINTS, [checkpoint("v")])
+    again = refolded_checkpoints([checkpoint("v")])
     good = judged(spark, VECTOR_CHECKPOINTS, [checkpoint("v"), base("w")], [delta("v", 1), gone], refolded=again)
     assert good.passed, good.message
+    # A table may have all numbers of a state where a fold gives those alone that its values do not say.
+    numbers = {"values": [1.0, 2.0, 3.0], "state": b"pair of place and number"[:16]}
+    again = refolded_checkpoints([checkpoint("v", **numbers)], whole_state=b"all three of the numbers"[:24])
+    for stored, is_right in ((b"all three of the numbers", True), (b"all three of the Numbers", False)):
+        rows = [checkpoint("v", **numbers | {"state": stored}), base("w")]
+        verdict = judged(spark, VECTOR_CHECKPOINTS, rows, [delta("v", 1), gone], refolded=again)
+        assert verdict.passed == is_right, verdict.message
 
     kept = {"kept": [{"shard": 0, "epoch": 4, "ordinal": 0}]}
     rows = [
@@ -168,6 +180,6 @@ def test_o4_every_expectation_of_checkpoints_holds_for_good_rows_and_can_fail(sp
         checkpoint("other", values=[-0.0]),
     ]
     deltas = [delta("nobody", 3, removed_bytes=0), delta("kept", 4, removed_bytes=0)]
-    again = table_rows(VECTOR_CHECKPOINTS, [checkpoint("other", values=[0.0])])
+    again = refolded_checkpoints([checkpoint("other", values=[0.0])])
     wrong = judged(spark, VECTOR_CHECKPOINTS, rows, deltas, refolded=again)
     assert failed(wrong) >= own_of(VECTOR_CHECKPOINTS)

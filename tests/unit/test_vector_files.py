@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyspark.errors import PythonException
 
 from assets.vectors import job
 from assets.vectors.asset import write_vectors
@@ -18,9 +19,11 @@ from resources import lake as lake_module
 from resources import lake_files
 from resources.home import Home
 from resources.lake import Lake, LakeError, WriteFailedError
-from resources.lake_commits import replace_files
+from resources.lake_commits import commit_files
+from resources.timegrid import HOUR_US
 from resources.vectors import bucket_files
-from resources.vectors.moment import FileOf
+from resources.vectors.moment import FileOf, files_at
+from resources.vectors.packed import payload_bytes
 from resources.vectors.reader import Vectors
 from resources.vectors.tables import BUCKETS, bucket_of
 from tests.support.vector_lake import VectorLake, delta, spread_deltas
@@ -136,13 +139,17 @@ def test_columns_of_a_file_are_those_of_the_table(tmp_path: Path) -> None:
         assert table.schema.field(column.name).type == column.type, column.name
 
 
-def test_a_fold_anew_begins_at_bases_whose_payloads_are_gone_k5(tmp_path: Path) -> None:
-    """Whole, and also where one late delta calls for it in a run that otherwise goes on."""
+@pytest.mark.parametrize("held", [64 << 20, 0], ids=["all at once", "by hour"])
+def test_a_fold_anew_begins_at_bases_whose_payloads_are_gone_k5(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
+    """Whole, and also where one late delta calls for it in a run that otherwise goes on; over several hours."""
+    monkeypatch.setattr(bucket_files, "HELD_BYTES", held)
     tables, lake = made_lake(tmp_path)
     arrived = [
         delta(1, "create", "a", [1.0]),
-        delta(2, "scale", "a") | {"factor": 3.0},
-        delta(5, "replace", "a", [4.0]),
+        delta(2, "scale", "a") | {"factor": 3.0, "event_us": HOUR_US},
+        delta(5, "replace", "a", [4.0]) | {"event_us": 2 * HOUR_US},
     ]
     tables.send(arrived)
     base = tables.state_after("a", 2, 5)
@@ -166,6 +173,31 @@ def test_deltas_of_a_shard_that_was_silent_are_new(tmp_path: Path) -> None:
     tables.send([delta(1, "create", "b", [2.0]) | {"shard": 1}])
     fold(lake, {0: 9})
     assert {key[1] for key in table_rows_by_name(lake)} == {"a", "b"}
+
+
+def test_what_is_covered_counts_for_every_shard_that_it_names(tmp_path: Path) -> None:
+    tables, lake = made_lake(tmp_path)
+    tables.send([delta(9, "create", "a", [1.0]), delta(1, "create", "b", [2.0]) | {"shard": 1}])
+    fold(lake, None)
+    tables.send([delta(2, "replace", "b", [3.0]) | {"shard": 1}])
+    fold(lake, {0: 9, 1: 1})
+    assert table_rows_by_name(lake) == expected_rows(tables.deltas)
+
+
+def test_a_job_that_fails_says_what_was_wrong_and_that_nothing_was_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a task of Python, the last line of its trace does."""
+    tables, lake = made_lake(tmp_path)
+    tables.send([delta(1, "create", "a", [1.0])])
+
+    def fails(*_: Any) -> Any:
+        raise PythonException("\n  An exception was thrown.\nTraceback:\n  File x\nDamage: the file is short.\n")
+
+    monkeypatch.setattr(job, "run", fails)
+    with pytest.raises(WriteFailedError, match=r"nothing of it was committed: Damage: the file is short\."):
+        fold(lake, None)
+    assert DeltaTable(lake.path("vectors")).version() == 0
 
 
 def test_files_without_a_piece_in_their_names_are_read_like_any_other(
@@ -197,8 +229,6 @@ def test_rows_that_lie_in_a_wrong_hour_are_an_error_and_change_nothing(
 
 
 def _swapped_hours(path: Path, version: int | None = None) -> Sequence[FileOf]:
-    from resources.vectors.moment import files_at
-
     found = files_at(path, version)
     return [file._replace(partition=-file.partition) for file in found] if path.name == "deltas" else found
 
@@ -211,7 +241,7 @@ def test_files_whose_commit_fails_are_no_part_of_the_table(tmp_path: Path, monke
         raise OSError("no room")
 
     with monkeypatch.context() as patched:
-        patched.setattr(lake_module, "replace_files", fails)
+        patched.setattr(lake_module, "commit_files", fails)
         with pytest.raises(WriteFailedError, match="nothing of it was committed: no room"):
             fold(lake, None)
     assert DeltaTable(lake.path("vectors")).version() == 0
@@ -224,10 +254,10 @@ def test_a_commit_whose_answer_is_lost_counts(tmp_path: Path, monkeypatch: pytes
     tables.send([delta(1, "create", "a", [1.0])])
 
     def commits_and_fails(*given: Any) -> None:
-        replace_files(*given)
+        commit_files(*given)
         raise OSError("the answer was lost")
 
-    monkeypatch.setattr(lake_module, "replace_files", commits_and_fails)
+    monkeypatch.setattr(lake_module, "commit_files", commits_and_fails)
     fold(lake, None)
     assert table_rows_by_name(lake) == expected_rows(tables.deltas)
     assert DeltaTable(lake.path("vectors")).version() == 1
@@ -236,9 +266,19 @@ def test_a_commit_whose_answer_is_lost_counts(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(("megabytes", "pieces"), [(0, 1), (63, 1), (64, 2), (127, 2), (128, 4), (1_000, 16)], ids=str)
 def test_a_bucket_is_cut_into_pieces_that_fit_into_memory(megabytes: int, pieces: int) -> None:
     size = (megabytes << 20) * BUCKETS
-    assert pieces_of([FileOf("f", 0, None, size)], 0) == pieces
-    assert pieces_of([], size) == pieces
-    assert pieces_of([], size) * A_PIECE > size // BUCKETS
+    assert pieces_of(size, 0) == pieces_of(0, size) == pieces
+    assert pieces * A_PIECE > size // BUCKETS
+
+
+def test_only_payloads_of_vectors_count_for_the_size_of_a_fold(tmp_path: Path) -> None:
+    tables, lake = made_lake(tmp_path)
+    tables.send([delta(1, "create", "a", [float(number) for number in range(5_000)])])
+    [file] = files_at(lake.path("deltas"))
+    whole = payload_bytes(file.path)
+    assert 5_000 < whole < file.bytes
+    tables.remove_payloads(tables.deltas)
+    [file] = files_at(lake.path("deltas"))
+    assert payload_bytes(file.path) < whole // 2
 
 
 def test_a_late_delta_sorts_between_what_was_folded(tmp_path: Path) -> None:

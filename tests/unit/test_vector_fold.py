@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resources.vectors.errors import RemovedPayloadError, UnknownOperationError, UnsortedError
-from resources.vectors.fold import Folder
+from resources.vectors.fold import Folder, whole_states
 from resources.vectors.schema import FOLD_INPUT
 from tests.support.vector_oracle import (
     Delta,
@@ -159,6 +159,12 @@ def test_of_a_long_vector_only_the_numbers_are_stored_that_the_values_do_not_say
     [row] = said(before)
     assert row["state"] == kept_state([number + (2.0**-40 if number <= differing else 0.0) for number in range(1, 8)])
     assert len(row["state"] or b"") == 8 * min(2 * differing, 7)
+    [whole] = whole_states(before.to_batches()[0]).to_pylist()
+    exact = [number + (2.0**-40 if number <= differing else 0.0) for number in range(1, 8)]
+    assert whole == (np.array(exact).tobytes() if differing else None)
+    in_full = starts(before.set_column(before.schema.get_field_index("state"), "state", pa.array([whole], pa.binary())))
+    resumed = pa.concat_tables([in_full, rows.slice(2).select(FOLD_INPUT.names)])
+    assert said(folded(cut(resumed, []))) == said(folded(cut(rows, []))), "either form goes on from the same bits"
     resumed = pa.concat_tables([starts(before), rows.slice(2).select(FOLD_INPUT.names)])
     assert said(folded(cut(resumed, []))) == said(folded(cut(rows, [])))
 
