@@ -59,8 +59,8 @@ def refuse_unreadable(table: DeltaTable, path: Path) -> None:
     if features or table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
         needed = ", ".join(sorted(features)) or "columnMapping"
         raise DamageError(
-            f"The table at {path} was given a feature of Delta that Tidemark does not use ({needed}), so that its files "
-            "are not its rows. Drop that feature with the tool that added it, or restore the table."
+            f"The table at {path} was given a feature of Delta that Tidemark does not use ({needed}), so that its "
+            "files are not its rows. Drop that feature with the tool that added it, or restore the table."
         )
 
 
