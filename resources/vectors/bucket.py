@@ -9,8 +9,7 @@ canonical order is in it, and is left out. Where a delta names a parent, all del
 places depend on them; of any other vector those that are new are enough.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +24,42 @@ from resources.vectors.schema import CURRENT, FOLD_INPUT, STATES
 Flags = npt.NDArray[np.bool_]
 
 KEY = ("namespace", "vector_id")
-# What is known of a delta without its payload, which is copied once, on its way into the fold.
-_ENVELOPE = [*KEY, "shard", "event_us", "origin", "delta_id", "parent_id"]
+# What is known of a delta without its payload.
+ENVELOPE = [*KEY, "shard", "event_us", "origin", "delta_id", "parent_id"]
 _STANDINGS = list(Standing)
 # A vector of which no delta has a place has a row for its counts.
 _NOTHING = {"exists": False, "is_dead": False, "deltas": 0, "no_base": 0, "no_effect": 0}
+
+
+class Picked(NamedTuple):
+    """Some deltas (`ARRIVED`), the number of each, and where among them those stand that were asked for."""
+
+    rows: pa.Table
+    numbers: Numbers
+    places: Numbers
+
+
+class Deltas(Protocol):
+    """Deltas that are known by their numbers; their payloads need not be in memory all at once."""
+
+    envelopes: pa.Table  # what is known of each without its payload (`ENVELOPE`), in one chunk
+    at_once: int  # how many are picked at a time, at most
+
+    def pick(self, numbers: Numbers) -> Picked:
+        """Some of them, with their payloads."""
+
+
+class InMemory:
+    """A table of deltas (`ARRIVED`)."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self.envelopes = table.select(ENVELOPE).combine_chunks()
+        self.at_once = max(int(table.num_rows), 1)
+
+    def pick(self, numbers: Numbers) -> Picked:
+        """The table itself, of which nothing is copied."""
+        return Picked(self._table, np.arange(self._table.num_rows), numbers)
 
 
 class _Starts(NamedTuple):
@@ -57,16 +87,16 @@ class _Starts(NamedTuple):
         return is_after
 
 
-def go_on(rows: pa.Table, deltas: pa.Table, bases: pa.Table | None = None) -> pa.Table:
-    """Rows (`CURRENT`) after more deltas (`ARRIVED`): those that were given, and one of every vector that is new.
+def go_on(rows: pa.Table, deltas: Deltas, bases: pa.Table | None = None) -> pa.Table:
+    """Rows (`CURRENT`) after more deltas: those that were given, and one of every vector that is new.
 
     Rows of vectors without a delta come first and as they were; the others are in the order of their names. `bases` are
     states that vectors go on from if they have no row.
     """
-    if not deltas.num_rows:
+    envelopes = deltas.envelopes
+    if not envelopes.num_rows:
         return rows
     bases = STATES.empty_table() if bases is None else bases
-    envelopes = deltas.select(_ENVELOPE).combine_chunks()
     of_rows, of_bases, vectors = _numbered(rows, bases, envelopes)
     is_touched = np.zeros(1 + max(int(each.max(initial=0)) for each in (of_rows, of_bases, vectors)), np.bool_)
     is_touched[vectors] = True
@@ -93,7 +123,7 @@ def go_on(rows: pa.Table, deltas: pa.Table, bases: pa.Table | None = None) -> pa
 
 
 def unable_to_go_on(rows: pa.Table, deltas: pa.Table, bases: pa.Table | None = None) -> pa.Table:
-    """Names (`KEY`) of the vectors that have new deltas and cannot go on from their rows: late ones, or parents.
+    """Names (`KEY`) of the vectors that have new deltas (`ENVELOPE`) and cannot go on: late ones, or parents.
 
     A vector that has no row has no other deltas than these. What a base holds is not late: it is in the row already.
     """
@@ -149,32 +179,44 @@ def _places_of(deltas: pa.Table, vectors: Numbers) -> Places:
 
 
 def _folded(
-    starts: _Starts, deltas: pa.Table, vectors: Numbers, places: Places, is_folded: Flags
+    starts: _Starts, deltas: Deltas, vectors: Numbers, places: Places, is_folded: Flags
 ) -> tuple[Numbers, pa.Table]:
     """The vectors that have a state, in order, and their states (`STATES`) after their deltas."""
-    rows = _fold_input(starts.states, deltas, places)
-    started = len(starts.vectors)
-    chosen = np.concatenate([np.arange(started), started + np.flatnonzero(is_folded)])
-    all_vectors = np.concatenate([starts.vectors, vectors])
-    order = _canonical_order(rows, all_vectors, chosen, started)
-    own = all_vectors[order]
+    order = _canonical_order(starts, deltas.envelopes, vectors, places, np.flatnonzero(is_folded))
+    own = np.concatenate([starts.vectors, vectors])[order]
     is_first = np.ones(len(own), np.int8)
     is_first[1:] = own[1:] != own[:-1]
     is_last = np.append(is_first[1:], np.int8(1))[: len(own)]
-    states: Iterator[pa.RecordBatch] = Folder().fold_in_order(rows, order, is_first, is_last) if len(own) else iter(())
+    folder, states = Folder(), list[pa.RecordBatch]()
+    for begin in range(0, len(order), deltas.at_once):
+        part = slice(begin, begin + deltas.at_once)
+        rows, steps = _picked(starts, deltas, places, order[part])
+        states += folder.fold_in_order(rows, steps, is_first[part], is_last[part])
     return own[is_last == 1], pa.Table.from_batches(states, STATES)
 
 
-def _canonical_order(rows: pa.RecordBatch, vectors: Numbers, chosen: Numbers, started: int) -> Numbers:
-    """The chosen rows, vector by vector: the state that it goes on from, then its deltas by their places."""
-    numbers = [
-        np.asarray(rows.column(name).fill_null(0) if rows.column(name).null_count else rows.column(name))[chosen]
-        for name in ("event_us", "depth", "eff_us")
-    ]
-    keys = [*numbers, chosen >= started, vectors[chosen]]
+def _canonical_order(
+    starts: _Starts, envelopes: pa.Table, vectors: Numbers, places: Places, folded: Numbers
+) -> Numbers:
+    """Steps, vector by vector: the state that it goes on from, then its deltas by their places.
+
+    A state is known by its number, and a delta by its own behind all states.
+    """
+    started = len(starts.vectors)
+    chosen = np.concatenate([np.arange(started), started + folded])
+    event_us, depth, eff_us, of_vector = (
+        np.concatenate([np.asarray(of_states), of_deltas[folded]])
+        for of_states, of_deltas in (
+            (starts.states["event_us"], np.asarray(envelopes["event_us"])),
+            (starts.states["depth"], places.depth),
+            (starts.states["eff_us"], places.eff_us),
+            (starts.vectors, vectors),
+        )
+    )
+    is_delta = chosen >= started
+    keys = [event_us, depth, eff_us, is_delta, of_vector]
     # Most of them are the same in all rows, or follow from another: without parents, only the time is left.
-    event_us, _, eff_us, is_delta, _ = keys
-    is_needed = [(event_us != eff_us).any(), numbers[1].any(), True, not is_delta.all(), True]
+    is_needed = [(event_us != eff_us).any(), depth.any(), True, not is_delta.all(), True]
     by_numbers = np.lexsort([key for key, needed in zip(keys, is_needed, strict=True) if needed])
     is_tie = np.ones(max(len(chosen) - 1, 0), np.bool_)
     for key in keys:
@@ -182,26 +224,29 @@ def _canonical_order(rows: pa.RecordBatch, vectors: Numbers, chosen: Numbers, st
         is_tie &= sorted_key[1:] == sorted_key[:-1]
     order = chosen[by_numbers]
     if is_tie.any():
-        _settle_ties(order, is_tie, rows)
+        _settle_ties(order, is_tie, envelopes, started)
     return order
 
 
-def _settle_ties(order: Numbers, is_tie: Flags, rows: pa.RecordBatch) -> None:
-    """Put rows in order whose numbers are all equal: by the texts of their places. There are few."""
+def _settle_ties(order: Numbers, is_tie: Flags, envelopes: pa.Table, started: int) -> None:
+    """Put deltas in order whose numbers are all equal: by the texts of their places. There are few."""
     steps = np.flatnonzero(np.append(is_tie, False) | np.append(False, is_tie))
-    texts = dict(zip(steps.tolist(), _texts(rows, order[steps]), strict=True))
+    texts = dict(zip(steps.tolist(), _texts(envelopes, order[steps] - started), strict=True))
     run = np.concatenate([[0], np.cumsum(~is_tie)])
     by_text = sorted(texts, key=lambda step: (run[step], texts[step]))
     order[steps] = order[by_text]
 
 
-def _fold_input(states: pa.Table, deltas: pa.Table, places: Places) -> pa.RecordBatch:
-    """States to go on from, then deltas, as the fold takes them; nobody asks for `emit`."""
-    count = deltas.num_rows
-    known = {"eff_us": pa.array(places.eff_us), "depth": pa.array(places.depth)}
-    there = deltas.schema.names
+def _picked(starts: _Starts, deltas: Deltas, places: Places, order: Numbers) -> tuple[pa.RecordBatch, Numbers]:
+    """The states and deltas of some steps, as the fold takes them, and in which order it does."""
+    started = len(starts.vectors)
+    is_delta = order >= started
+    states = starts.states.take(pa.array(order[~is_delta]))
+    picked = deltas.pick(order[is_delta] - started)
+    known = {"eff_us": pa.array(places.eff_us[picked.numbers]), "depth": pa.array(places.depth[picked.numbers])}
+    there, count = picked.rows.schema.names, picked.rows.num_rows
     columns = [
-        known.get(field.name, deltas[field.name] if field.name in there else pa.nulls(count, field.type))
+        known.get(field.name, picked.rows[field.name] if field.name in there else pa.nulls(count, field.type))
         for field in FOLD_INPUT
     ]
     parts = [pa.Table.from_arrays(columns, schema=FOLD_INPUT)]
@@ -209,7 +254,10 @@ def _fold_input(states: pa.Table, deltas: pa.Table, places: Places) -> pa.Record
         [batch] = states.combine_chunks().to_batches()
         parts.insert(0, pa.Table.from_batches([starting_states(batch)]))
     [rows] = pa.concat_tables(parts).combine_chunks().to_batches()
-    return rows
+    steps = np.empty(len(order), np.int64)
+    steps[~is_delta] = np.arange(states.num_rows)
+    steps[is_delta] = states.num_rows + picked.places
+    return rows, steps
 
 
 def _without_place(deltas: pa.Table, vectors: Numbers, waiting: Numbers) -> pa.Table:

@@ -20,14 +20,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from resources.lake_commits import TOLD_LETTERS, NewFile
-from resources.vectors.bucket import KEY, go_on, in_order, unable_to_go_on
-from resources.vectors.checksums import checksums_of
+from resources.vectors.bucket import ENVELOPE, KEY, Deltas, InMemory, Picked, go_on, in_order, unable_to_go_on
+from resources.vectors.checksums import Numbers, checksums_of
 from resources.vectors.packed import FAMILIES, Packet, name_of, piece_of, unpack
 from resources.vectors.schema import ARRIVED, CURRENT, STATES
 from resources.vectors.tables import BUCKET
 
 # Deltas are folded when so many bytes of them are held and an hour is complete: so a vector with very many of them
-# takes no more memory than its busiest hour.
+# takes no more memory than its busiest hour. Where deltas name parents, all envelopes are looked at together, and so
+# many bytes of payloads at a time.
 HELD_BYTES = 32 << 20
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -95,28 +96,64 @@ def _fold_piece(
     rows, bases = _present(target, bucket, piece), _bases(target, bucket, piece)
     unable = list[str]()
     for deltas in _complete_hours(packets):
-        found = unable_to_go_on(rows, deltas, bases)
+        found = unable_to_go_on(rows, deltas.envelopes, bases)
         unable += name_of(found["namespace"], found["vector_id"]).to_pylist()
         if not unable and not is_known_unable:
             rows = go_on(rows, deltas, bases)
     return rows, unable
 
 
-def _complete_hours(packets: Iterable[Packet]) -> Iterator[pa.Table]:
+def _complete_hours(packets: Iterable[Packet]) -> Iterator[Deltas]:
     """Deltas of whole hours, as many of them as are held at once; all of them if any names a parent."""
-    has_families, held_bytes, held = False, 0, list[pa.RecordBatch]()
+    has_families, held = False, list[Packet]()
     for hour_us, of_hour in groupby(packets, key=lambda packet: packet.hour_us):
         if hour_us == FAMILIES:
             has_families = bool(list(of_hour))
             continue
-        if held and held_bytes > HELD_BYTES and not has_families:
-            yield pa.Table.from_batches(held, ARRIVED)
-            held_bytes, held = 0, []
-        for packet in of_hour:
-            held.append(unpack(packet))
-            held_bytes += packet.bytes
+        if held and _bytes(held) > HELD_BYTES and not has_families:
+            yield _held(held)
+            held = []
+        held += of_hour
     if held:
-        yield pa.Table.from_batches(held, ARRIVED)
+        yield InPackets(held) if has_families and _bytes(held) > HELD_BYTES else _held(held)
+
+
+def _held(packets: Sequence[Packet]) -> InMemory:
+    return InMemory(pa.Table.from_batches(map(unpack, packets), ARRIVED))
+
+
+def _bytes(packets: Iterable[Packet]) -> int:
+    return sum(packet.bytes for packet in packets)
+
+
+class InPackets:
+    """Deltas that stay in their packets, which are read again for the payloads that are picked.
+
+    A delta that names a parent may stand hours after it happened; most stand where they are, so that of few packets
+    more than a part is read for nothing.
+    """
+
+    def __init__(self, packets: Sequence[Packet]) -> None:
+        self._packets = packets
+        schema = pa.schema([ARRIVED.field(name) for name in ENVELOPE])
+        # A copy of each: the rest of a packet is not to stay for it.
+        batches = [pa.ipc.read_record_batch(unpack(packet).select(ENVELOPE).serialize(), schema) for packet in packets]
+        self._begins = np.cumsum([0, *(batch.num_rows for batch in batches)])
+        self.envelopes = pa.Table.from_batches(batches, schema).combine_chunks()
+        self.at_once = 1 + HELD_BYTES * self.envelopes.num_rows // _bytes(packets)
+
+    def pick(self, numbers: Numbers) -> Picked:
+        """Some of them, packet by packet."""
+        order = np.argsort(numbers, kind="stable")
+        wanted = numbers[order]
+        bounds = np.searchsorted(wanted, self._begins)
+        parts = [ARRIVED.empty_table()]
+        for number in np.flatnonzero(np.diff(bounds)).tolist():
+            rows = wanted[bounds[number] : bounds[number + 1]] - self._begins[number]
+            parts.append(pa.Table.from_batches([unpack(self._packets[number]).take(pa.array(rows))]))
+        places = np.empty(len(numbers), np.int64)
+        places[order] = np.arange(len(numbers))
+        return Picked(pa.concat_tables(parts), wanted, places)
 
 
 def _present(target: Target, bucket: int, piece: int) -> pa.Table:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.vectors.bucket import KEY, go_on, in_order, unable_to_go_on
+from resources.vectors.bucket import KEY, InMemory, in_order, unable_to_go_on
+from resources.vectors.bucket import go_on as go_on_from
 from resources.vectors.chain import state_of
 from resources.vectors.errors import RemovedPayloadError
 from resources.vectors.schema import ARRIVED, CURRENT
@@ -19,6 +20,10 @@ from tests.support.vector_oracle import Delta, Oracle, canonical, random_deltas,
 from tests.support.vector_rows import arrived_of, expected_rows, rows_by_name
 
 NAMES = "uv"
+
+
+def go_on(rows: pa.Table, deltas: pa.Table, bases: pa.Table | None = None) -> pa.Table:
+    return go_on_from(rows, InMemory(deltas), bases)
 
 
 def some_deltas(seed: int, size: int = 12) -> list[Delta]:
