@@ -22,9 +22,20 @@ NAMESPACE = "shop"
 
 
 def write_vector_deltas(
-    home: Home, *, deltas: int, vectors: int, dimensions: int, changed: int, hours: int, seed: int
+    home: Home,
+    *,
+    deltas: int,
+    vectors: int,
+    dimensions: int,
+    changed: int,
+    hours: int,
+    seed: int,
+    is_chained: bool = False,
 ) -> None:
-    """Fill `deltas`: one create per vector, in the first hour, and changes of some dimensions for the rest of them."""
+    """Fill `deltas`: one create per vector, in the first hour, and changes of some dimensions for the rest of them.
+
+    Deltas of a single vector may be chained: each names the one before it as its parent.
+    """
     random = np.random.default_rng(seed)
     lake = Lake(home, _no_session)
     lake.ensure(DELTAS)
@@ -38,6 +49,8 @@ def write_vector_deltas(
         payload = _creates(random, last - first, dimensions)
         if hour:
             payload = _changes(random, last - first, dimensions, changed)
+        if is_chained:
+            payload["parent_id"] = pa.array([f"d{number - 1}" if number else None for number in range(first, last)])
         table = _rows(np.arange(first, last), names.take(pa.array(whose[first:last])), event, payload)
         start = START_US + hour * HOUR_US
         actions.append(added_file(path, table, start, event, event + SECOND_US))
