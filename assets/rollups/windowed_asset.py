@@ -64,12 +64,12 @@ def windowed_counts(
     """Read the tiers at one moment of theirs, sum up the buckets, replace the table, one record."""
     started, lake, spec = time.monotonic(), tidemark.lake, WINDOWED_COUNTS
     half_lives = [half_life(name) for name in lake.home.settings.counts.half_lives]
-    marks = input_marks(lake.home.plans, [table.name for table in TIERS])
-    tables = Tables(lake.home, gone_before(lake.home))
-    inputs = {table.name: Record.latest_by_partition(context.instance, table.name) for table in TIERS}
-    as_of_us = chosen_moment(config.as_of, input_watermark(inputs.values()))
-    refuse_unreliable(tables, gone_before(lake.home), as_of_us, half_lives)
     with lake.lock(spec.name):
+        marks = input_marks(lake.home.plans, [table.name for table in TIERS])
+        tables = Tables(lake.home, gone_before(lake.home))
+        inputs = {table.name: Record.latest_by_partition(context.instance, table.name) for table in TIERS}
+        as_of_us = chosen_moment(config.as_of, input_watermark(inputs.values()))
+        refuse_unreliable(tables, gone_before(lake.home), as_of_us, half_lives)
         lake.settle(spec)
         tiers = {tier: lake.read(table.name, tables.versions[table.name]) for tier, table in TABLES.items()}
         rows = count_windows(tiers, as_of_us=as_of_us, half_lives=half_lives)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resources.vectors.bucket import KEY, InMemory, in_order, unable_to_go_on
@@ -44,6 +44,7 @@ def without(rows: pa.Table, names: pa.Table) -> pa.Table:
     return rows.filter(pc.invert(pc.is_in(rows["vector_id"], names["vector_id"].combine_chunks())))
 
 
+@settings(max_examples=50)
 @given(st.integers(0, 2**32))
 def test_all_at_once_is_what_plain_python_says_d3(seed: int) -> None:
     deltas = some_deltas(seed)
@@ -57,6 +58,7 @@ def test_all_at_once_is_what_plain_python_says_d3(seed: int) -> None:
         assert row["values"] == (None if oracle.values is None else np.array(oracle.values, np.float32).tobytes())
 
 
+@settings(max_examples=50)
 @given(st.integers(0, 2**32), st.lists(st.integers(0, 12), max_size=3))
 def test_any_cut_into_runs_leads_to_the_same_rows_k1(seed: int, cuts: list[int]) -> None:
     """Late deltas, ties, healed parents and bases: some vectors go on from their rows, the others are folded anew."""
@@ -88,6 +90,7 @@ def test_a_vector_goes_on_only_if_nothing_is_late_and_nobody_names_a_parent_k4()
     assert min(ways.values()) > 5, "both ways are taken"
 
 
+@settings(max_examples=50)
 @given(st.integers(0, 2**32), st.randoms(use_true_random=False))
 def test_the_order_in_which_rows_lie_does_not_matter(seed: int, random: Random) -> None:
     deltas = some_deltas(seed)
@@ -97,6 +100,7 @@ def test_the_order_in_which_rows_lie_does_not_matter(seed: int, random: Random) 
     assert before.equals(after)
 
 
+@settings(max_examples=50)
 @given(st.integers(0, 2**32), st.integers(1, 11))
 def test_a_vector_goes_on_from_a_base_and_leaves_out_what_it_holds_k5(seed: int, held: int) -> None:
     """The payloads below it may be gone: what is held is not folded again, and is still the parent of others."""

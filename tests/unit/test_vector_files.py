@@ -54,9 +54,16 @@ def fold(lake: Lake, covered: dict[int, int] | None) -> None:
         write_vectors(lake, version, covered)
 
 
-@pytest.mark.parametrize(("pieces", "held"), [(1, 64 << 20), (1, 0), (4, 0)], ids=["whole", "by hour", "in pieces"])
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.integers(0, 2**32), st.lists(st.integers(1, 39), max_size=2, unique=True))
+WAYS = pytest.mark.parametrize(
+    ("pieces", "held"), [(1, 64 << 20), (1, 0), (4, 0)], ids=["whole", "by hour", "in pieces"]
+)
+CUTS = given(st.integers(0, 2**32), st.lists(st.integers(1, 39), max_size=2, unique=True))
+CHECKED = [HealthCheck.function_scoped_fixture]
+
+
+@WAYS
+@settings(max_examples=3, suppress_health_check=CHECKED)
+@CUTS
 def test_any_cut_into_runs_leads_to_the_same_table_k1(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
@@ -68,7 +75,28 @@ def test_any_cut_into_runs_leads_to_the_same_table_k1(
     """Late deltas, ties, healed parents, several hours, and several buckets: some go on, and some are folded anew."""
     monkeypatch.setattr(job, "pieces_of", lambda *_: pieces)
     monkeypatch.setattr(bucket_files, "HELD_BYTES", held)
-    tables, lake = made_lake(tmp_path_factory.mktemp("home"))
+    assert_any_cut_is_right(tmp_path_factory.mktemp("home"), seed, cuts)
+
+
+@pytest.mark.slow  # a second each: real tables, and every commit to them
+@WAYS
+@settings(max_examples=60, suppress_health_check=CHECKED)
+@CUTS
+def test_very_many_cuts_into_runs_lead_to_the_same_table_k1(
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    pieces: int,
+    held: int,
+    seed: int,
+    cuts: list[int],
+) -> None:
+    monkeypatch.setattr(job, "pieces_of", lambda *_: pieces)
+    monkeypatch.setattr(bucket_files, "HELD_BYTES", held)
+    assert_any_cut_is_right(tmp_path_factory.mktemp("home"), seed, cuts)
+
+
+def assert_any_cut_is_right(path: Path, seed: int, cuts: list[int]) -> None:
+    tables, lake = made_lake(path)
     arrived = [each | ({"parent_id": None} if seed % 3 else {}) for each in spread_deltas(seed, 40, "uvwxyz")]
     covered: dict[int, int] | None = None
     # A write is drained whole.
