@@ -54,44 +54,34 @@ def fold(lake: Lake, covered: dict[int, int] | None) -> None:
         write_vectors(lake, version, covered)
 
 
-WAYS = pytest.mark.parametrize(
-    ("pieces", "held"), [(1, 64 << 20), (1, 0), (4, 0)], ids=["whole", "by hour", "in pieces"]
-)
-CUTS = given(st.integers(0, 2**32), st.lists(st.integers(1, 39), max_size=2, unique=True))
-CHECKED = [HealthCheck.function_scoped_fixture]
-
-
-@WAYS
-@settings(max_examples=3, suppress_health_check=CHECKED)
-@CUTS
-def test_any_cut_into_runs_leads_to_the_same_table_k1(
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-    pieces: int,
-    held: int,
-    seed: int,
-    cuts: list[int],
-) -> None:
-    """Late deltas, ties, healed parents, several hours, and several buckets: some go on, and some are folded anew."""
+@pytest.fixture(params=[(1, 64 << 20), (1, 0), (4, 0)], ids=["whole", "by hour", "in pieces"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket in so many pieces, and so many bytes of deltas at once."""
+    pieces, held = request.param
     monkeypatch.setattr(job, "pieces_of", lambda *_: pieces)
     monkeypatch.setattr(bucket_files, "HELD_BYTES", held)
+
+
+CUTS = given(st.integers(0, 2**32), st.lists(st.integers(1, 39), max_size=2, unique=True))
+# What the fixtures set is the same for all examples.
+SHARED = [HealthCheck.function_scoped_fixture]
+
+
+@settings(max_examples=3, suppress_health_check=SHARED)
+@CUTS
+def test_any_cut_into_runs_leads_to_the_same_table_k1(
+    way: None, tmp_path_factory: pytest.TempPathFactory, seed: int, cuts: list[int]
+) -> None:
+    """Late deltas, ties, healed parents, several hours, and several buckets: some go on, and some are folded anew."""
     assert_any_cut_is_right(tmp_path_factory.mktemp("home"), seed, cuts)
 
 
 @pytest.mark.slow  # a second each: real tables, and every commit to them
-@WAYS
-@settings(max_examples=60, suppress_health_check=CHECKED)
+@settings(max_examples=60, suppress_health_check=SHARED)
 @CUTS
 def test_very_many_cuts_into_runs_lead_to_the_same_table_k1(
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-    pieces: int,
-    held: int,
-    seed: int,
-    cuts: list[int],
+    way: None, tmp_path_factory: pytest.TempPathFactory, seed: int, cuts: list[int]
 ) -> None:
-    monkeypatch.setattr(job, "pieces_of", lambda *_: pieces)
-    monkeypatch.setattr(bucket_files, "HELD_BYTES", held)
     assert_any_cut_is_right(tmp_path_factory.mktemp("home"), seed, cuts)
 
 
