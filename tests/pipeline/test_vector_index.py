@@ -95,6 +95,7 @@ def test_an_index_follows_its_vectors_through_the_orchestrator_and_is_judged(pla
     assert platform.verdict().passed, platform.verdict().description
 
 
+@pytest.mark.slow  # a run of its own; what is wrong with an index is found without one in the unit tests
 def test_an_index_that_is_wrong_is_found_wrong(platform: Platform) -> None:
     """O4: that one which is right passes is shown by the test before."""
     tables = VectorLake(platform.home)
