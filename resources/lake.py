@@ -195,9 +195,7 @@ class Lake:
         lineage = self.lineage(spec.name).lineage
         path = self.path(spec.name)
         app = app_id(spec.name, lineage) if plan_number is not None else f"{app_id(spec.name, lineage)}/replace"
-        # Nobody else's number: a run that was killed may have left its write to a JVM that goes on with it, and then
-        # that one's rows must not be taken for ours. The clock is only a number that has not been used yet.
-        number = plan_number if plan_number is not None else max((lake_files.marker(path, app) or 0) + 1, self._clock())
+        number = plan_number if plan_number is not None else self._unused_number(spec, app)
 
         def write(app: str) -> None:
             writer = rows.select(*spec.names).write.format("delta").mode("overwrite")
@@ -220,8 +218,9 @@ class Lake:
     ) -> Commit:
         """Replace buckets by files that `write` puts into the table's directory, in one commit, if there are any.
 
-        They are all buckets if the rows are those of the `is_whole` table, else those that the files are of. A file
-        that is not committed in the end is nobody's: maintenance deletes it.
+        They are all buckets if the rows are those of the `is_whole` table, else those that the files are of: for the
+        others nothing was new, so that all are made from `made_from` afterwards. A file that is not committed in the
+        end is nobody's: maintenance deletes it.
         """
         path, buckets = self.path(spec.name), list[int]()
 
@@ -234,7 +233,7 @@ class Lake:
 
         with self.lock(spec.name):
             app = f"{app_id(spec.name, self.lineage(spec.name).lineage)}/replace"
-            number = max((lake_files.marker(path, app) or 0) + 1, self._clock())
+            number = self._unused_number(spec, app)
             return self._commit(
                 spec,
                 app,
@@ -242,7 +241,7 @@ class Lake:
                 write_and_commit,
                 rewritten=lambda bucket: bucket in buckets,
                 made_from=made_from,
-                made=buckets,
+                made=range(spec.buckets),
             )
 
     def merge(
@@ -279,7 +278,7 @@ class Lake:
                 return None
             self.lineage_file(spec.name).record_edits(path)
             app = f"{app_id(spec.name, self.lineage(spec.name).lineage)}/drop"
-            number, before = max((lake_files.marker(path, app) or 0) + 1, self._clock()), table.version()
+            number, before = self._unused_number(spec, app), table.version()
             delete_partitions(table, spec.partition_by, before_us, app, number)
             commit = self._finish(spec, before, None, lambda start: start < before_us)
             self.provenance_file(spec.name).record(path, settled_at=table.version())
@@ -293,7 +292,7 @@ class Lake:
         table's lock held.
         """
         app = f"{app_id(spec.name, self.lineage(spec.name).lineage)}/{purpose}"
-        number = max((lake_files.marker(self.path(spec.name), app) or 0) + 1, self._clock())
+        number = self._unused_number(spec, app)
 
         def write(app: str) -> None:
             writer = rows.select(*spec.names).write.format("delta").mode("overwrite")
@@ -327,6 +326,13 @@ class Lake:
         jvm = getattr(self.spark, "_jvm", None)
         if jvm is not None:
             jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+    def _unused_number(self, spec: TableSpec, app: str) -> int:
+        """Nobody else's number: a run that was killed may have left its write to a JVM that goes on with it.
+
+        That one's rows must not be taken for ours. The clock is only a number that has not been used yet.
+        """
+        return max((lake_files.marker(self.path(spec.name), app) or 0) + 1, self._clock())
 
     def _commit(
         self,

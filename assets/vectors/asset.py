@@ -20,7 +20,7 @@ from assets.vectors.conflicts import clocked_vectors, find_conflicts
 from assets.vectors.job import folded_files
 from assets.vectors.news import covered_epochs, names_parents
 from assets.vectors.records import last_record, vector_record
-from assets.vectors.schema import BUCKET, BUCKETS, VECTOR_CONFLICTS, VECTORS
+from assets.vectors.schema import BUCKET, VECTOR_CONFLICTS, VECTORS
 from assets.vectors.transform import (
     KEYS,
     arranged,
@@ -94,8 +94,6 @@ def write_vectors(lake: Lake, version: int, covered: dict[int, int] | None) -> N
     lake.replace_files(
         VECTORS, lambda: folded_files(lake, version, covered), made_from=made_from, is_whole=covered is None
     )
-    # Nothing is new for the other buckets, so their rows are those of this version, too.
-    lake.provenance_file(VECTORS.name).record(lake.path(VECTORS.name), made_from=made_from, made=range(BUCKETS))
 
 
 def write_conflicts(lake: Lake, version: int, covered: dict[int, int] | None) -> None:

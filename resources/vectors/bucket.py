@@ -19,11 +19,10 @@ import pyarrow.compute as pc
 from resources.vectors.fold import Folder, starting_states
 from resources.vectors.loops import Numbers
 from resources.vectors.places import Places, Standing, place
-from resources.vectors.schema import CURRENT, FOLD_INPUT, STATES
+from resources.vectors.schema import CURRENT, FOLD_INPUT, KEY, STATES
 
 Flags = npt.NDArray[np.bool_]
 
-KEY = ("namespace", "vector_id")
 # What is known of a delta without its payload.
 ENVELOPE = [*KEY, "shard", "event_us", "origin", "delta_id", "parent_id"]
 _STANDINGS = list(Standing)

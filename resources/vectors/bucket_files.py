@@ -20,10 +20,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from resources.lake_commits import TOLD_LETTERS, NewFile
-from resources.vectors.bucket import ENVELOPE, KEY, Deltas, InMemory, Picked, go_on, in_order, unable_to_go_on
+from resources.table_spec import TIMESTAMP
+from resources.vectors.bucket import ENVELOPE, Deltas, InMemory, Picked, go_on, in_order, unable_to_go_on
 from resources.vectors.checksums import Numbers, checksums_of
+from resources.vectors.order import begins_vector
 from resources.vectors.packed import FAMILIES, Packet, name_of, piece_of, unpack
-from resources.vectors.schema import ARRIVED, CURRENT, STATES
+from resources.vectors.schema import ARRIVED, CURRENT, KEY, STATES
 from resources.vectors.tables import BUCKET
 
 # Deltas are folded when so many bytes of them are held and an hour is complete: so a vector with very many of them
@@ -31,10 +33,9 @@ from resources.vectors.tables import BUCKET
 # many bytes of payloads at a time.
 HELD_BYTES = 32 << 20
 
-_TIMESTAMP = pa.timestamp("us", tz="UTC")
 # Times are times in a file, and numbers in a fold.
 _TIMES = {"eff_us": "eff_ts", "event_us": "event_ts"}
-_BASES = pa.schema([*STATES, ("is_base", pa.bool_()), ("cut_ts", _TIMESTAMP)])
+_BASES = pa.schema([*STATES, ("is_base", pa.bool_()), ("cut_ts", TIMESTAMP)])
 # Nearly every row has its own value in the others: a dictionary of them would be written for nothing.
 _REPEATED = ["namespace", "origin"]
 _PIECE = re.compile(r"piece-(\d+)-of-(\d+)-")
@@ -105,42 +106,40 @@ def _fold_piece(
 
 def _complete_hours(packets: Iterable[Packet]) -> Iterator[Deltas]:
     """Deltas of whole hours, as many of them as are held at once; all of them if any names a parent."""
-    has_families, held = False, list[Packet]()
+    has_families, held_bytes, held = False, 0, list[Packet]()
     for hour_us, of_hour in groupby(packets, key=lambda packet: packet.hour_us):
         if hour_us == FAMILIES:
-            has_families = bool(list(of_hour))
+            has_families = True
             continue
-        if held and _bytes(held) > HELD_BYTES and not has_families:
+        if held and held_bytes > HELD_BYTES and not has_families:
             yield _held(held)
-            held = []
-        held += of_hour
+            held_bytes, held = 0, []
+        for packet in of_hour:
+            held.append(packet)
+            held_bytes += packet.bytes
     if held:
-        yield InPackets(held) if has_families and _bytes(held) > HELD_BYTES else _held(held)
+        yield InPackets(held, held_bytes) if has_families and held_bytes > HELD_BYTES else _held(held)
 
 
 def _held(packets: Sequence[Packet]) -> InMemory:
     return InMemory(pa.Table.from_batches(map(unpack, packets), ARRIVED))
 
 
-def _bytes(packets: Iterable[Packet]) -> int:
-    return sum(packet.bytes for packet in packets)
-
-
 class InPackets:
     """Deltas that stay in their packets, which are read again for the payloads that are picked.
 
-    A delta that names a parent may stand hours after it happened; most stand where they are, so that of few packets
-    more than a part is read for nothing.
+    A delta that names a parent may stand hours after it happened. Most stand near where they did, so that a packet is
+    read again once or twice.
     """
 
-    def __init__(self, packets: Sequence[Packet]) -> None:
+    def __init__(self, packets: Sequence[Packet], packed_bytes: int) -> None:
         self._packets = packets
         schema = pa.schema([ARRIVED.field(name) for name in ENVELOPE])
         # A copy of each: the rest of a packet is not to stay for it.
         batches = [pa.ipc.read_record_batch(unpack(packet).select(ENVELOPE).serialize(), schema) for packet in packets]
         self._begins = np.cumsum([0, *(batch.num_rows for batch in batches)])
         self.envelopes = pa.Table.from_batches(batches, schema).combine_chunks()
-        self.at_once = 1 + HELD_BYTES * self.envelopes.num_rows // _bytes(packets)
+        self.at_once = 1 + HELD_BYTES * self.envelopes.num_rows // packed_bytes
 
     def pick(self, numbers: Numbers) -> Picked:
         """Some of them, packet by packet."""
@@ -168,9 +167,8 @@ def _bases(target: Target, bucket: int, piece: int) -> pa.Table:
     """Of each vector that has any, the base that reaches furthest (K5)."""
     rows = _read(target.bases.get(bucket, ()), _BASES, piece, target.pieces, only="is_base")
     rows = rows.sort_by([*((name, "ascending") for name in KEY), ("cut_ts", "descending"), ("deltas", "descending")])
-    names = name_of(rows["namespace"], rows["vector_id"]).combine_chunks()
-    is_first = np.ones(len(names), np.bool_)
-    is_first[1:] = np.asarray(pc.not_equal(names[1:], names[:-1]))
+    is_first = np.ones(rows.num_rows, np.bool_)
+    is_first[1:] = begins_vector(rows)
     return rows.select(STATES.names).filter(pa.array(is_first))
 
 
@@ -203,7 +201,7 @@ def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     for field in schema:
         name = _TIMES.get(field.name, field.name)
         column = rows[name] if name in there else pa.nulls(rows.num_rows, field.type)
-        columns.append(column.cast(_TIMESTAMP).cast(field.type) if field.name in _TIMES else column.cast(field.type))
+        columns.append(column.cast(TIMESTAMP).cast(field.type) if field.name in _TIMES else column.cast(field.type))
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -213,7 +211,7 @@ def _write(target: Target, bucket: int, piece: int, rows: pa.Table) -> list[NewF
         return []
     ordered = in_order(rows)
     columns = [
-        ordered[field.name].cast(_TIMESTAMP) if field.name in _TIMES else ordered[field.name] for field in CURRENT
+        ordered[field.name].cast(TIMESTAMP) if field.name in _TIMES else ordered[field.name] for field in CURRENT
     ]
     path = f"{BUCKET}={bucket}/piece-{piece:05d}-of-{target.pieces:05d}-{uuid.uuid4()}.parquet"
     file = Path(target.table) / path

@@ -14,13 +14,12 @@ import pyarrow.compute as pc
 from resources.vectors.errors import UnsortedError
 from resources.vectors.loops import Bytes
 from resources.vectors.places import PLACE_COLUMNS
-from resources.vectors.schema import CHECKPOINT
+from resources.vectors.schema import CHECKPOINT, KEY
 
 # Of the row before: namespace, vector_id, and its place.
 LastRow = tuple[Any, ...]
 Flags = npt.NDArray[np.bool_]
 
-_KEY = ("namespace", "vector_id")
 _WRONG_ORDER = "one does not sort after the one before it"
 
 
@@ -30,7 +29,7 @@ def first_rows(batch: pa.RecordBatch, last: LastRow | None) -> tuple[Bytes, Last
     is_first = np.zeros(rows, np.int8)
     is_first[1:] = begins_vector(batch)
     first_row = _row(batch, 0)
-    if last is None or first_row[: len(_KEY)] != last[: len(_KEY)]:
+    if last is None or first_row[: len(KEY)] != last[: len(KEY)]:
         is_first[0] = 1
     elif first_row <= last:
         raise UnsortedError(first_row[1], _WRONG_ORDER)
@@ -45,18 +44,18 @@ def first_rows(batch: pa.RecordBatch, last: LastRow | None) -> tuple[Bytes, Last
 
 def begins_vector(batch: pa.RecordBatch) -> Flags:
     """For every row but the first, whether its vector is another than that of the row before."""
-    columns = [batch.column(name) for name in _KEY]
+    columns = [batch.column(name) for name in KEY]
     differs = [np.asarray(pc.not_equal(column[1:], column[:-1])) for column in columns]
     return np.asarray(np.logical_or.reduce(differs))
 
 
 def key_of(batch: pa.RecordBatch, row: int) -> LastRow:
     """The vector of a row."""
-    return _row(batch, row)[: len(_KEY)]
+    return _row(batch, row)[: len(KEY)]
 
 
 def _row(batch: pa.RecordBatch, row: int) -> LastRow:
-    return tuple(batch.column(name)[row].as_py() for name in (*_KEY, *PLACE_COLUMNS))
+    return tuple(batch.column(name)[row].as_py() for name in (*KEY, *PLACE_COLUMNS))
 
 
 def _sorts_after(batch: pa.RecordBatch) -> Flags:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from resources.table_spec import TIMESTAMP
 from resources.vectors.checksums import Numbers, checksums_of
 from resources.vectors.schema import ARRIVED
 from resources.vectors.tables import BUCKETS
@@ -31,7 +32,6 @@ FAMILIES = -(2**63)
 
 _PAYLOAD = ("op", "values", "indices", "factor", "amount", "metadata", "clock", "parent_id")
 _ENVELOPE = ("namespace", "key", "event_ts", "origin", "producer", "delta_id", "shard", "epoch", "ordinal")
-_MICROSECONDS = pa.timestamp("us", tz="UTC")
 
 
 class Wanted(NamedTuple):
@@ -155,7 +155,7 @@ def _arrived(batch: pa.RecordBatch) -> pa.RecordBatch:
     there = {field.name for field in vector.type}
     known = {name: vector.field(name) if name in there else pa.nulls(len(vector)) for name in _PAYLOAD}
     known["vector_id"] = batch.column("key")
-    known["event_us"] = batch.column("event_ts").cast(_MICROSECONDS).cast(pa.int64())
+    known["event_us"] = batch.column("event_ts").cast(TIMESTAMP).cast(pa.int64())
     known["origin"] = pc.coalesce(origin, batch.column("producer")) if origin.null_count else origin
     columns = [known[field.name] if field.name in known else batch.column(field.name) for field in ARRIVED]
     return pa.RecordBatch.from_arrays(

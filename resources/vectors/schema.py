@@ -12,7 +12,10 @@ CLOCK = pa.map_(pa.string(), pa.int64())
 # The operation of a starting state. No delta has it: ingest refuses unknown operations (D4).
 CHECKPOINT = "checkpoint"
 
-_VECTOR: list[tuple[str, pa.DataType]] = [("namespace", pa.string()), ("vector_id", pa.string())]
+# What names a vector.
+KEY = ("namespace", "vector_id")
+
+_VECTOR: list[tuple[str, pa.DataType]] = [(name, pa.string()) for name in KEY]
 # The canonical place (D3): of the row, and of the last row that was folded into a state.
 _PLACE: list[tuple[str, pa.DataType]] = [
     ("eff_us", pa.int64()),

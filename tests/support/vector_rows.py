@@ -6,7 +6,6 @@ after the other, in this process.
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -70,5 +69,5 @@ def run_in_this_process(lake: Lake, files: Sequence[FileOf], wanted: Wanted, tar
             for rows in read_deltas(file.path, wanted, target.pieces):
                 found += pack(rows, file.partition, target.pieces, wanted.buckets, str(path), packets)
     outcomes = list(fold_buckets(target, sorted(found, key=lambda packet: packet[:3])))
-    Path(path).unlink()
+    path.unlink()
     return outcomes
