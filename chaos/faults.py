@@ -102,6 +102,12 @@ class FaultySystem:
     def listdir(self, path: Path, /) -> list[str]:
         return self._system.listdir(path)
 
+    def stat(self, path: Path, /) -> os.stat_result:
+        return self._system.stat(path)
+
+    def fstat(self, fd: int, /) -> os.stat_result:
+        return self._system.fstat(fd)
+
     def statvfs(self, path: Path, /) -> os.statvfs_result:
         return self._system.statvfs(path) if self.free_bytes is None else statvfs_of(self.free_bytes)
 

@@ -234,6 +234,17 @@ class SimulatedKernel:
         with self._lock:
             return list(self._directory(path).entries)
 
+    def stat(self, path: Path, /) -> os.stat_result:
+        with self._lock:
+            folder, name = self._place(path)
+            if name and name not in folder.entries:
+                raise _error(errno.ENOENT, path)
+            return _stat_of(folder.entries[name] if name else folder)
+
+    def fstat(self, fd: int, /) -> os.stat_result:
+        with self._lock:
+            return _stat_of(self._file(fd).node)
+
     def statvfs(self, path: Path, /) -> os.statvfs_result:
         with self._lock:
             folder, name = self._place(path)
@@ -311,6 +322,11 @@ class SimulatedKernel:
 def statvfs_of(free_bytes: int) -> os.statvfs_result:
     """What a file system with so much space says of itself."""
     return os.statvfs_result((1, 1, 2 * FREE_BYTES, free_bytes, free_bytes, 10**6, 10**6, 10**6, 0, 255))
+
+
+def _stat_of(node: Node) -> os.stat_result:
+    """What tells one file from another; the rest is of no interest here."""
+    return os.stat_result((0, id(node), 0, 1, 0, 0, 0, 0, 0, 0))
 
 
 def _parts(path: Path) -> tuple[str, ...]:

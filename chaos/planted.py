@@ -19,6 +19,7 @@ from resources.coordinator.control import Lost, RulesInForce
 from resources.coordinator.core import ShardCore
 from resources.coordinator.disk import RealDisk
 from resources.coordinator.engine import Engine, Group
+from resources.coordinator.epochs import Epochs
 from resources.coordinator.flusher import LogFlusher, LogSnapshot
 from resources.coordinator.groups import encode_group
 from resources.coordinator.log import LogFile
@@ -110,7 +111,7 @@ def _half_published() -> AbstractContextManager[Any]:
 
 
 def _epochs_restart() -> AbstractContextManager[Any]:
-    return patch.object(ShardCore, "_reserve", _nothing)
+    return patch.object(core, "Epochs", lambda next_epoch, _reserve, ahead: Epochs(next_epoch, _nothing, ahead))
 
 
 def _hole_passed() -> AbstractContextManager[Any]:

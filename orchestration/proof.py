@@ -11,7 +11,8 @@ from msgspec import Struct
 from resources.coordinator.disk import RealDisk
 from resources.coordinator.log_content import read_log
 from resources.coordinator.manifest import Entry, Manifest, verify_segment
-from resources.coordinator.state import RESERVATION_FILE, STATE_FILE, Reservation, ShardState, load
+from resources.coordinator.fence import INCARNATION_FILE, Incarnation
+from resources.coordinator.state import STATE_FILE, ShardState, load, read_reservation
 from resources.errors import DamageError
 from resources.home import Home
 
@@ -74,7 +75,8 @@ def _prove_segment(home: Home, shard: int, entry: Entry) -> bool:
 
 def _prove_log(home: Home, shard: int, proof: Proof) -> None:
     disk, directory = RealDisk(), home.log(shard)
-    proof.attempt(lambda: load(disk, directory / RESERVATION_FILE, Reservation))
+    proof.attempt(lambda: read_reservation(disk, directory))
+    proof.attempt(lambda: load(disk, directory / INCARNATION_FILE, Incarnation))
     proof.attempt(lambda: load(disk, directory / STATE_FILE, ShardState))
     for name in disk.list(directory):
         if name.endswith(".log") and (content := proof.attempt(lambda name=name: read_log(disk, directory / name))):  # type: ignore[misc]

@@ -28,6 +28,7 @@ from resources.coordinator.errors import (
     ShardStoppedError,
     WriteRefusedError,
     WriteTooLargeError,
+    how_to_go_on,
 )
 from resources.coordinator.event_time import EventTimeRules, Stream
 from resources.coordinator.flusher import ArrivedWrite, LogBuffer, LogFlusher, LogPart, LogSnapshot, Sealing
@@ -36,7 +37,6 @@ from resources.coordinator.log_rows import LogRows
 from resources.coordinator.lookup import FirstEpochs
 from resources.coordinator.model import Priority
 from resources.coordinator.recovery import ShardFiles, recover
-from resources.coordinator.state import RESERVATION_FILE, Reservation, save
 from resources.settings import Settings
 
 Clock = Callable[[], int]
@@ -70,12 +70,13 @@ class ShardCore:
         group_bytes: int = GROUP_BYTES,
         reserved_ahead: int = RESERVED_AHEAD,
         rules: EventTimeRules | None = None,
+        token: str = "",
     ) -> None:
         self.number = files.shard
         self._table_epoch = durable_epoch
-        self._files, self._settings, self._clock, self._disk = files, settings, clock, disk
-        found = recover(disk, files, settings, durable_epoch(), rules)
-        self._incarnation = found.incarnation
+        self._settings, self._clock = settings, clock
+        found = recover(disk, files, settings, durable_epoch(), rules, token)
+        self._fence = found.fence
         self._producers = found.producers
         self._lost = found.lost
         self._first_epoch, self._found_epoch = found.next_epoch, found.logged_epoch
@@ -89,7 +90,7 @@ class ShardCore:
         self.engine: Engine[ArrivedWrite, LogPart, LogSnapshot] = Engine(
             self._buffer,
             self.flusher.snapshot(),
-            Epochs(found.next_epoch, self._reserve, reserved_ahead),
+            Epochs(found.next_epoch, found.fence.reserve, reserved_ahead),
             self.tracker,
             name=self.number,
             group_bytes=group_bytes,
@@ -153,7 +154,7 @@ class ShardCore:
             raise
         except OSError as error:  # the reservation could not be written
             self.fail(error)
-            raise ShardStoppedError(self.number, f"{error}. Start it again to recover.", deltas) from error
+            raise ShardStoppedError(self.number, how_to_go_on(error), deltas) from error
         self._producers.advance(producer, sequence)
         self._unflushed[producer, sequence] = ticket
         return Sending(sequence, False, ticket)
@@ -281,11 +282,7 @@ class ShardCore:
             group = self.take()
             self.publish(group, self.persist(group))
         self.flusher.close()
-        save(
-            self._disk,
-            self._files.log / RESERVATION_FILE,
-            Reservation(self.engine.applied_epoch + 1, self._incarnation),
-        )
+        self._fence.reserve(self.engine.applied_epoch + 1)
 
     def fail(self, error: BaseException) -> list[WriteTicket]:
         """Stop for good: an fsync is never repeated, and nothing may be written behind a hole (C3, C7)."""
@@ -310,9 +307,6 @@ class ShardCore:
     def _is_due(self) -> bool:
         look = self.next_look_us()
         return self._is_batch_asked or (look is not None and self._clock() >= look)
-
-    def _reserve(self, to_epoch: int) -> None:
-        save(self._disk, self._files.log / RESERVATION_FILE, Reservation(to_epoch, self._incarnation))
 
     def _refuse_if_stopped(self, write: object = None) -> None:
         self.engine.refuse_if_failed(write)

@@ -35,6 +35,9 @@ class Disk(Protocol):
     def close(self, fd: int) -> None:
         """Close a descriptor."""
 
+    def is_named(self, fd: int, path: Path) -> bool:
+        """Whether `path` still names the open file `fd`, and not another one or none."""
+
     def read(self, path: Path) -> bytes:
         """The whole file."""
 
@@ -97,6 +100,8 @@ class System(Protocol):
     def unlink(self, path: Path, /) -> None: ...
     def mkdir(self, path: Path, /) -> None: ...
     def listdir(self, path: Path, /) -> list[str]: ...
+    def stat(self, path: Path, /) -> os.stat_result: ...
+    def fstat(self, fd: int, /) -> os.stat_result: ...
     def statvfs(self, path: Path, /) -> os.statvfs_result: ...
 
 
@@ -129,6 +134,13 @@ class RealDisk:
 
     def close(self, fd: int) -> None:
         self.system.close(fd)
+
+    def is_named(self, fd: int, path: Path) -> bool:
+        try:
+            named, opened = self.system.stat(path), self.system.fstat(fd)
+        except FileNotFoundError:
+            return False
+        return (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino)
 
     def read(self, path: Path) -> bytes:
         with self.open(path) as file:

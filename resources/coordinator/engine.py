@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from resources.coordinator.bounds import Place, Tracker
 from resources.coordinator.epochs import Epochs
-from resources.coordinator.errors import CoordinatorError, OutcomeUnknownError, ShardStoppedError
+from resources.coordinator.errors import CoordinatorError, OutcomeUnknownError, ShardStoppedError, how_to_go_on
 from resources.coordinator.model import Priority
 from resources.coordinator.queue import Line
 
@@ -212,11 +212,8 @@ class Engine(Generic[W, F, S]):
             ticket.error = OutcomeUnknownError(ticket.epoch, error, ticket.write)
         untouched = [*self._buffered, *self._line.clear()]
         for ticket in untouched:
-            ticket.error = ShardStoppedError(
-                self._name,
-                f"{error}. Nothing of this write was written. Start the shard again, and send it again.",
-                ticket.write,
-            )
+            why = f"{how_to_go_on(error)} Nothing of this write was written: send it again."
+            ticket.error = ShardStoppedError(self._name, why, ticket.write)
         self._buffered, self._frozen, self._in_flight = [], [], None
         for place in (Place.QUEUED, Place.BUFFERED, Place.IN_FLIGHT):
             self.tracker.bytes[place] = 0
@@ -227,7 +224,7 @@ class Engine(Generic[W, F, S]):
     def refuse_if_failed(self, write: object = None) -> None:
         """Raise if it has stopped for good."""
         if self.failure is not None:
-            raise ShardStoppedError(self._name, f"{self.failure}. Start it again to recover.", write) from self.failure
+            raise ShardStoppedError(self._name, how_to_go_on(self.failure), write) from self.failure
 
     def _apply(self, ticket: Ticket[W]) -> None:
         # The number is on the disk as reserved before anything is done with it; if that fails, nothing happened.

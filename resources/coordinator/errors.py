@@ -51,15 +51,37 @@ class EpochLostError(CoordinatorError):
         super().__init__(f"Epoch {epoch} was lost in a crash before it was flushed. Send its write again.")
 
 
+class ShardFencedError(CoordinatorError):
+    """Another process has taken the shard over; this one must not write any more."""
+
+    def __init__(self, shard: int, incarnation: int) -> None:
+        self.shard, self.incarnation = shard, incarnation
+        super().__init__(
+            f"Another process has taken over shard {shard}, so this one (incarnation {incarnation}) has stopped writing. "
+            "Send to the other one; if it should not be there, stop it and start this one again."
+        )
+
+
 class OutcomeUnknownError(CoordinatorError):
-    """The disk refused; whether the write is there will be known after a restart. `write` is what was handed over."""
+    """A flush failed; whether the write is there will be known after a restart. `write` is what was handed over."""
 
     def __init__(self, epoch: int, cause: BaseException, write: object = None) -> None:
         self.epoch, self.cause, self.write = epoch, cause, write
         super().__init__(
-            f"The disk failed while epoch {epoch} was being flushed ({cause}). Whether it is there is unknown until "
-            "the shard has been started again: then send it again under the same sequence number."
+            f"{_what_failed(cause)} while epoch {epoch} was being flushed ({cause}). Whether it is there is unknown "
+            "until the shard has been started again: then send it again under the same sequence number."
         )
+
+
+def how_to_go_on(failure: BaseException) -> str:
+    """What stopped a shard, and what to do about it."""
+    return str(failure) if isinstance(failure, ShardFencedError) else f"{failure}. Start it again to recover."
+
+
+def _what_failed(cause: BaseException) -> str:
+    if isinstance(cause, OSError):
+        return "The disk failed"
+    return "The shard was taken over" if isinstance(cause, ShardFencedError) else "The shard failed"
 
 
 class ShardStoppedError(CoordinatorError):

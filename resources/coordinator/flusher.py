@@ -165,7 +165,7 @@ class LogFlusher:
     ) -> None:
         self._files, self._settings, self._clock, self._disk = files, settings, clock, disk
         self._sealing = sealing
-        self.incarnation, self._next_file = found.incarnation, found.next_file
+        self._fence, self._next_file = found.fence, found.next_file
         self._arrivals, self.manifest = found.arrivals, found.manifest
         self._producers = Producers(found.producers.snapshot())
         self._batches = list(found.batches)
@@ -174,7 +174,7 @@ class LogFlusher:
         self._has_active = True
         self.taken_us = clock()  # when the group that is persisted now was taken
         self.gauge = DiskGauge(lambda: disk.free_bytes(files.log), settings.bounds.disk_keep_free_bytes)
-        self._sealer = Sealer(disk, files.segments, found.manifest)
+        self._sealer = Sealer(disk, files.segments, found.manifest, found.fence)
         self._file = self._begin_file(found.opening)
         if found.unsealed:
             # What the lives before have left is sealed as if this one had closed it, while new writes are taken.
@@ -204,12 +204,18 @@ class LogFlusher:
         if controls or writes:
             epochs = (writes[0].epoch, writes[-1].epoch) if writes else (0, 0)
             self._file.append(epochs, encode_group(controls, rows))
+            self._fence.check()  # after the sync and before anybody is told (C14)
             self._remember(controls, writes)
         # Once more after the last has fallen silent; then nothing rises by itself any more.
         self._has_active = bool(watermarks.active_streams(self.taken_us))
         if any(part.wants_seal for part in frozen):
             self._roll()
         return LogSnapshot(self._last_epoch, self._disk, self._files, rows, tuple(outcomes))
+
+    @property
+    def incarnation(self) -> int:
+        """The number of this start."""
+        return self._fence.incarnation
 
     @property
     def log_end(self) -> int:
@@ -286,6 +292,7 @@ class LogFlusher:
             self._file = self._begin_file()
 
     def _close_file(self) -> None:
+        self._fence.check()
         closed, has_rows = self._file, bool(self._file.last_epoch)
         closed.close()
         batches = self._batches

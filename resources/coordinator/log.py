@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from resources.coordinator.disk import Disk
+from resources.coordinator.errors import ShardFencedError
 from resources.coordinator.frames import HEADER_BYTES, Header, encode_frame_head, encode_header
 from resources.coordinator.log_content import log_name
 from resources.failpoints import reach
@@ -47,6 +48,9 @@ class LogFile:
         reach("log.appended")
         self._disk.sync(self._fd)
         reach("log.synced")
+        # A file that lost its name is one that no recovery will read, however safe its bytes are.
+        if not self._disk.is_named(self._fd, self.path):
+            raise ShardFencedError(self.header.shard, self.header.incarnation)
         self.end += len(head) + len(last)
         self.last_epoch = max(self.last_epoch, epochs[1])
 

@@ -36,6 +36,7 @@ from resources.coordinator.control import (
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.event_time import EventTimeRules
+from resources.coordinator.fence import Fence
 from resources.coordinator.groups import decode_group
 from resources.coordinator.identities import REMEMBERED_COLUMNS, Identities
 from resources.coordinator.log_content import LogContent, read_log
@@ -45,7 +46,7 @@ from resources.coordinator.producers import Producers
 from resources.coordinator.schema import LOG_SCHEMA
 from resources.coordinator.seal import ClosedFile
 from resources.coordinator.segments import read_segment, whole
-from resources.coordinator.state import RESERVATION_FILE, STATE_FILE, Reservation, ShardState, load, save
+from resources.coordinator.state import STATE_FILE, ShardState, load, read_reservation
 from resources.coordinator.watermarks import Watermarks
 from resources.failpoints import reach
 from resources.settings import Settings
@@ -64,7 +65,7 @@ class ShardFiles(NamedTuple):
 class Recovered(NamedTuple):
     """A shard's memory as it was, and where it goes on."""
 
-    incarnation: int
+    fence: Fence
     next_epoch: int
     logged_epoch: int  # the last that was written, to the log or a segment; those behind it are lost
     next_file: int
@@ -81,16 +82,24 @@ class Recovered(NamedTuple):
 
 
 def recover(
-    disk: Disk, files: ShardFiles, settings: Settings, durable_epoch: int, rules: EventTimeRules | None = None
+    disk: Disk,
+    files: ShardFiles,
+    settings: Settings,
+    durable_epoch: int,
+    rules: EventTimeRules | None = None,
+    token: str = "",
 ) -> Recovered:
     """Bring a shard to the point where it may take writes. The caller holds the shard's lock.
 
-    `rules` are to be in force from now on (default: what the settings say); the log is read under its own.
+    `rules` are to be in force from now on (default: what the settings say); the log is read under its own. `token` names
+    this start (C14).
     """
     rules = rules or EventTimeRules.of(settings)
     disk.make_directory(files.log)
     disk.make_directory(files.segments)
-    reservation = load(disk, files.log / RESERVATION_FILE, Reservation) or Reservation()
+    # Before anything of the log is read: what an earlier process syncs after this, it acknowledges to nobody.
+    fence = Fence.take_over(disk, files.shard, files.log, token)
+    reservation = read_reservation(disk, files.log)
     state = load(disk, files.log / STATE_FILE, ShardState) or ShardState()
     manifest = Manifest(files.segments, disk)
     found = _read_logs(disk, files)
@@ -112,8 +121,8 @@ def recover(
     logged_rules = watermarks.rules if logs else state.rules
     watermarks.go_by(rules)
     next_epoch = max(reservation.to_epoch, replay.logged_to, durable_epoch + 1)
-    incarnation = reservation.incarnation + 1
-    save(disk, files.log / RESERVATION_FILE, Reservation(next_epoch, incarnation))
+    fence.reserve(next_epoch)
+    fence.forget_others()
     found_lost = [(replay.logged_to, next_epoch)] if next_epoch > replay.logged_to else []
     recorded = [
         *(batch for entry in manifest.entries for batch in entry.batches),
@@ -121,7 +130,7 @@ def recover(
         *replay.batches,
     ]
     return Recovered(
-        incarnation=incarnation,
+        fence=fence,
         next_epoch=next_epoch,
         logged_epoch=replay.logged_to - 1,
         next_file=max([state.next_file, *(content.header.number + 1 for _, content in logs)]),

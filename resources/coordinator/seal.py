@@ -12,6 +12,7 @@ from typing import NamedTuple
 from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
+from resources.coordinator.fence import Fence
 from resources.coordinator.log_content import LogContent, read_log
 from resources.coordinator.manifest import Entry, EventTime, Manifest
 from resources.coordinator.segments import Census, encode_segment
@@ -32,8 +33,8 @@ class ClosedFile(NamedTuple):
 class Sealer:
     """Turns the closed log files of one shard into segments, one at a time and in their order."""
 
-    def __init__(self, disk: Disk, directory: Path, manifest: Manifest) -> None:
-        self._disk = disk
+    def __init__(self, disk: Disk, directory: Path, manifest: Manifest, fence: Fence) -> None:
+        self._disk, self._fence = disk, fence
         self._directory = directory
         self._manifest = manifest
 
@@ -46,6 +47,7 @@ class Sealer:
                 "backup; nothing was changed."
             )
         self.seal(content, closed.event_time, closed.batches, sealed_us)
+        self._fence.check()
         save(self._disk, closed.path.parent / STATE_FILE, closed.state)
         self._disk.remove(closed.path)
         reach("seal.log_removed")
@@ -90,6 +92,7 @@ class Sealer:
             incarnation=content.header.incarnation,
             previous=self._manifest.head,
         )
+        self._fence.check()  # a process that was fenced out must not put its line behind another's
         self._manifest.append(entry)
         reach("seal.manifest_appended")
         return entry

@@ -4,6 +4,7 @@ Belongs here: what callers call, under which lock, and how they wait. What is do
 the threads that do it are in `writer.py`; the API for asyncio is in `aio.py`.
 """
 
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -68,6 +69,7 @@ class Shard:
                 durable_epoch=durable_epoch,
                 predicate=predicate,
                 rules=rules,
+                token=secrets.token_hex(8),
             )
         except BaseException:
             self._sealing.shutdown()

@@ -18,12 +18,11 @@ from resources.coordinator.event_time import EventTimeRules
 from resources.coordinator.producers import ProducerState
 from resources.coordinator.watermarks import StreamState
 
-RESERVATION_FILE = "reservation.json"
 STATE_FILE = "state.json"
 
 
 class Reservation(Struct, frozen=True):
-    """Epochs below `to_epoch` may have been given out; `incarnation` is the process that may give out more (C7)."""
+    """Epochs below `to_epoch` may have been given out; `incarnation` is the process that gave them out (C7)."""
 
     to_epoch: int = 1  # epochs start at 1, because 0 means "nothing yet"
     incarnation: int = 0
@@ -67,5 +66,24 @@ def load(disk: Disk, path: Path, kind: type[T]) -> T | None:
 
 def save(disk: Disk, path: Path, content: Struct) -> None:
     """Replace the file, durably."""
+    disk.replace(path, encode(content))
+
+
+def encode(content: Struct) -> bytes:
+    """The bytes of such a file."""
     encoded = msgspec.json.encode(content)
-    disk.replace(path, msgspec.json.encode(_Envelope(google_crc32c.value(encoded), msgspec.Raw(encoded))))
+    return msgspec.json.encode(_Envelope(google_crc32c.value(encoded), msgspec.Raw(encoded)))
+
+
+def reservation_name(incarnation: int) -> str:
+    """Each incarnation reserves in a file of its own."""
+    return f"reservation-{incarnation:010d}.json"
+
+
+def read_reservation(disk: Disk, directory: Path) -> Reservation:
+    """What is reserved, over all incarnations that have left a reservation."""
+    names = [name for name in disk.list(directory) if name.startswith("reservation") and name.endswith(".json")]
+    found = [load(disk, directory / name, Reservation) or Reservation() for name in names]
+    return Reservation(
+        max((each.to_epoch for each in found), default=1), max((each.incarnation for each in found), default=0)
+    )

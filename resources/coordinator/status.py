@@ -11,7 +11,7 @@ from resources.coordinator.disk import RealDisk
 from resources.coordinator.live import LiveStatus, read_live
 from resources.coordinator.log_content import read_log
 from resources.coordinator.manifest import Entry, Manifest
-from resources.coordinator.state import RESERVATION_FILE, STATE_FILE, Reservation, ShardState, load
+from resources.coordinator.state import STATE_FILE, ShardState, load, read_reservation
 from resources.home import Home
 
 
@@ -92,7 +92,7 @@ def _said(home: Home, shard: int) -> tuple[list[Control], ShardState]:
 def _shard_status(home: Home, shard: int) -> ShardStatus:
     disk = RealDisk()
     manifest = Manifest(home.segments(shard), disk)
-    reservation = load(disk, home.log(shard) / RESERVATION_FILE, Reservation) or Reservation()
+    reservation = read_reservation(disk, home.log(shard))
     state = load(disk, home.log(shard) / STATE_FILE, ShardState) or ShardState()
     sealed = manifest.to_epoch - 1
     flushed, log_bytes = sealed, 0

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from resources.coordinator import aio
 from resources.coordinator.batching import Batch
 from resources.coordinator.core import Clock, ShardCore, WriteGroup
-from resources.coordinator.errors import ShardStoppedError
+from resources.coordinator.errors import ShardStoppedError, how_to_go_on
 from resources.coordinator.flusher import LogSnapshot
 from resources.coordinator.live import LiveFile
 from resources.coordinator.metrics import BatchOutcome, FlushOutcome, Metrics
@@ -94,7 +94,7 @@ class Writer:
             self._metrics.flushed(FlushOutcome.FAILED, 0.0)
             self._fail(error)
             self._end_delivery()
-            self.subscriptions.shut(ShardStoppedError(self._core.number, f"{error}. Start it again to recover."))
+            self.subscriptions.shut(ShardStoppedError(self._core.number, how_to_go_on(error)))
         finally:
             self._live.remove()
 

@@ -21,7 +21,7 @@ from resources.coordinator.manifest import Manifest
 from resources.coordinator.recovery import Recovered, ShardFiles, recover
 from resources.coordinator.seal import ClosedFile, Sealer
 from resources.coordinator.segments import read_segment
-from resources.coordinator.state import RESERVATION_FILE, Reservation, ShardState, save
+from resources.coordinator.state import ShardState
 from resources.settings import Settings
 from tests.support.live import TEN_O_CLOCK, signal
 
@@ -114,13 +114,12 @@ class Life:
     def _take_epoch(self) -> int:
         if self._next_epoch >= self._reserved_to:
             self._reserved_to = self._next_epoch + RESERVED_AHEAD
-            reservation = Reservation(self._reserved_to, self._found.incarnation)
-            save(self._disk, FILES.log / RESERVATION_FILE, reservation)
+            self._found.fence.reserve(self._reserved_to)
         self._next_epoch += 1
         return self._next_epoch - 1
 
     def _begin_file(self) -> LogFile:
-        header = Header(0, self._next_file, self._found.incarnation, self._next_epoch, self._now_us)
+        header = Header(0, self._next_file, self._found.fence.incarnation, self._next_epoch, self._now_us)
         self._next_file += 1
         return LogFile(self._disk, FILES.log, header, SETTINGS.segment_bytes)
 
@@ -145,7 +144,7 @@ def seal_found(disk: Disk, found: Recovered) -> None:
 
 
 def _sealer(disk: Disk, found: Recovered) -> Sealer:
-    return Sealer(disk, FILES.segments, found.manifest)
+    return Sealer(disk, FILES.segments, found.manifest, found.fence)
 
 
 def live(disk: Disk, history: History, writes: int) -> None:
