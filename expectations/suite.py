@@ -16,7 +16,7 @@ import yaml
 from msgspec import Struct
 
 from resources.errors import ConfigurationError
-from resources.settings import NAME_PATTERN
+from resources.settings import is_name
 from resources.timegrid import GRAINS, WHOLE
 
 SUITES = Path(__file__).resolve().parent / "suites"
@@ -206,9 +206,7 @@ def _problem(expectation: Expectation, seen: set[str]) -> str | None:
     kind, arguments = expectation.expect, expectation.arguments
     allowed = ", ".join(sorted(ROW_EXPECTATIONS))
     problems = {
-        "the name is not plain. Use a lower-case letter, then a-z, 0-9 and _.": not re.match(
-            NAME_PATTERN, expectation.name
-        ),
+        "the name is not plain. Use a lower-case letter, then a-z, 0-9 and _.": not is_name(expectation.name),
         "another entry has this name. Give each its own.": expectation.name in seen,
         "the sentence is not one. Say in words what must be true, and end with a full stop.": (
             not expectation.sentence.rstrip().endswith(".")

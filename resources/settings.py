@@ -19,6 +19,12 @@ from resources.timegrid import to_us
 # Names become folder names, partition values and SQL identifiers, so they are plain before they get anywhere.
 NAME_PATTERN = r"^[a-z][a-z0-9_]{0,62}$"
 
+
+def is_name(text: str) -> bool:
+    """Whether a text is a plain name: all of it, so a line break at its end (which `$` overlooks) is refused."""
+    return re.fullmatch(NAME_PATTERN, text) is not None
+
+
 TEMPLATE = """\
 # Settings of this Tidemark home. Every line shows its default; remove the '#' to change one.
 
@@ -125,7 +131,7 @@ class CountSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What is computed from the rollups besides the five windows (R4)."""
 
     # What is hot, what is of today, what is of this week. One of n days keeps hours from being dropped for 32 n days.
-    half_lives: Annotated[tuple[Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,3}[mhd]$")], ...], Meta(max_length=16)] = (
+    half_lives: Annotated[tuple[Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,3}[mhd]\Z")], ...], Meta(max_length=16)] = (
         "1h",
         "1d",
         "7d",
@@ -231,7 +237,7 @@ def read_settings(path: Path) -> Settings:
             f"({compaction.threshold}) or not above keep_recent ({compaction.keep_recent}). Raise it, or lower those."
         )
     for name in settings.namespaces:
-        if not re.match(NAME_PATTERN, name):
+        if not is_name(name):
             raise ConfigurationError(
                 f"{path}: the namespace {name!r} is not a plain name. "
                 "Use a lower-case letter, then up to 62 of a-z, 0-9 and _."

@@ -5,7 +5,6 @@ Belongs here: who the file's producer is, how far it has come, and what is said 
 
 import hashlib
 import io
-import re
 import shutil
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from orchestration.cli.app import as_json, command
 from orchestration.cli.output import answer_json, console, progress, table
 from resources.coordinator.manifest import Manifest
 from resources.home import Home
-from resources.settings import NAME_PATTERN
+from resources.settings import is_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +44,7 @@ def send(home: Home, file: Path, form: str | None, producer: str | None, as_json
     from that producer's last one instead: the same deltas sent twice are then received twice, and the copies are
     found by their ids.
     """
-    if producer is not None and not re.match(NAME_PATTERN, producer):
+    if producer is not None and not is_name(producer):
         raise click.BadParameter(
             f"{producer!r} is not a plain name: a lower-case letter, then up to 62 of a-z, 0-9 and _.",
             param_hint="--producer",

@@ -40,7 +40,7 @@ STATISTICS = (
     "close_reason",
 )
 LABELS = "labels"
-LABEL_PATTERN = r"^[a-z][a-z0-9_]{0,40}$"
+LABEL_PATTERN = r"[a-z][a-z0-9_]{0,40}"
 
 
 class Field(NamedTuple):
@@ -74,7 +74,7 @@ def find_field(kind: Kind, name: str) -> Field | None:
     if name in ENVELOPE:
         return Field(name, name, f"`{name}`", "string")
     group, _, label = name.partition(".")
-    if kind is Kind.SAMPLE and group == LABELS and re.match(LABEL_PATTERN, label):
+    if kind is Kind.SAMPLE and group == LABELS and re.fullmatch(LABEL_PATTERN, label):
         return Field(name, f"{LABELS}_{label}", f"sample.labels['{label}']", "string")
     alias = PAYLOADS[kind].get(name)
     return Field(name, name, f"{kind.value}.`{name}`", alias) if alias else None

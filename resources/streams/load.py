@@ -6,13 +6,12 @@ half of a graph is no graph. Does not belong here: the form of a file (`nodes.py
 """
 
 import os
-import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from resources.errors import ConfigurationError
 from resources.home import Home
-from resources.settings import NAME_PATTERN
+from resources.settings import is_name
 from resources.streams.durations import show_duration
 from resources.streams.errors import StreamError
 from resources.streams.model import FORMS, Join, Stream, Streams, WindowType
@@ -56,7 +55,7 @@ def load_streams(folder: Path, *, reserved: Collection[str] = ()) -> Streams:
 
 
 def _refuse_name(name: str, file: Value, reserved: Collection[str]) -> None:
-    if not re.match(NAME_PATTERN, name):
+    if not is_name(name):
         file.refuse(
             f"{name!r} is not a plain name, and the file's name is the table's. Rename the file: a lower-case letter, "
             "then up to 62 of a-z, 0-9 and _."

@@ -7,7 +7,7 @@ belong here: what several definitions must agree on (`load.py`).
 import re
 
 from resources.coordinator.model import Kind
-from resources.settings import NAME_PATTERN
+from resources.settings import is_name
 from resources.streams.durations import EXAMPLES, NoDurationError, parse_duration, show_duration
 from resources.streams.fields import STATISTICS, Field, field_names, find_field
 from resources.streams.model import (
@@ -57,7 +57,7 @@ def read_stream(name: str, file: Value) -> Stream:
     """The stream that a file defines."""
     fields = file.mapping("'namespace: shop', 'kind: signal', 'window:' and so on", STREAM_FIELDS)
     namespace = fields.require("namespace", "namespace: shop")
-    if not re.match(NAME_PATTERN, namespace.text("a namespace, such as shop")):
+    if not is_name(namespace.text("a namespace, such as shop")):
         namespace.refuse("this is not a plain name. Use a lower-case letter, then up to 62 of a-z, 0-9 and _.")
     kinds = ", ".join(Kind)
     kind_of = fields.require("kind", "kind: signal")
@@ -142,7 +142,7 @@ def _lateness(fields: Mapping, window: WindowSpec) -> Lateness:
         )
     if policy is LatePolicy.SIDE_OUTPUT:
         channel = given.text("a channel, such as audits") if given else ""
-        if not re.match(NAME_PATTERN, channel):
+        if not is_name(channel):
             late.refuse("side_output needs a channel with a plain name. Write 'late: {side_output: audits}'.")
         return Lateness(policy, allowed_us, channel=channel)
     if given is None:
@@ -191,7 +191,7 @@ def _aggregates(value: Value | None, kind: Kind, key: tuple[str, ...]) -> tuple[
     taken = OWN_COLUMNS | {field.column for name in key if (field := find_field(kind, name))}
     found: list[Aggregate] = []
     for given in value.mapping(f"'aggregates:' and below it {AGGREGATES}").values() if value else ():
-        if not re.match(NAME_PATTERN, given.name):
+        if not is_name(given.name):
             given.refuse(f"{given.name!r} is not a plain name for a column. Use a letter, then a-z, 0-9 and _.")
         function, of = _one_of(given, AGGREGATES)
         if function not in set(Function):

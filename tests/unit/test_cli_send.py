@@ -151,7 +151,13 @@ def test_standard_input_is_read_as_json_lines(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["day.unknown"], ["day.jsonl", "--producer", "Not Plain"], ["day.jsonl", "--format", "xml"]]
+    "arguments",
+    [
+        ["day.unknown"],
+        ["day.jsonl", "--producer", "Not Plain"],
+        ["day.jsonl", "--producer", "plain\n"],
+        ["day.jsonl", "--format", "xml"],
+    ],
 )
 def test_wrong_usage_ends_with_2_and_sends_nothing(home: Home, tmp_path: Path, arguments: list[str]) -> None:
     for name in ("day.unknown", "day.jsonl"):

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from resources.errors import ConfigurationError
 from resources.home import Home
-from resources.settings import TEMPLATE, Settings, read_settings
+from resources.settings import NAME_PATTERN, TEMPLATE, Settings, is_name, read_settings
 
 
 def test_a_new_home_has_every_default(tmp_path: Path) -> None:
@@ -46,7 +48,9 @@ def test_the_template_shows_each_setting_with_its_default() -> None:
         ("[compaction]\nthreshold = 0", "threshold"),
         ("[compaction]\nthreshold = 2000", "below threshold"),
         ("[compaction]\nkeep_recent = 1000", "not above keep_recent"),
+        ('[counts]\nhalf_lives = ["1h\\n"]', "half_lives"),
         ('[namespaces."a/b"]', "plain name"),
+        ('[namespaces."shop\\n"]', "plain name"),
         ("[namespaces.shop]\ndimension = 0", "dimension"),
     ],
 )
@@ -56,6 +60,19 @@ def test_a_wrong_setting_is_refused_with_its_name(tmp_path: Path, text: str, com
     with pytest.raises(ConfigurationError, match=complaint) as refused:
         read_settings(path)
     assert str(path) in str(refused.value)
+
+
+@given(st.from_regex(NAME_PATTERN, fullmatch=True).map(str.rstrip), st.text(max_size=2))
+def test_a_plain_name_is_plain_to_its_very_end(name: str, added: str) -> None:
+    assert is_name(name)
+    assert is_name(name + added) == (
+        set(added) <= set("abcdefghijklmnopqrstuvwxyz0123456789_") and len(name + added) < 64
+    )
+
+
+@pytest.mark.parametrize("text", ["", "a\n", "\na", "a\n\n", "a\r", "a\x00", "A", "_a", "1a", "ä", "a" * 64, "a\u0660"])
+def test_what_only_looks_like_a_plain_name_is_none(text: str) -> None:
+    assert not is_name(text)
 
 
 def test_opening_a_home_again_changes_no_setting(tmp_path: Path) -> None:

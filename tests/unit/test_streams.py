@@ -20,7 +20,7 @@ from resources.streams import (
     load_streams,
 )
 from resources.streams.durations import parse_duration, show_duration
-from resources.streams.fields import PAYLOADS, field_of
+from resources.streams.fields import PAYLOADS, field_of, find_field
 from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from tests.support.windows import every_example
 
@@ -116,6 +116,9 @@ REFUSED = [
     (GOOD + "window: {adaptive: 5s}\n", 3, "adaptive windows have no duration of their own"),
     (GOOD + "window: {tumbling: 1m, fixed: 1m}\n", 3, "window says 2 things, and means one"),
     ("namespace: Shop\nkind: signal\nwindow: adaptive\n", 1, "this is not a plain name"),
+    ('namespace: "shop\\n"\nkind: signal\nwindow: adaptive\n', 1, "this is not a plain name"),
+    (TUMBLING + 'late: {side_output: "audits\\n"}\n', 4, "side_output needs a channel with a plain name"),
+    (TUMBLING + 'aggregates:\n  "n\\n": count\n', 5, "is not a plain name for a column"),
     (
         "namespace: shop\nkind: signals\nwindow: adaptive\n",
         2,
@@ -198,6 +201,12 @@ JOINS = [
 ]
 
 
+def test_a_label_is_a_plain_name_to_its_very_end() -> None:
+    """It becomes part of an SQL expression."""
+    assert find_field(Kind.SAMPLE, "labels.van")
+    assert not find_field(Kind.SAMPLE, "labels.van\n")
+
+
 @pytest.mark.parametrize(("files", "problem"), JOINS)
 def test_a_wrong_join_is_refused(tmp_path: Path, files: dict[str, str], problem: str) -> None:
     """T3, N4: cycles, unknown inputs and windows that do not fit are refused when definitions load."""
@@ -210,6 +219,7 @@ def test_a_wrong_join_is_refused(tmp_path: Path, files: dict[str, str], problem:
     ("files", "problem"),
     [
         ({"Views": TUMBLING}, "'Views' is not a plain name, and the file's name is the table's. Rename the file"),
+        ({"views\n": TUMBLING}, "is not a plain name, and the file's name is the table's. Rename the file"),
         ({"deltas": TUMBLING}, "there is a table deltas already. Rename the file."),
         (
             {"a": SESSION, "a_open": TUMBLING},
