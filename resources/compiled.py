@@ -6,14 +6,14 @@ takes arrays and numbers, says by its annotations of what kind they are, gives a
 and raises nothing. It is plain Python too: tests may call it as that (`function.plain`).
 
 numba translates it once; the machine code is kept beside the module (`__pycache__`) under a name that says what it was
-made from and for which processor. Whoever finds it there needs neither numba nor a second: loading takes milliseconds,
-where importing numba takes most of one. While such a function runs, other threads do, too.
+made from and for which processor (`code_files.py` checks every byte of it). Whoever finds it there needs neither numba
+nor a second: loading takes milliseconds, where importing numba takes most of one. While such a function runs, other
+threads do, too.
 """
 
 import ctypes
 import hashlib
 import importlib
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +24,8 @@ from typing import Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_typ
 
 import numpy as np
 import pyarrow as pa
+
+from resources.code_files import Code, read_code, write_code
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -111,10 +113,10 @@ class Compiled:
         with _lock:
             if self._entry is None:
                 self._parameters, self._result = self._signature()
-                name, code = self._kept() or self._compile()
+                code = read_code(self._file(), self._made_from(), self._source()) or self._compile()
                 types = [part for parameter in self._parameters for part in _passed(parameter)]
                 pointer = ctypes.c_void_p
-                self._entry = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, *types)(_address(name, code))
+                self._entry = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, *types)(_address(code))
         return self._entry
 
     def _signature(self) -> tuple[list[Number | Array], Number | None]:
@@ -125,11 +127,17 @@ class Compiled:
             raise TypeError(f"{self.__name__} gives {result}, and only a number can be given.")
         return [_parameter(hint, self.__name__) for hint in hints.values()], given
 
+    def _made_from(self) -> str:
+        """Everything that other machine code would follow from."""
+        return "\n".join([version("numba"), version("llvmlite"), sys.version, *_processor(), *self._parts()])
+
     def _file(self) -> Path:
-        source = Path(self.plain.__code__.co_filename)
-        said = [version("numba"), sys.version, *_processor(), *self._parts()]
-        key = hashlib.sha256("\n".join(said).encode()).hexdigest()[:20]
+        source = self._source()
+        key = hashlib.sha256(self._made_from().encode()).hexdigest()[:20]
         return source.parent / "__pycache__" / f"{source.stem}.{self.__name__}.{key}.o"
+
+    def _source(self) -> Path:
+        return Path(self.plain.__code__.co_filename)
 
     def _parts(self) -> Iterator[str]:
         """Everything that its machine code follows from: its own steps, and those of the functions it calls."""
@@ -143,14 +151,7 @@ class Compiled:
             elif isinstance(found, int | float | np.generic):
                 yield f"{name}={found!r}"
 
-    def _kept(self) -> tuple[str, bytes] | None:
-        try:
-            name, _, code = self._file().read_bytes().partition(b"\n")
-        except OSError:
-            return None
-        return name.decode(), code
-
-    def _compile(self) -> tuple[str, bytes]:
+    def _compile(self) -> Code:
         """Have numba translate it behind an entry that takes addresses and lengths."""
         import numba
         from numba.core import compiler, registry
@@ -178,21 +179,9 @@ class Compiled:
         made = compiler.compile_extra(
             target.typing_context, target.target_context, space["entry"], types, gives, flags, {}
         )
-        name, code = made.fndesc.llvm_func_name, made.library._get_compiled_object()  # noqa: SLF001 - as its own cache
-        self._keep(name, code)
-        return name, code
-
-    def _keep(self, name: str, code: bytes) -> None:
-        file = self._file()
-        fresh = file.with_suffix(f".{os.getpid()}.tmp")
-        try:
-            file.parent.mkdir(exist_ok=True)
-            for old in file.parent.glob(f"{file.name.rsplit('.', 2)[0]}.*.o"):
-                old.unlink(missing_ok=True)
-            fresh.write_bytes(name.encode() + b"\n" + code)
-            fresh.replace(file)
-        except OSError:
-            fresh.unlink(missing_ok=True)  # a place that cannot be written: the next process compiles it again
+        code = Code(made.fndesc.llvm_func_name, made.library._get_compiled_object())  # noqa: SLF001 - as its own cache
+        write_code(self._file(), self._made_from(), code, f"{self._source().stem}.{self.__name__}.*")
+        return code
 
     def dispatcher(self) -> Any:
         """What numba knows it as, for functions that call it."""
@@ -230,7 +219,7 @@ def _processor() -> tuple[str, str]:
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
-def _address(name: str, code: bytes) -> int:
+def _address(code: Code) -> int:
     """Where a function lies in memory, once its machine code does."""
     import llvmlite.binding as llvm
 
@@ -240,10 +229,13 @@ def _address(name: str, code: bytes) -> int:
         llvm.add_symbol(called, ctypes.cast(getattr(ctypes.CDLL(None), here), ctypes.c_void_p).value)
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code.code))
     engine.finalize_object()
     _engines.append(engine)
-    return int(engine.get_function_address(name))
+    address = int(engine.get_function_address(code.entry))
+    if not address:
+        raise SystemError(f"the machine code has no entry {code.entry}.")  # a call of address 0 would end the process
+    return address
 
 
 def load_loops(modules: Iterable[str] = MODULES) -> None:
