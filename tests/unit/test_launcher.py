@@ -215,12 +215,6 @@ def test_a_moved_checkout_is_set_up_again(checkout: Checkout) -> None:
     assert any(f"-m venv --without-pip {moved}" in call for call in checkout.calls())
 
 
-def test_an_environment_of_unknown_origin_is_built_again(checkout: Checkout) -> None:
-    script(checkout.root / ".venv" / "bin" / "python", "#!/bin/sh\necho wrong\n")
-
-    assert checkout.run("status").stdout == "program got <status>\n"
-
-
 @pytest.fixture
 def killed(checkout: Checkout) -> Checkout:
     """A set-up that was killed, with everything it had started, while it installed packages."""
