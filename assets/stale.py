@@ -79,7 +79,8 @@ def stale_partitions(
     """
     found = _Found(instance, home, seen)
     hours = {DELTAS.grain.start(key) for key in found.read(DELTAS)}
-    found.present[DELTAS.name] = hours | set(lake_files.partitions(home.lake / DELTAS.name))
+    path = home.lake / DELTAS.name
+    found.present[DELTAS.name] = hours | set(lake_files.partitions(path) if lake_files.readable_state(path) else ())
     for derived in graph.values():
         target, stale = derived.spec, dict[str, str]()
         found.read(target)
@@ -184,7 +185,7 @@ def _behind_a_meeting(need: Need, target: TableSpec, found: _Found) -> Iterator[
 
 def reach_back(path: Path, spec: TableSpec) -> dict[int, int]:
     """Of each partition of a table of sessions, the hour in which the first of its sessions begins."""
-    earliest = lake_files.lowest_times(path, "window_start")
+    earliest = lake_files.lowest_times(path, "window_start") if lake_files.readable_state(path) else {}
     return {start: spec.grain.floor(time_us) for start, time_us in earliest.items()}
 
 

@@ -31,7 +31,7 @@ TICK_SECONDS = 30
 def compact_when_due(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
     """One compaction at a time, for as long as a vector is due."""
     home = Home.locate()
-    if lake_files.table_state(home.lake / VECTORS.name) is None:
+    if lake_files.readable_state(home.lake / VECTORS.name) is None:
         return dg.SkipReason("There are no vectors.")
     if is_under_way(context.instance, compaction_job):
         return dg.SkipReason("A compaction is under way.")

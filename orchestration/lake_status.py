@@ -5,6 +5,7 @@ Belongs here: what `status` and the demo show of the lake. How tables are writte
 
 from msgspec import Struct
 
+from resources.errors import DamageError
 from resources.home import Home
 from resources.lake_files import partitions, table_state
 
@@ -16,6 +17,7 @@ class TableStatus(Struct, frozen=True):
     rows: int
     bytes: int
     files: int
+    error: str | None = None  # why nothing of it can be read, if nothing can
 
 
 def table_names(home: Home) -> list[str]:
@@ -29,7 +31,10 @@ def read_tables(home: Home) -> dict[str, TableStatus]:
 
 
 def _read_table(home: Home, name: str) -> TableStatus:
-    state = table_state(home.lake / name)
+    try:
+        state = table_state(home.lake / name)
+    except DamageError as error:
+        return TableStatus(version=0, rows=0, bytes=0, files=0, error=str(error))
     found = partitions(home.lake / name).values()
     return TableStatus(
         version=state.version if state else 0,

@@ -65,6 +65,11 @@ class Home:
         return self.root / "lake"
 
     @property
+    def quarantine(self) -> Path:
+        """Folders of tables that could not be relied on any more, as they were found; nothing reads them."""
+        return self.root / "quarantine"
+
+    @property
     def dagster(self) -> Path:
         """The orchestrator's own storage."""
         return self.root / "dagster"

@@ -6,6 +6,7 @@ Every write carries a number under which the table remembers it, holds the table
 from a write says nothing about its outcome, so the marker is read, and it decides.
 """
 
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,13 +19,13 @@ from filelock import FileLock, Timeout
 from resources import lake_files
 from resources.errors import TidemarkError
 from resources.home import Home
-from resources.lake_commits import NewFile, commit_files, delete_partitions
-from resources.lineage import Edit, Lineage, LineageFile, app_id, edits_of, find_break
+from resources.lake_commits import NewFile, begin_life, commit_files, delete_partitions
+from resources.lineage import Edit, Lineage, LineageFile, app_id, edits_of, find_break, next_floor
 from resources.provenance import Input, ProvenanceFile
 from resources.ranges import Range, bucket_predicate, partition_predicate, sql_timestamp
 from resources.session import new_session
-from resources.table_spec import Column, TableSpec, create_table
-from resources.timegrid import HOUR_US
+from resources.table_spec import Column, TableSpec
+from resources.timegrid import HOUR_US, from_us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -139,11 +140,24 @@ class Lake:
             known = self.lineage(spec.name)
             if broken := find_break(self.path(spec.name), known):
                 self.forget_cached_tables()
+                seen = lake_files.highest_version(self.path(spec.name))
+                self.set_aside(spec.name, broken.why)
+                floor = next_floor(known, seen)
                 known = self.lineage_file(spec.name).write(
-                    Lineage(lineage=known.lineage + 1, number=known.number, edits=known.edits)
+                    Lineage(lineage=known.lineage + 1, number=known.number, edits=known.edits, floor=floor)
                 )
-                del broken
             return self.ensure(spec) if known.version < 0 else self.widen(spec)
+
+    def set_aside(self, table: str, why: str) -> Path | None:
+        """Move a table's folder into the quarantine, as it is, with a note that says why; none if there is nothing."""
+        path = self.path(table)
+        if not path.exists() or not any(path.iterdir()):
+            return None
+        target = self.home.quarantine / f"{table}-{from_us(self._clock()):%Y%m%dT%H%M%S%f}"
+        self.home.quarantine.mkdir(exist_ok=True)
+        (self.home.quarantine / f"{target.name}.txt").write_text(f"{why}\n")
+        shutil.move(path, target)
+        return target
 
     def widen(self, spec: TableSpec) -> Lineage:
         """Give a table that an earlier version made the columns that it lacks; they are null in the rows there."""
@@ -162,7 +176,7 @@ class Lake:
         """Create the table if there is none, and remember it as ours."""
         with self.lock(spec.name):
             if lake_files.table_state(self.path(spec.name)) is None:
-                create_table(self.path(spec.name), spec)
+                begin_life(self.path(spec.name), spec, self.lineage(spec.name).floor)
                 lake_files.sync_commits(self.path(spec.name), -1)
             return self.lineage_file(spec.name).record_commit(self.path(spec.name))
 
@@ -357,7 +371,7 @@ class Lake:
                 raise WriteFailedError(
                     f"There is no table {spec.name} to write to. Run the same command again: it will be created."
                 )
-            self.lineage_file(spec.name).record_edits(self.path(spec.name))
+            self.lineage_file(spec.name).record_try(self.path(spec.name), before)
             try:
                 write(app)
             except (DeltaError, Py4JError, PySparkException, OSError) as error:

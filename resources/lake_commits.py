@@ -1,16 +1,19 @@
-"""Commits to a Delta table that need no JVM: files that tasks have written, and partitions that go.
+"""Commits to a Delta table that need no JVM: its first one, files that tasks have written, and partitions that go.
 
 Belongs here: one commit, under the number of an app, from what is given. Does not belong here: who may write and when,
 and how the outcome is known (`lake.py`).
 """
 
 import json
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction
 
+from resources.table_spec import TableSpec, begin_log, create_table, put
 from resources.timegrid import from_us
 
 # Texts up to this length are told whole; of longer ones a bound would be a guess.
@@ -57,3 +60,23 @@ def delete_partitions(table: DeltaTable, column: str, before_us: int, app: str, 
     """Take the partitions that start before a moment out of a table."""
     ours = CommitProperties(app_transactions=[Transaction(app, number)])
     table.delete(f"{column} < '{from_us(before_us):%Y-%m-%d %H:%M:%S}'", commit_properties=ours)
+
+
+def begin_life(path: Path, spec: TableSpec, first_version: int) -> None:
+    """Make a table that begins at a version beyond those of its earlier lives; the first life begins at 0.
+
+    Its log begins with a checkpoint, as one does whose beginning was cleaned up: readers look at nothing below it, so a
+    late commit of an earlier life is in nobody's way.
+    """
+    if first_version == 0:
+        create_table(path, spec)
+        return
+    log = path / "_delta_log"
+    log.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "_delta_log"
+        begin_log(made, spec, first_version)
+        DeltaTable(folder).create_checkpoint()
+        for kind in ("checkpoint.parquet", "json", "crc"):
+            put(log / f"{first_version:020d}.{kind}", (made / f"{0:020d}.{kind}").read_bytes())
+    put(log / "_last_checkpoint", json.dumps({"version": first_version, "size": 2}).encode())

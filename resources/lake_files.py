@@ -17,13 +17,25 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from resources.errors import DamageError
+from resources.table_spec import FIRST_VERSION
 from resources.timegrid import HOUR_US, from_us, to_us
 
 if TYPE_CHECKING:
     import duckdb
+
+
+class UnreadableTableError(DamageError):
+    """The log of a table cannot be read as one: a hole in its versions, a torn or foreign file, no metadata."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(
+            f"The log of the table at {path} cannot be read: {why}. Run './tidemark drain': it moves the folder into "
+            "the home's quarantine and builds the table again."
+        )
+        self.why = why
 
 
 @dataclass(frozen=True)
@@ -44,13 +56,56 @@ class PartitionFiles:
 
 
 def open_table(path: Path, version: int | None = None) -> DeltaTable | None:
-    """The table at `path`, or none."""
+    """The table at `path`, or none; an error when there is a log that nobody can read."""
     if not (path / "_delta_log").is_dir():
         return None
     try:
         return DeltaTable(path, version=version)
     except TableNotFoundError:
         return None
+    except DeltaError as error:
+        why = " ".join(str(error).split("\n", 1)[0].removeprefix("Kernel error: ").split())[:200]
+        if version is not None and open_table(path) is not None:
+            raise DamageError(f"Version {version} of the table at {path} cannot be read: {why}.") from error
+        if "nsupported" in why:
+            raise DamageError(
+                f"The table at {path} needs a feature of Delta that Tidemark does not use ({why}). Drop that feature "
+                "with the tool that added it, or restore the table."
+            ) from error
+        _refuse_sick_disk(path)
+        raise UnreadableTableError(path, why) from error
+
+
+def _refuse_sick_disk(path: Path) -> None:
+    """A file that the system does not give us is no damage to the table: nothing is moved aside because of it."""
+    for file in sorted((path / "_delta_log").iterdir()):
+        try:
+            if file.is_file():
+                file.read_bytes()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise DamageError(f"{file} cannot be read: {error.strerror}. Look at the disk and its rights.") from error
+
+
+def readable_state(path: Path) -> "TableState | None":
+    """As `table_state`, and none for a table that cannot be read: for those who only decide what is due."""
+    try:
+        return table_state(path)
+    except UnreadableTableError:
+        return None
+
+
+def highest_version(path: Path) -> int:
+    """The highest version that any commit in a table's log claims, readable or not; -1 if none does."""
+    names = (file.name.split(".")[0] for file in (path / "_delta_log").glob("*.json"))
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
+def first_version(path: Path) -> int:
+    """The version in which the present life of a table began; earlier commits in its log are of earlier lives."""
+    table = open_table(path)
+    return int(table.metadata().configuration.get(FIRST_VERSION, 0)) if table else 0
 
 
 def refuse_unreadable(table: DeltaTable, path: Path) -> None:
@@ -144,9 +199,12 @@ def commit_sha256(path: Path, version: int) -> str | None:
 
 def actions_of(path: Path, version: int) -> Iterator[dict[str, Any]]:
     """The actions of one commit."""
-    with commit_file(path, version).open() as lines:
-        for line in lines:
-            yield json.loads(line)
+    try:
+        with commit_file(path, version).open() as lines:
+            for line in lines:
+                yield json.loads(line)
+    except ValueError as error:
+        raise UnreadableTableError(path, f"the commit of version {version} is not JSON") from error
 
 
 def operation_of(path: Path, version: int) -> tuple[str, dict[str, str]] | None:
@@ -219,7 +277,7 @@ def sync_commits(path: Path, after_version: int) -> int:
     if state is None:
         raise DamageError(f"The table at {path} vanished while it was being written. Run the same command again.")
     directories = {path, path / "_delta_log"}
-    for version in range(after_version + 1, state.version + 1):
+    for version in range(max(after_version + 1, first_version(path)), state.version + 1):
         for action in actions_of(path, version):
             if "add" in action:
                 file = path / unquote(action["add"]["path"])

@@ -45,6 +45,18 @@ class Lineage(Struct, frozen=True):
     number: int = 0  # last plan known to be committed
     opening: Opening | None = None
     edits: tuple[Edit, ...] = ()
+    # The next life of the table begins at this version: whatever a writer of an earlier life still commits lies below.
+    floor: int = 0
+    tried: int = -1  # the version on top of which a write was tried last, when that is beyond `version`
+
+
+# More than the commits that somebody can have made between our last look at a table and the end of its life.
+VERSIONS_BETWEEN_LIVES = 1000
+
+
+def next_floor(known: Lineage, seen: int) -> int:
+    """Where the next life of a table begins, when `seen` is the highest version that lies in its folder."""
+    return max(known.version, known.tried, known.floor, seen) + VERSIONS_BETWEEN_LIVES
 
 
 @dataclass(frozen=True)
@@ -89,6 +101,12 @@ class LineageFile:
         found = edits_of(table, self.table, known)
         return known if found == known.edits else self.write(msgspec.structs.replace(known, edits=found))
 
+    def record_try(self, table: Path, version: int) -> None:
+        """Remember edits, and the version that a write begins on if that is beyond the last one known to be ours."""
+        known = self.record_edits(table)
+        if version > max(known.version, known.tried):
+            self.write(msgspec.structs.replace(known, tried=version))
+
     def record_commit(
         self, table: Path, *, number: int | None = None, rewritten: Callable[[int], bool] | None = None
     ) -> Lineage:
@@ -120,6 +138,13 @@ def edits_of(table: Path, name: str, known: Lineage) -> tuple[Edit, ...]:
 
 def find_break(table: Path, known: Lineage) -> Break | None:
     """Compare a table with what is remembered of it; none means that it is ours, with nothing taken away."""
+    try:
+        return _find_break(table, known)
+    except lake_files.UnreadableTableError as error:
+        return Break(f"its log cannot be read ({error.why})", None)
+
+
+def _find_break(table: Path, known: Lineage) -> Break | None:
     state = lake_files.table_state(table)
     if known.version < 0:
         return None
@@ -134,17 +159,26 @@ def find_break(table: Path, known: Lineage) -> Break | None:
         )
     if known.commit and (lake_files.commit_sha256(table, known.version) or known.commit) != known.commit:
         return Break(f"its version {known.version} is another commit than the one that was written", None)
-    return _foreign_commit(table, known.version, state.version)
+    return _foreign_commit(table, known, state.version)
 
 
-def _foreign_commit(table: Path, known: int, latest: int) -> Break | None:
-    for version in range(known + 1, latest + 1):
+def _foreign_commit(table: Path, known: Lineage, latest: int) -> Break | None:
+    for version in range(known.version + 1, latest + 1):
         found = lake_files.operation_of(table, version)
         if found is None:
             return Break(f"the log of its version {version} is gone", None)
         operation, parameters = found
+        if _is_of_another_life(table, version, known):
+            return Break(f"a run of an earlier lineage has committed to it (version {version})", None)
         if operation in FOREIGN_OPERATIONS:
             restored = str(parameters.get("version")) if operation == "RESTORE" else ""
             left_version = int(restored) if restored.isdigit() else None
             return Break(f"{operation} was run on it (version {version})", left_version)
     return None
+
+
+def _is_of_another_life(table: Path, version: int, known: Lineage) -> bool:
+    """Whether a commit carries a marker of this table under another lineage: a killed run's JVM may commit late."""
+    apps = [str(action["txn"].get("appId", "")) for action in lake_files.actions_of(table, version) if "txn" in action]
+    lineages = [app.split("/")[1] for app in apps if app.startswith(f"{table.name}/")]
+    return any(each != str(known.lineage) for each in lineages)

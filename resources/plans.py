@@ -120,6 +120,9 @@ class PlanStore:
 def durable_epochs(home: Home) -> dict[int, int]:
     """Shard → last epoch that is in the lake, read back from the marker of `deltas` and not remembered (C2). No JVM."""
     lineage = LineageFile(home.plans, "deltas").read().lineage
-    number = lake_files.marker(home.lake / "deltas", app_id("deltas", lineage)) or 0
+    try:
+        number = lake_files.marker(home.lake / "deltas", app_id("deltas", lineage)) or 0
+    except lake_files.UnreadableTableError:
+        return {}  # nothing is proved to be there until the table is built again
     plan = PlanStore(home.plans / "deltas", lineage).committed(number)
     return plan.durable if plan else {}

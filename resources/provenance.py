@@ -109,7 +109,7 @@ def follow(known: Provenance, path: Path, table: str, state: lake_files.TableSta
     """What is remembered, brought up to a version of the table by its log."""
     if known.table_id != state.table_id or known.version > state.version:
         # Another table lies there, or an older copy of it: all that can be said is what its own log says.
-        known = Provenance(state.table_id)
+        known = Provenance(state.table_id, lake_files.first_version(path) - 1)
     partitions, is_whole = dict(known.partitions), known.is_whole
     for version in range(known.version + 1, state.version + 1):
         if not lake_files.commit_file(path, version).exists():

@@ -17,6 +17,9 @@ import pyarrow as pa
 
 from resources.timegrid import Grain, grain_of
 
+# The key of a table's properties under which the first version of its life is kept; without it, that is 0.
+FIRST_VERSION = "tidemark.firstVersion"
+
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 # Each type as Spark's SQL writes it, and as a Delta table's schema does.
@@ -114,10 +117,16 @@ def delta_type(kind: pa.DataType) -> str | dict[str, Any]:
 
 def create_table(path: Path, spec: TableSpec) -> None:
     """Begin the table's log; an error when there is one already. The caller syncs the directories."""
-    log = path / "_delta_log"
+    begin_log(path / "_delta_log", spec, 0)
+
+
+def begin_log(log: Path, spec: TableSpec, first_version: int) -> None:
+    """Write version 0, of a table that says that its life began at `first_version`."""
     log.mkdir(parents=True, exist_ok=True)
     now_ms = time.time_ns() // 1_000_000
     metadata, protocol = _metadata(spec, now_ms), _protocol(spec)
+    if first_version:
+        metadata["configuration"][FIRST_VERSION] = str(first_version)
     info = {
         "timestamp": now_ms,
         "operation": "CREATE TABLE",
@@ -138,15 +147,15 @@ def create_table(path: Path, spec: TableSpec) -> None:
         "protocol": protocol,
         "allFiles": [],
     }
-    _put(log / f"{0:020d}.json", "".join(json.dumps(action) + "\n" for action in actions))
-    _put(log / f"{0:020d}.crc", json.dumps(summary) + "\n")
+    put(log / f"{0:020d}.json", "".join(json.dumps(action) + "\n" for action in actions).encode())
+    put(log / f"{0:020d}.crc", (json.dumps(summary) + "\n").encode())
 
 
-def _put(path: Path, text: str) -> None:
+def put(path: Path, content: bytes) -> None:
     """Write a file that must not exist, under its name at once and whole: a table that can be seen can be read."""
     temporary = path.with_name(f".{uuid.uuid4()}.tmp")
-    with temporary.open("w") as file:
-        file.write(text)
+    with temporary.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     os.link(temporary, path)

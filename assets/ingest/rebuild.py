@@ -23,8 +23,8 @@ from assets.ingest.sift import Segment, sift
 from assets.ingest.transform import accepted_deltas
 from resources import lake_files
 from resources.coordinator.manifest import Entry
-from resources.lake import Commit, Lake, LakeError, TableSpec
-from resources.lineage import Break, Lineage, Opening, app_id, find_break
+from resources.lake import Commit, Lake, TableSpec
+from resources.lineage import Break, Lineage, Opening, app_id, find_break, next_floor
 from resources.plans import PlanStore
 from resources.ranges import Range, partition_predicate
 
@@ -142,12 +142,13 @@ def _only(rows: "DataFrame", spec: TableSpec, hours: Hours) -> "DataFrame":
 def _begin_lineage(lake: Lake, spec: TableSpec, known: Lineage, broken: Break) -> None:
     """Decide what the new lineage owes, and remember that before anything is done about it."""
     path = lake.path(spec.name)
-    state = lake_files.table_state(path)
     lake.forget_cached_tables()
-    if state and state.table_id != known.table_id:
-        _refuse_foreign(path, spec)
-    app = app_id(spec.name, known.lineage)
-    number = max(known.number, lake_files.marker(path, app) or 0)
+    app, seen = app_id(spec.name, known.lineage), lake_files.highest_version(path)
+    readable = lake_files.readable_state(path)
+    number = max(known.number, (lake_files.marker(path, app) or 0) if readable else 0)
+    if broken.left_version is None:
+        lake.set_aside(spec.name, broken.why)
+    state = lake_files.table_state(path)
     if spec is DEAD_LETTERS:
         # Dead letters are committed first, so every plan that is in `deltas` was here, whatever was remembered.
         number = max(number, lake.lineage(DELTAS.name).number, committed_number(lake, DELTAS))
@@ -162,17 +163,9 @@ def _begin_lineage(lake: Lake, spec: TableSpec, known: Lineage, broken: Break) -
             number=number,
             opening=Opening(number, _lost_hours(lake, spec, known, broken, number)),
             edits=known.edits,
+            floor=next_floor(known, seen),
         )
     )
-
-
-def _refuse_foreign(path: Path, spec: TableSpec) -> None:
-    table = lake_files.open_table(path)
-    names = [field.name for field in table.schema().fields] if table else []
-    if names != spec.names:
-        raise LakeError(
-            f"Another table, with other columns, lies at {path}. Move it away: {spec.name} will be rebuilt."
-        )
 
 
 def _lost_hours(lake: Lake, spec: TableSpec, known: Lineage, broken: Break, number: int) -> list[int] | None:

@@ -46,7 +46,7 @@ def covered_epochs(home: Home, spec: TableSpec, record: Record | None, version: 
 
 def has_news(home: Home, spec: TableSpec, record: Record | None) -> bool:
     """Whether folding again would change the table. Of a home that has never seen a vector, no file is opened."""
-    state = lake_files.table_state(home.lake / DELTAS.name)
+    state = lake_files.readable_state(home.lake / DELTAS.name)
     if state is None or not vector_sources(home):
         return False
     covered = covered_epochs(home, spec, record, state.version)

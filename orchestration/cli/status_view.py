@@ -152,11 +152,15 @@ def _wrong(snapshot: Snapshot) -> Iterator[str]:
         yield f"UNKNOWN: {snapshot.event_time.error}"
     if snapshot.orchestrator_error:
         yield f"UNKNOWN: {snapshot.orchestrator_error}"
+    for name, found in snapshot.tables.items():
+        if found.error:
+            yield f"UNREADABLE: {name}: {found.error}"
     for run in snapshot.orchestrator.runs:
         if run.error:
             yield f"FAILED: {run.what} {_partitions(run)}".rstrip() + f", {at(run.at_us)}: {run.error}"
-    for name, found in snapshot.orchestrator.checks.items():
-        for failed in found.failed[:FAILED_SHOWN]:
+    for name, checked in snapshot.orchestrator.checks.items():
+        for failed in checked.failed[:FAILED_SHOWN]:
             yield f"FOUND WRONG: {name} {failed.partition}: {failed.message}"
-        if len(found.failed) > FAILED_SHOWN:
-            yield f"FOUND WRONG: {name}: {_count(len(found.failed) - FAILED_SHOWN, 'more partition')}; --json names all"
+        more = len(checked.failed) - FAILED_SHOWN
+        if more > 0:
+            yield f"FOUND WRONG: {name}: {_count(more, 'more partition')}; --json names all"

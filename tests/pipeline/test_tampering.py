@@ -12,7 +12,7 @@ from assets.ingest.rebuild import committed_number, rebuild
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from resources.coordinator.errors import ManifestDamageError, SegmentDamageError
 from resources.home import Home
-from resources.lake import Lake, LakeError
+from resources.lake import Lake
 from resources.plans import NotRetainedError, PlanDamageError, durable_epochs
 from resources.ranges import Range
 from resources.timegrid import HOUR_US
@@ -100,11 +100,34 @@ def test_both_tables_deleted_while_a_plan_waits_lose_nothing(home: Home, lake: L
     assert committed_number(lake, DELTAS) == committed_number(lake, DEAD_LETTERS) == 3
 
 
-def test_another_table_in_its_place_is_refused(home: Home, lake: Lake, spark: "SparkSession") -> None:
+def test_another_table_in_its_place_is_set_aside(home: Home, lake: Lake, spark: "SparkSession") -> None:
+    before = checksums(home)
     shutil.rmtree(home.lake / "deltas")
     spark.range(3).write.format("delta").save(str(home.lake / "deltas"))
-    with pytest.raises(LakeError, match="Move it away"):
-        drain(lake)
+    assert "another table" in drain(lake).noticed["deltas"]
+    assert checksums(home) == before
+    [aside] = home.quarantine.glob("deltas-*/_delta_log")
+    assert len(list(aside.glob("*.json"))) == 1
+
+
+def test_c7_a_commit_of_a_killed_run_that_lands_late_leaves_no_trace(
+    home: Home, lake: Lake, spark: "SparkSession"
+) -> None:
+    """The writer took its snapshot in an earlier life of the table, and commits in the next one."""
+    before, path = checksums(home), home.lake / "deltas"
+    log = path / "_delta_log"
+    commit = log / f"{lake.lineage('deltas').version:020d}.json"
+    text, number = commit.read_text(), lake.lineage("deltas").version + 1
+    shutil.rmtree(path)
+    drain(lake)
+    assert checksums(home) == before
+    (log / f"{number:020d}.json").write_text(text)
+    lake.forget_cached_tables()
+    assert drain(lake).noticed == {}
+    send(home, [signal("e")], producer="third")
+    drain(lake)
+    assert rows_of(home, "deltas", "delta_id") == [("a",), ("b",), ("c",), ("d",), ("e",)]
+    assert lake.read("deltas").count() == 5
 
 
 def segment_of(home: Home) -> Path:
