@@ -5,7 +5,6 @@ has made in earnest, somewhere. Nothing of this can be switched on from outside 
 """
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -183,27 +182,18 @@ def _tail_not_persisted() -> AbstractContextManager[Any]:
 
 def _tail_not_cut() -> AbstractContextManager[Any]:
     """What a crash tore off stays behind the last frame, and the next file follows it."""
-
-    def rewrite(self: RealDisk, path: Path, data: bytes | memoryview, offset: int) -> None:
-        with patch.object(RealDisk, "truncate", _nothing):
-            whole(self, path, data, offset)
-
-    whole = RealDisk.rewrite
-    return patch.object(RealDisk, "rewrite", rewrite)
+    return patch.object(recovery, "_copy", lambda disk, path, content: disk.replace(path, content.data))
 
 
 def _tail_cut_in_cache() -> AbstractContextManager[Any]:
-    """The torn end is cut after the sync, so that a power cut brings it back in front of another file."""
+    """The file without its torn end is not synced, so that a power cut takes away what takes its place."""
 
-    def rewrite(self: RealDisk, path: Path, data: bytes | memoryview, offset: int) -> None:
-        with patch.object(RealDisk, "truncate", _nothing):
-            whole(self, path, data, offset)
-        fd = self.system.open(path, os.O_WRONLY)
-        self.truncate(fd, offset + len(data))
-        self.close(fd)
+    def unsynced(disk: RealDisk, path: Path, content: Any) -> None:
+        with patch.object(disk.system, "fsync", _nothing):
+            copied(disk, path, content)
 
-    whole = RealDisk.rewrite
-    return patch.object(RealDisk, "rewrite", rewrite)
+    copied = recovery._copy
+    return patch.object(recovery, "_copy", unsynced)
 
 
 def _found(change: Callable[[Recovered], Recovered]) -> AbstractContextManager[Any]:
@@ -362,7 +352,7 @@ PLANTED = (
     Planted("segment_not_synced", "C7", "a segment is not synced before it is named", _segment_not_synced),
     Planted("tail_not_persisted", "C7", "a start does not make certain what it read", _tail_not_persisted),
     Planted("tail_not_cut", "C7", "a start leaves a torn end before its own file", _tail_not_cut),
-    Planted("tail_cut_in_cache", "C7", "a torn end is cut, and that is not synced", _tail_cut_in_cache, 1_590),
+    Planted("tail_cut_in_cache", "C7", "a torn end is cut, and that is not synced", _tail_cut_in_cache),
     Planted("state_ahead", "C7", "the state saved with a sealed file knows of later ones", _state_ahead, 1_230),
     Planted("sealed_backwards", "C7", "what a start found is sealed in the wrong order", _sealed_backwards),
     Planted("unsealed_passed_over", "C7", "of what a start found, one file is sealed", _unsealed_passed_over),

@@ -9,9 +9,9 @@ from typing import TypeVar
 from msgspec import Struct
 
 from resources.coordinator.disk import RealDisk
+from resources.coordinator.fence import INCARNATION_FILE, Incarnation
 from resources.coordinator.log_content import read_log
 from resources.coordinator.manifest import Entry, Manifest, verify_segment
-from resources.coordinator.fence import INCARNATION_FILE, Incarnation
 from resources.coordinator.state import STATE_FILE, ShardState, load, read_reservation
 from resources.errors import DamageError
 from resources.home import Home

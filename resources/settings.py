@@ -116,9 +116,10 @@ class BoundSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What a shard may hold before producers have to wait (C8)."""
 
     # A tenth of a second of the fastest traffic: enough for the disk to catch its breath, little to lose in a crash.
-    deltas: Annotated[int, Meta(ge=1)] = 100_000
+    # Bounded so that every write that is taken fits into one frame of the log (C14).
+    deltas: Annotated[int, Meta(ge=1, le=1_000_000)] = 100_000
     # Three groups of the largest kind: one being flushed, one gathering, one in line.
-    bytes: Annotated[int, Meta(ge=4_096)] = 50 * 1024 * 1024
+    bytes: Annotated[int, Meta(ge=4_096, le=1024**3)] = 50 * 1024 * 1024
     # Early enough that what waits for a batch is gone before anybody is turned away.
     high_water: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.8
     # The rest is for what is under way already.

@@ -4,6 +4,7 @@ Belongs here: the order of decisions (structure, values, identity, watermark sta
 written down. Everything downstream reads these verdicts and never decides again.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.identities import REMEMBERED_COLUMNS, Identities, Seen, Sighting
 from resources.coordinator.log_rows import FEW_TEXTS, LogRows, Writes
 from resources.coordinator.model import Reason, Verdict
-from resources.coordinator.schema import TIMESTAMP
+from resources.coordinator.schema import DETAIL_LIMIT, RAW_BUDGET, RAW_LIMIT, RAW_SHORT, TIMESTAMP
 from resources.coordinator.streams import NO_TIME, Parts
 from resources.coordinator.watermarks import Watermarks
 from resources.settings import Settings
@@ -38,6 +39,7 @@ class NumberedWrite(NamedTuple):
     sequence: int
     received_us: int
     deltas: Deltas
+    most_bytes: int = 0  # that it can take in the log
 
 
 class Outcome(NamedTuple):
@@ -96,7 +98,7 @@ class Arrivals:
         copies = self._find_copies(columns, passed, refusals)
         accepted = passed & ~_mask(copies, rows) if copies else passed
         columns |= _verdicts(rows, copies, refusals)
-        columns |= _originals(refusals, decoded)
+        columns |= _originals(refusals, decoded, sizes)
         if not copies and not refusals:
             words["verdict"] = frozenset([str(Verdict.ACCEPTED)])
         stamps_us, columns["watermark_ts"] = self._stamps(writes, sizes, words, columns, accepted)
@@ -245,17 +247,30 @@ def _verdicts(rows: int, copies: dict[int, Sighting], refusals: dict[int, Refusa
             pa.array(verdicts)
         ),
         "reason": _scattered({row: str(why.reason) for row, why in refusals.items()}, rows, pa.string()),
-        "detail": _scattered({row: why.detail for row, why in refusals.items()}, rows, pa.string()),
+        "detail": _scattered({row: _bounded(why.detail) for row, why in refusals.items()}, rows, pa.string()),
     }
 
 
-def _originals(refusals: dict[int, Refusal], decoded: DecodedBatch) -> dict[str, pa.Array]:
-    """What was sent, for the refused ones."""
-    raw = {row: bounded_original(decoded.original(row)) for row in refusals}
+def _originals(refusals: dict[int, Refusal], decoded: DecodedBatch, sizes: Numbers) -> dict[str, pa.Array]:
+    """What was sent, for the refused ones: less of each where a write has many of them (C14)."""
+    writes = np.repeat(np.arange(len(sizes)), sizes) if refusals else sizes
+    kept: Counter[int] = Counter()
+    raw: dict[int, tuple[bytes, int]] = {}
+    for row in sorted(refusals):
+        start, length = bounded_original(decoded.original(row))
+        write = int(writes[row])
+        start = start[:RAW_SHORT] if kept[write] + len(start) > RAW_BUDGET - RAW_LIMIT else start
+        kept[write] += len(start)
+        raw[row] = (start, length)
     return {
         "raw": _scattered({row: start for row, (start, _) in raw.items()}, decoded.rows, pa.binary()),
         "raw_bytes": _scattered({row: length for row, (_, length) in raw.items()}, decoded.rows, pa.int64()),
     }
+
+
+def _bounded(sentence: str) -> str:
+    encoded = sentence.encode()
+    return sentence if len(encoded) <= DETAIL_LIMIT else encoded[: DETAIL_LIMIT - 3].decode(errors="ignore") + "…"
 
 
 def _scattered(values: Mapping[int, object], rows: int, kind: pa.DataType) -> pa.Array:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from resources.coordinator.decode import Sent, original_bytes
 from resources.coordinator.errors import BackpressureError, DiskSpaceError, WriteTooLargeError
+from resources.coordinator.schema import RAW_BUDGET
 from resources.settings import BoundSettings
 
 # Bytes logged with one sync: enough to be efficient, few enough to be quick.
@@ -23,6 +24,8 @@ RETRY_AFTER_S = 0.05
 DISK_RETRY_AFTER_S = 1.0
 # A row of columns: more than a signal or a sample takes, less than a share of a much larger table.
 USUAL_ROW_BYTES = 512
+# What the log adds to a row: numbers, hashes, verdict, reason, a bounded sentence, a short beginning of what was sent.
+MOST_ROW_BYTES = 1_000
 # Writes are taken again only when this much more is free than is kept free, or a shard would flutter at the mark.
 DISK_RESUME_FACTOR = 1.1
 # Named, because a union that is written where it is asked for is made anew for every delta.
@@ -116,6 +119,15 @@ class DiskGauge:
 
     def _judge(self) -> None:
         self._wanted = int(self._keep_free * DISK_RESUME_FACTOR) if self.free < self._wanted else self._keep_free
+
+
+def most_bytes_logged(size: int, deltas: int) -> int:
+    """An upper bound of what a write of this size can take in the log, known before anything is decided on it (C14).
+
+    Numbers may take twice the room of their shortest JSON; verdict, reason, sentence and hashes come to each row; and
+    of what is refused a beginning is kept, up to a bound for the write.
+    """
+    return 2 * size + MOST_ROW_BYTES * deltas + RAW_BUDGET
 
 
 def measure(deltas: Sequence[Sent] | pa.RecordBatch) -> int:

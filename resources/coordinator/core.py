@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from resources.coordinator.batch_record import BatchRecord, Trigger
 from resources.coordinator.batching import Batch, Batcher, Predicate
-from resources.coordinator.bounds import GROUP_BYTES, Place, Tracker
+from resources.coordinator.bounds import GROUP_BYTES, Place, Tracker, most_bytes_logged
 from resources.coordinator.control import BatchClosed, EarliestRaised, ProducerOpened, VectorsCut, WriteRefused
 from resources.coordinator.decoded import Deltas
 from resources.coordinator.disk import Disk
@@ -32,6 +32,7 @@ from resources.coordinator.errors import (
 )
 from resources.coordinator.event_time import EventTimeRules, Stream
 from resources.coordinator.flusher import ArrivedWrite, LogBuffer, LogFlusher, LogPart, LogSnapshot, Sealing
+from resources.coordinator.frames import PAYLOAD_LIMIT
 from resources.coordinator.handles import Sending
 from resources.coordinator.log_rows import LogRows
 from resources.coordinator.lookup import FirstEpochs
@@ -132,9 +133,11 @@ class ShardCore:
             return self._answer(producer, sequence)
         self.flusher.gauge.check(deltas)
         now_us = self._clock()
+        logged = most_bytes_logged(size, len(deltas))
         try:
+            _refuse_beyond_a_frame(logged)
             ticket = self.engine.submit(
-                ArrivedWrite(producer, sequence, now_us, deltas),
+                ArrivedWrite(producer, sequence, now_us, deltas, logged),
                 size=size,
                 deltas=len(deltas),
                 producer=producer,
@@ -241,12 +244,11 @@ class ShardCore:
         sealed_to = self._manifest.to_epoch
         for ticket, outcome in zip(group.tickets, snapshot.outcomes, strict=True):
             ticket.result = outcome
-            producer, sequence, _, _ = ticket.write
+            producer, sequence = ticket.write.producer, ticket.write.sequence
             self._producers.remember(producer, sequence, ticket.epoch, sealed_to)
             self._unflushed.pop((producer, sequence), None)
         self.engine.publish(group, snapshot)
-        if self._settings.shards > 1:
-            self.event_time = self.flusher.event_time()
+        self.event_time = self.flusher.event_time()
         if snapshot.rows is not None:
             self._gather(snapshot.rows, len(group.tickets))
 
@@ -312,3 +314,9 @@ class ShardCore:
         self.engine.refuse_if_failed(write)
         if self.is_stopping:
             raise ShardStoppedError(self.number, "it is shutting down.", write)
+
+
+def _refuse_beyond_a_frame(most_bytes: int) -> None:
+    """Nothing may be logged that recovery would not take, whatever becomes of its deltas (C14)."""
+    if most_bytes > PAYLOAD_LIMIT:
+        raise WriteTooLargeError(most_bytes, PAYLOAD_LIMIT, "bytes in the log")

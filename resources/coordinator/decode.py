@@ -59,6 +59,10 @@ def decode(deltas: Sequence[Sent] | pa.RecordBatch, series: SeriesNames) -> Deco
         except RefusedError as refused:
             refusals[len(found)], envelopes[len(found)] = refused.refusal, refused.envelope
             found.append(None)
+        except Exception as error:  # noqa: BLE001 - whatever a delta raises is its own refusal, and nobody else's (C14)
+            detail = f"The delta cannot be read ({type(error).__name__})."
+            refusals[len(found)], envelopes[len(found)] = Refusal(Reason.MALFORMED, detail), {}
+            found.append(None)
     columns = None if refusals else _signal_columns(found)  # type: ignore[arg-type] # nothing is missing then
     if columns is None:
         rows: list[tuple[Any, ...]] = []
@@ -113,9 +117,19 @@ def original_bytes(sent: Sent) -> bytes:
         return sent
     if isinstance(sent, str):
         return sent.encode("utf-8", "backslashreplace")
-    if isinstance(sent, Delta):
-        sent = msgspec.to_builtins(sent, builtin_types=(datetime,))
-    return json.dumps(sent, default=str).encode("utf-8", "backslashreplace")
+    try:
+        if isinstance(sent, Delta):
+            sent = msgspec.to_builtins(sent, builtin_types=(datetime,))
+        return json.dumps(sent, default=str).encode("utf-8", "backslashreplace")
+    except Exception:  # noqa: BLE001 - it is shown to people: what JSON cannot say is shown as Python does
+        return _shown(sent)
+
+
+def _shown(sent: object) -> bytes:
+    try:
+        return repr(sent).encode("utf-8", "backslashreplace")
+    except Exception:  # noqa: BLE001 - a caller's object may raise anything
+        return f"<{type(sent).__name__}>".encode()
 
 
 def bounded_original(sent: Sent) -> tuple[bytes, int]:

@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from resources.coordinator.columns import bytes_of, constant, constant_of, nulls
+from resources.coordinator.decode_values import FIRST_US, LAST_US
 from resources.coordinator.decoded import DecodedBatch, Refusal, RefusedError, name_series
 from resources.coordinator.errors import WriteFormatError
 from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.model import Kind, Priority, Reason, Source
 from resources.coordinator.schema import SENT_FIELDS, SENT_SCHEMA, TIMESTAMP
+from resources.timegrid import from_us
 
 _KNOWN = frozenset(name for name, _ in SENT_FIELDS)
 # Columns in which most groups have but one text, or a few.
@@ -167,5 +169,11 @@ def _mismatches(columns: Mapping[str, pa.Array], kinds: frozenset[str] | None) -
 
 
 def _row_as_object(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
-    sent = batch.slice(row, 1).select(SENT_SCHEMA.names).to_pylist()[0]
-    return {name: value for name, value in sent.items() if value is not None}
+    one = batch.slice(row, 1)
+    # As a number: Python has no moment beyond the year 9999.
+    columns = [one[name].cast(pa.int64()) if name == "event_ts" else one[name] for name in SENT_SCHEMA.names]
+    sent = pa.RecordBatch.from_arrays(columns, names=SENT_SCHEMA.names).to_pylist()[0]
+    found = {name: value for name, value in sent.items() if value is not None}
+    if FIRST_US <= found.get("event_ts", FIRST_US - 1) <= LAST_US:
+        found["event_ts"] = from_us(found["event_ts"])
+    return found

@@ -56,12 +56,6 @@ class Disk(Protocol):
     def replace(self, path: Path, data: bytes | memoryview) -> None:
         """Put a whole file in place at once: temporary name, sync, rename, sync of the directory."""
 
-    def rewrite(self, path: Path, data: bytes | memoryview, offset: int) -> None:
-        """Write what stands at `offset` already once more, cut off what lies behind it, and sync both.
-
-        What stands there may be there only in the cache.
-        """
-
     def sync_directory(self, path: Path) -> None:
         """Return when the names in a directory are on the disk."""
 
@@ -174,15 +168,6 @@ class RealDisk:
         fd = self.system.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         self._write_and_sync(fd, data)
         self.rename(temporary, path)
-
-    def rewrite(self, path: Path, data: bytes | memoryview, offset: int) -> None:
-        fd = self.system.open(path, os.O_WRONLY)
-        try:
-            self.pwrite(fd, data, offset)
-            self.truncate(fd, offset + len(data))
-            self.sync(fd)
-        finally:
-            self.close(fd)
 
     def sync_directory(self, path: Path) -> None:
         fd = self.system.open(path, os.O_RDONLY | os.O_DIRECTORY)

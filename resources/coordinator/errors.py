@@ -57,9 +57,17 @@ class ShardFencedError(CoordinatorError):
     def __init__(self, shard: int, incarnation: int) -> None:
         self.shard, self.incarnation = shard, incarnation
         super().__init__(
-            f"Another process has taken over shard {shard}, so this one (incarnation {incarnation}) has stopped writing. "
-            "Send to the other one; if it should not be there, stop it and start this one again."
+            f"Another process has taken over shard {shard}, so this one (incarnation {incarnation}) has stopped "
+            "writing. Send to the other one; if it should not be there, stop it and start this one again."
         )
+
+
+class FrameTooLargeError(CoordinatorError):
+    """What was to be logged at once could not be read again; nothing of it was written."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        self.size, self.limit = size, limit
+        super().__init__(f"A frame of {size:,} bytes cannot be logged, because only {limit:,} could be read again")
 
 
 class OutcomeUnknownError(CoordinatorError):

@@ -8,8 +8,8 @@ write is safe:
     take-over   write the incarnation, durably ──▶ read the tail of the log
     writer      sync the frame ──▶ read the incarnation back ──▶ acknowledge
 
-Whoever reads back its own incarnation after the sync knows that the next process had not yet begun to read the tail, and
-will find the frame there. The other order (look, then sync) proves nothing.
+A process that reads its own incarnation back after the sync knows that the next one had not yet begun to read the tail,
+and will find the frame there. The other order (look, then sync) proves nothing.
 """
 
 from pathlib import Path
@@ -58,7 +58,7 @@ class Fence:
             raise ShardFencedError(self._shard, self.incarnation)
 
     def reserve(self, to_epoch: int) -> None:
-        """Set epochs aside, in a file of this incarnation's own: a process that was fenced out cannot take them back."""
+        """Set epochs aside, in a file of this incarnation's own: one that was fenced out cannot take them back."""
         path = self._directory / reservation_name(self.incarnation)
         save(self._disk, path, Reservation(to_epoch, self.incarnation))
 

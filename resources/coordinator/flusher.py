@@ -17,7 +17,7 @@ from resources.coordinator.control import BatchClosed, Control, EarliestRaised, 
 from resources.coordinator.decoded import Deltas
 from resources.coordinator.disk import Disk
 from resources.coordinator.event_time import Stream
-from resources.coordinator.frames import Header
+from resources.coordinator.frames import PAYLOAD_LIMIT, Header
 from resources.coordinator.groups import encode_group
 from resources.coordinator.log import LogFile
 from resources.coordinator.log_content import read_log
@@ -39,6 +39,7 @@ class ArrivedWrite(NamedTuple):
     sequence: int
     arrived_us: int
     deltas: Deltas
+    most_bytes: int = 0  # that it can take in the log
 
 
 class LogPart(NamedTuple):
@@ -67,7 +68,8 @@ class LogBuffer:
     def apply(self, epoch: int, write: ArrivedWrite) -> None:
         # Times of receipt follow the epochs, also when a clock goes back or the line changed the order.
         self._last_received_us = max(self._last_received_us, write.arrived_us)
-        self._writes.append(NumberedWrite(epoch, write.producer, write.sequence, self._last_received_us, write.deltas))
+        producer, sequence, _, deltas, most_bytes = write
+        self._writes.append(NumberedWrite(epoch, producer, sequence, self._last_received_us, deltas, most_bytes))
         if self._behind:
             self._controls += self._behind.pop((write.producer, write.sequence), ())
 
@@ -104,6 +106,20 @@ class LogBuffer:
         frozen = LogPart(tuple(self._controls), tuple(self._writes), tuple(self._adoptions), self._wants_seal)
         self._begin()
         return frozen
+
+
+def _frames_of(writes: Sequence[NumberedWrite]) -> Iterator[list[NumberedWrite]]:
+    """Writes that fit into one frame, whatever becomes of them; each of them fits alone (`ShardCore.submit`)."""
+    together: list[NumberedWrite] = []
+    size = 0
+    for write in writes:
+        if together and size + write.most_bytes > PAYLOAD_LIMIT:
+            yield together
+            together, size = [], 0
+        together.append(write)
+        size += write.most_bytes
+    if together:
+        yield together
 
 
 class LogSnapshot(NamedTuple):
@@ -200,10 +216,8 @@ class LogFlusher:
                 self._arrivals.cut_vectors(message)
         adopted = [watermarks.adopt(*adoption, now_us) for part in frozen for adoption in part.adoptions]
         controls += [message for message in adopted if message] + watermarks.tick(now_us)
-        rows, outcomes = self._arrivals.decide(writes) if writes else (None, [])
+        rows, outcomes = self._log(controls, writes)
         if controls or writes:
-            epochs = (writes[0].epoch, writes[-1].epoch) if writes else (0, 0)
-            self._file.append(epochs, encode_group(controls, rows))
             self._fence.check()  # after the sync and before anybody is told (C14)
             self._remember(controls, writes)
         # Once more after the last has fallen silent; then nothing rises by itself any more.
@@ -211,6 +225,23 @@ class LogFlusher:
         if any(part.wants_seal for part in frozen):
             self._roll()
         return LogSnapshot(self._last_epoch, self._disk, self._files, rows, tuple(outcomes))
+
+    def _log(self, controls: list[Control], writes: list[NumberedWrite]) -> tuple[LogRows | None, list[Outcome]]:
+        """Decide on writes and log them: in one frame, or in several where one could not be read again (C14)."""
+        decided: list[LogRows] = []
+        outcomes: list[Outcome] = []
+        for together in _frames_of(writes):
+            rows, found = self._arrivals.decide(together)
+            self._file.append((together[0].epoch, together[-1].epoch), encode_group(controls, rows))
+            decided.append(rows)
+            outcomes += found
+            controls = []
+        if controls:
+            self._file.append((0, 0), encode_group(controls, None))
+        if len(decided) <= 1:
+            return (decided[0] if decided else None), outcomes
+        table = pa.Table.from_batches([rows.batch() for rows in decided]).combine_chunks()
+        return LogRows.of(table.to_batches()[0]), outcomes
 
     @property
     def incarnation(self) -> int:

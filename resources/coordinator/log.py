@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from resources.coordinator.disk import Disk
-from resources.coordinator.errors import ShardFencedError
-from resources.coordinator.frames import HEADER_BYTES, Header, encode_frame_head, encode_header
+from resources.coordinator.errors import FrameTooLargeError, ShardFencedError
+from resources.coordinator.frames import HEADER_BYTES, PAYLOAD_LIMIT, Header, encode_frame_head, encode_header
 from resources.coordinator.log_content import log_name
 from resources.failpoints import reach
 
@@ -38,6 +38,8 @@ class LogFile:
         `epochs` are the first and the last of the writes in it, or 0 and 0. The payload comes in pieces, of which a
         large last one is written from where it lies; only the whole of them has a checksum.
         """
+        if (size := sum(len(piece) for piece in payload)) > PAYLOAD_LIMIT:
+            raise FrameTooLargeError(size, PAYLOAD_LIMIT)
         *small, last = payload
         head = b"".join((encode_frame_head(epochs, payload, self.header, self.end), *small))
         if len(last) < WRITTEN_TOGETHER:

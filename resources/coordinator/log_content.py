@@ -38,11 +38,6 @@ class LogContent(NamedTuple):
         """First epoch that may be in the next file."""
         return max(self.header.first_epoch, self.last_epoch + 1)
 
-    def last_written(self) -> tuple[memoryview, int]:
-        """The last valid frame (or the header, if there is none) as bytes, and where it begins."""
-        begin = self.frames[-1].offset if self.frames else 0
-        return self.data[begin : self.end], begin
-
     def groups(self) -> "Iterator[Group]":
         """What was flushed together, in order."""
         from resources.coordinator.groups import decode_group

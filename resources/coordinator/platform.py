@@ -4,7 +4,6 @@ Belongs here: opening everything, splitting, and putting the answers together ag
 is in `shard.py`.
 """
 
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from resources.coordinator.alignment import align, stream_watermarks
 from resources.coordinator.batching import Predicate
+from resources.coordinator.bounds import RETRY_AFTER_S
 from resources.coordinator.core import Clock
 from resources.coordinator.decode import decode, to_batch
 from resources.coordinator.decoded import Deltas as ShardDeltas
@@ -35,11 +35,12 @@ from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.handles import Receipt, WriteHandle
 from resources.coordinator.memory import keep_memory
 from resources.coordinator.model import Level, Priority
+from resources.coordinator.ownership import own, own_columns
 from resources.coordinator.recovery import ShardFiles
 from resources.coordinator.shard import Shard
 from resources.coordinator.slots import shard_of_slot, slots_of
 from resources.home import Home
-from resources.settings import NAME_PATTERN
+from resources.settings import is_name
 
 Deltas: TypeAlias = ShardDeltas | pa.Table
 _COLUMNS = (pa.RecordBatch, pa.Table)
@@ -90,11 +91,16 @@ Send: TypeAlias = Callable[[Shard, str, int, int, ShardDeltas, Priority], WriteH
 
 
 class Producer:
-    """One instance of a named producer. It numbers its writes, so that sending one again can never count twice."""
+    """One instance of a named producer. It numbers its writes, so that sending one again can never count twice.
+
+    Any number of threads may use it: they send one after another, in whatever order they come.
+    """
 
     def __init__(self, platform: "Platform", name: str, from_start: bool) -> None:
         self.name = name
         self._platform = platform
+        # Held from the choice of a number until the shard has taken it: two writes under one number would be one (Q2).
+        self._numbering = threading.Lock()
         opened = {number: shard.open_producer(name) for number, shard in platform.shards.items()}
         self._instances = {number: instance for number, (instance, _) in opened.items()}
         self._sequences = {number: 0 if from_start else mark for number, (_, mark) in opened.items()}
@@ -107,11 +113,13 @@ class Producer:
         What is not taken is given back with the error, as `write`; parts that other shards have taken by then are
         taken, and are not in it.
         """
-        return self._send_parts(deltas, partial(Shard.write, timeout=timeout), priority)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        return self._send_parts(deltas, partial(_write_until, deadline), priority, deadline)
 
     def try_write(self, deltas: Deltas, *, priority: Priority = Priority.NORMAL) -> SplitWrite:
         """Send deltas if there is room now, and give them back if there is not (C8)."""
-        return self._send_parts(deltas, Shard.try_write, priority)
+        # Another thread that waits for room would keep this one waiting, too.
+        return self._send_parts(deltas, Shard.try_write, priority, time.monotonic() + RETRY_AFTER_S)
 
     def write_durable(self, deltas: Deltas, *, timeout: float | None = None) -> PlatformReceipt:
         """Send deltas, and return when all of them are in the lake."""
@@ -131,8 +139,18 @@ class Producer:
             }
         )
 
-    def _send_parts(self, deltas: Deltas, send: Send, priority: Priority) -> SplitWrite:
+    def _send_parts(self, deltas: Deltas, send: Send, priority: Priority, deadline: float | None) -> SplitWrite:
         parts = self._platform.split(deltas)
+        if not self._numbering.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
+            raise BackpressureError("Another thread of this producer waits for room.", RETRY_AFTER_S, deltas)
+        try:
+            return self._number_and_send(deltas, parts, send, priority)
+        finally:
+            self._numbering.release()
+
+    def _number_and_send(
+        self, deltas: Deltas, parts: dict[int, ShardDeltas], send: Send, priority: Priority
+    ) -> SplitWrite:
         taken: dict[int, tuple[WriteHandle, ShardDeltas]] = {}
         for number, part in parts.items():
             shard, instance, sequence = self._platform.shards[number], self._instances[number], self._sequences[number]
@@ -220,15 +238,16 @@ class Platform:
         It goes on numbering where the last one stopped. With `from_start` it numbers from 1 again: for a source that
         is read again from its beginning, where every write already taken is answered as a retry.
         """
-        if not re.match(NAME_PATTERN, name):
+        if not is_name(name):
             raise WriteFormatError(
                 f"{name!r} is no name for a producer. Use a lower-case letter, then up to 62 of a-z, 0-9 and _."
             )
         return Producer(self, name, from_start)
 
     def split(self, deltas: Deltas) -> dict[int, ShardDeltas]:
-        """The parts of a write by shard, each in the order in which it came."""
-        whole: ShardDeltas = with_hashes(to_batch(deltas)) if isinstance(deltas, _COLUMNS) else deltas
+        """The parts of a write by shard, each in its order; nothing in them is the caller's any more (C14)."""
+        is_columns = isinstance(deltas, _COLUMNS)
+        whole: ShardDeltas = with_hashes(own_columns(to_batch(deltas))) if is_columns else own(deltas)
         if not len(whole):
             raise EmptyWriteError
         if len(self.shards) == 1:
@@ -291,6 +310,13 @@ class Platform:
         if self._aligner is not None:
             self._aligner.join()
         self._stack.close()
+
+
+def _write_until(
+    deadline: float | None, shard: Shard, producer: str, instance: int, sequence: int, part: ShardDeltas, how: Priority
+) -> WriteHandle:
+    left = None if deadline is None else max(0.0, deadline - time.monotonic())
+    return shard.write(producer, instance, sequence, part, how, timeout=left)
 
 
 def _take(deltas: ShardDeltas, rows: npt.NDArray[np.int64]) -> ShardDeltas:

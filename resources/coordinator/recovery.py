@@ -91,8 +91,8 @@ def recover(
 ) -> Recovered:
     """Bring a shard to the point where it may take writes. The caller holds the shard's lock.
 
-    `rules` are to be in force from now on (default: what the settings say); the log is read under its own. `token` names
-    this start (C14).
+    `rules` are to be in force from now on (default: what the settings say); the log is read under its own. `token`
+    names this start (C14).
     """
     rules = rules or EventTimeRules.of(settings)
     disk.make_directory(files.log)
@@ -207,11 +207,17 @@ def _make_certain(
     manifest.repair()
     for path, content in contents[-1:]:
         if content is not None:
-            # Written again, and not only synced: if the sync had failed, the system would think that all is done. The
-            # bytes are the same, so that it does not matter which sectors of them a power cut lets through. What lies
-            # behind them is cut: another file is about to follow, and then no crash could have torn this one.
-            last, begin = content.last_written()
-            disk.rewrite(path, bytes(last), begin)
+            _copy(disk, path, content)
+
+
+def _copy(disk: Disk, path: Path, content: LogContent) -> None:
+    """Put a copy of the valid frames in the place of the file.
+
+    Written again, and not only synced: if the sync had failed, the system would think that all is done. What lies
+    behind the frames is cut: another file is about to follow, and then no crash could have torn this one. And it is a
+    new file: a process that was fenced out, and has not noticed yet, writes into one that has lost its name (C14).
+    """
+    disk.replace(path, content.data[: content.end])
 
 
 def _remove_superfluous(disk: Disk, contents: Sequence[tuple[Path, LogContent | None]], next_file: int) -> Logs:

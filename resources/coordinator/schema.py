@@ -73,5 +73,10 @@ ARRIVAL_FIELDS: list[tuple[str, pa.DataType]] = [
 
 # A dead letter shows what was sent; one that is larger is cut here, so that a hostile producer cannot fill the lake.
 RAW_LIMIT = 16 * 1024
+# The first refused deltas of a write say what went wrong. Beyond this budget, a short beginning is kept of each.
+RAW_BUDGET = 1024 * 1024
+RAW_SHORT = 256
+# A sentence may quote what was sent, such as the name of a field.
+DETAIL_LIMIT = 300
 
 LOG_SCHEMA = pa.schema([pa.field(name, kind) for name, kind in ARRIVAL_FIELDS + SENT_FIELDS])

@@ -1,0 +1,61 @@
+"""Taking over what a caller hands in: a copy that nobody else can change (C14).
+
+Belongs here: the copy, made on the caller's thread before `write` returns. A caller may refill its list, its
+dictionaries or the array under a column as soon as it has its handle; what it sent must not change with them. What is
+wrong with a delta is decided later (`decode.py`).
+"""
+
+import copy
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from msgspec import Struct
+
+from resources.coordinator.decode import original_bytes
+from resources.coordinator.decoded import Sent
+from resources.coordinator.errors import WriteFormatError
+from resources.coordinator.model import Delta
+
+# Values that cannot change.
+_ATOMS = frozenset((str, bytes, int, float, bool, type(None), datetime))
+_ONE_DELTA = (str, bytes, bytearray, Mapping, Delta)
+
+
+def own(deltas: Any) -> list[Sent]:
+    """The deltas of a write, each a copy."""
+    if isinstance(deltas, _ONE_DELTA):
+        raise WriteFormatError(
+            f"A write is a list of deltas, or an Arrow table; this is one {type(deltas).__name__}. Put it into a list."
+        )
+    try:
+        sent = list(deltas)
+    except TypeError as error:
+        raise WriteFormatError(f"A write is a list of deltas, or an Arrow table: {error}.") from error
+    return [each if type(each) in _ATOMS else _own_delta(each) for each in sent]
+
+
+def own_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch in memory of its own: the caller's may lie in an array that it fills again."""
+    return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
+
+
+def _own_delta(sent: Any) -> Any:
+    try:
+        return _copied(sent)
+    except Exception:  # noqa: BLE001 - a caller's object may raise anything; what cannot be copied is kept as text
+        return original_bytes(sent)
+
+
+def _copied(value: Any) -> Any:
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    if kind is dict:
+        return {name: each if type(each) in _ATOMS else _copied(each) for name, each in value.items()}
+    if kind is list:
+        return list(value) if _ATOMS.issuperset(map(type, value)) else [_copied(each) for each in value]
+    if isinstance(value, Struct):
+        return kind(**{name: _copied(getattr(value, name)) for name in value.__struct_fields__})
+    return copy.deepcopy(value)
