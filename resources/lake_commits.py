@@ -13,6 +13,7 @@ from typing import NamedTuple
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction
 
+from resources.lake_files import FIRST_VERSION
 from resources.table_spec import TableSpec, begin_log, create_table, put
 from resources.timegrid import from_us
 
@@ -75,7 +76,7 @@ def begin_life(path: Path, spec: TableSpec, first_version: int) -> None:
     log.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "_delta_log"
-        begin_log(made, spec, first_version)
+        begin_log(made, spec, **{FIRST_VERSION: str(first_version)})
         DeltaTable(folder).create_checkpoint()
         for kind in ("checkpoint.parquet", "json", "crc"):
             put(log / f"{first_version:020d}.{kind}", (made / f"{0:020d}.{kind}").read_bytes())

@@ -20,11 +20,14 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from resources.errors import DamageError
-from resources.table_spec import FIRST_VERSION
 from resources.timegrid import HOUR_US, from_us, to_us
 
 if TYPE_CHECKING:
     import duckdb
+
+
+# The key of a table's properties under which the first version of its life is kept; without it, that is 0.
+FIRST_VERSION = "tidemark.firstVersion"
 
 
 class UnreadableTableError(DamageError):

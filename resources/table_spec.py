@@ -17,9 +17,6 @@ import pyarrow as pa
 
 from resources.timegrid import Grain, grain_of
 
-# The key of a table's properties under which the first version of its life is kept; without it, that is 0.
-FIRST_VERSION = "tidemark.firstVersion"
-
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 # Each type as Spark's SQL writes it, and as a Delta table's schema does.
@@ -117,16 +114,15 @@ def delta_type(kind: pa.DataType) -> str | dict[str, Any]:
 
 def create_table(path: Path, spec: TableSpec) -> None:
     """Begin the table's log; an error when there is one already. The caller syncs the directories."""
-    begin_log(path / "_delta_log", spec, 0)
+    begin_log(path / "_delta_log", spec)
 
 
-def begin_log(log: Path, spec: TableSpec, first_version: int) -> None:
-    """Write version 0, of a table that says that its life began at `first_version`."""
+def begin_log(log: Path, spec: TableSpec, **properties: str) -> None:
+    """Write version 0, with more properties than the declared ones if some are given."""
     log.mkdir(parents=True, exist_ok=True)
     now_ms = time.time_ns() // 1_000_000
     metadata, protocol = _metadata(spec, now_ms), _protocol(spec)
-    if first_version:
-        metadata["configuration"][FIRST_VERSION] = str(first_version)
+    metadata["configuration"].update(properties)
     info = {
         "timestamp": now_ms,
         "operation": "CREATE TABLE",
