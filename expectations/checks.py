@@ -18,6 +18,7 @@ import dagster as dg
 import msgspec
 from dagster import AssetCheckEvaluation
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from assets.asked import more_partitions
 from assets.tables import GRAPH, TABLES
@@ -89,14 +90,15 @@ def suite_check(asset: dg.AssetsDefinition) -> dg.AssetChecksDefinition:
 def check_drained(context: dg.AssetExecutionContext, reported: Mapping[str, Sequence[str]]) -> None:
     """Judge the hours that a drain has just reported, and whatever else has no verdict as it lies there now.
 
-    That is what a crash left without one, and every partition in which somebody else has changed rows. A bad hour does
+    That is what a crash left without one, what was found wrong before (or a later drain would look as if all were
+    well), and every partition in which somebody else has changed rows. A bad hour does
     not fail the drain: its rows are committed, its verdict stops what is downstream, and the hours beside it go on.
     """
     lake: Lake = context.resources.tidemark.lake
     for table in TABLES:
         wanted: set[str] = set(edited(lake, table))
         if table in reported:
-            wanted |= {*reported[table], *unjudged(context.instance, table)}
+            wanted |= {*reported[table], *unjudged(context.instance, table), *failed(context.instance, table)}
         keys = [None] if wanted and TABLES[table].is_whole else sorted(wanted)
         for evaluation in evaluate(context.instance, lake, suite_of(table), keys):
             context.log_event(evaluation)
@@ -152,6 +154,16 @@ def unjudged(instance: dg.DagsterInstance, table: str) -> set[str]:
         for info in storage.get_asset_check_partition_info([check_key])
     }
     return {partition for partition, storage_id in materialized.items() if judged.get(partition) != storage_id}
+
+
+def failed(instance: dg.DagsterInstance, table: str) -> set[str]:
+    """Partitions that were found wrong when they were judged last."""
+    check_key = dg.AssetCheckKey(dg.AssetKey(table), CHECK_NAME)
+    return {
+        info.partition_key
+        for info in instance.event_log_storage.get_asset_check_partition_info([check_key])
+        if info.partition_key and info.latest_execution_status == AssetCheckExecutionRecordStatus.FAILED
+    }
 
 
 def describe(suite: Suite) -> str:

@@ -29,7 +29,11 @@ ALL_TABLES = (VECTORS.name, VECTOR_CONFLICTS.name, VECTOR_INDEX.name)
 
 def due_tables(instance: "DagsterInstance", home: Home) -> list[str]:
     """The tables that do not hold every vector delta of `deltas`; no JVM."""
-    due = [spec.name for spec in FOLDED if has_news(home, spec, _last(instance, spec.name))]
+    due = [
+        spec.name
+        for spec in FOLDED
+        if has_news(home, spec, _last(instance, spec.name)) or _is_unfinished(instance, home, spec.name)
+    ]
     return [*due, *_index_due(instance, home, due)]
 
 
@@ -37,10 +41,38 @@ def _index_due(instance: "DagsterInstance", home: Home, due: Sequence[str]) -> l
     """The index, if `vectors` is about to change or has changed since, and was not found wrong (O4)."""
     if VECTORS.name in due:
         return [VECTOR_INDEX.name]
-    state = lake_files.table_state(home.lake / VECTORS.name)
+    state = lake_files.readable_state(home.lake / VECTORS.name)
     record = _last(instance, VECTOR_INDEX.name)
     is_behind = state is not None and (record is None or record.input_versions.get(VECTORS.name) != state.version)
-    return [VECTOR_INDEX.name] if is_behind and not _is_found_wrong(instance, VECTORS.name) else []
+    is_due = is_behind or _is_unfinished(instance, home, VECTOR_INDEX.name)
+    return [VECTOR_INDEX.name] if is_due and not _is_found_wrong(instance, VECTORS.name) else []
+
+
+def _is_unfinished(instance: "DagsterInstance", home: Home, table: str) -> bool:
+    """Whether a table was written and not found right since: what failed is done again until it is right."""
+    from dagster import AssetKey
+
+    event = instance.get_latest_materialization_event(AssetKey(table))
+    if event is None or lake_files.readable_state(home.lake / table) is None:
+        return False
+    return _verdict_on(instance, table, event.run_id) is not True
+
+
+def _verdict_on(instance: "DagsterInstance", table: str, run_id: str) -> bool | None:
+    """What was said last of a table that is judged as a whole, if it was said of what that run has written."""
+    from dagster import AssetCheckKey, AssetKey
+    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+
+    from expectations.checks import CHECK_NAME
+
+    key = AssetCheckKey(AssetKey(table), CHECK_NAME)
+    last = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
+    if last is None or last.evaluation is None:
+        return None
+    target = last.evaluation.target_materialization_data
+    if target is None or target.run_id != run_id:
+        return None
+    return last.status == AssetCheckExecutionRecordStatus.SUCCEEDED
 
 
 def _is_found_wrong(instance: "DagsterInstance", table: str) -> bool:
@@ -61,7 +93,9 @@ def as_seen(home: Home, tables: Iterable[str]) -> str:
     A run that finds nothing to do about this is not asked for again, and one that is due again is: whatever makes it
     so, a commit, an edit by hand or a deletion, is seen here.
     """
-    states = ((name, LineageFile(home.plans, name).read(), lake_files.table_state(home.lake / name)) for name in tables)
+    states = (
+        (name, LineageFile(home.plans, name).read(), lake_files.readable_state(home.lake / name)) for name in tables
+    )
     return " ".join(f"{name}:{known.lineage}/{state.version if state else '-'}" for name, known, state in states)
 
 

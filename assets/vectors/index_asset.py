@@ -138,6 +138,9 @@ def write_indexes(lake: Lake, steps: list[Step], version: int) -> None:
     known = pointers(lake.home)
     named = max(map(versions_of, known.values()), default=None)
     if not steps:
+        # No vector has ever lived: the parts are there all the same, empty, for whoever checks or reads them.
+        for spec in PARTS:
+            lake.settle(spec)
         return
     made_from = Input(version, lake.lineage(VECTORS.name).lineage)
     rows = rows_of_parts([step.index for step in steps])

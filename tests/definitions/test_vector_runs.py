@@ -2,9 +2,11 @@
 
 import shutil
 from pathlib import Path
+from unittest.mock import patch
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from expectations.checks import CHECK_NAME
 from orchestration.attempts import MAX_ATTEMPTS, GaveUpError
@@ -27,8 +29,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     return found
 
 
-def judged(*, passed: bool) -> dg.AssetCheckEvaluation:
-    return dg.AssetCheckEvaluation(asset_key=dg.AssetKey("vectors"), check_name=CHECK_NAME, passed=passed)
+def judged(
+    *, passed: bool, made: AssetCheckEvaluationTargetMaterializationData | None = None
+) -> dg.AssetCheckEvaluation:
+    return dg.AssetCheckEvaluation(
+        asset_key=dg.AssetKey("vectors"), check_name=CHECK_NAME, passed=passed, target_materialization_data=made
+    )
 
 
 def sent(home: Home) -> VectorLake:
@@ -72,6 +78,32 @@ def test_the_index_is_due_when_vectors_has_moved_on_unless_it_was_found_wrong(tm
     assert due_tables(instance, home) == []
     instance.report_runless_asset_event(judged(passed=True))
     assert due_tables(instance, home) == ["vector_index"]
+
+
+def test_o4_a_table_that_was_written_and_not_found_right_is_due_until_it_is(home: Home) -> None:
+    tables = sent(home)
+    tables.fold()
+    with dg.DagsterInstance.ephemeral() as instance:
+        record = Record(asset="vectors", partition=None, lineage=99, table_version=1, table_id="")
+
+        def write() -> AssetCheckEvaluationTargetMaterializationData:
+            instance.report_runless_asset_event(dg.AssetMaterialization("vectors", metadata=record.to_metadata()))
+            made = instance.fetch_materializations(dg.AssetKey("vectors"), limit=1).records[0]
+            return AssetCheckEvaluationTargetMaterializationData(
+                storage_id=made.storage_id, run_id=made.run_id, timestamp=made.timestamp
+            )
+
+        def judge(made: AssetCheckEvaluationTargetMaterializationData, *, passed: bool) -> None:
+            instance.report_runless_asset_event(judged(passed=passed, made=made))
+
+        with patch("orchestration.vectors.has_news", lambda *_: False):
+            assert "vectors" not in due_tables(instance, home), "nothing was ever written"
+            first = write()
+            assert "vectors" in due_tables(instance, home), "its check never ran"
+            judge(first, passed=False)
+            assert "vectors" in due_tables(instance, home), "it was found wrong"
+            judge(first, passed=True)
+            assert "vectors" not in due_tables(instance, home)
 
 
 def test_o3_vectors_are_folded_one_run_at_a_time_for_as_long_as_something_is_not(home: Home) -> None:

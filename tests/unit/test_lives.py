@@ -11,6 +11,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from assets.rollups.schema import HOURLY_COUNTS
+from assets.vectors.index_asset import write_indexes
+from assets.vectors.index_schema import PARTS
 from orchestration.lake_status import read_tables
 from resources import lake_files
 from resources.errors import DamageError
@@ -172,3 +174,8 @@ def test_a_disk_that_does_not_give_a_file_is_no_break_of_lineage(lake: Lake, mon
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(DamageError, match="Permission denied"):
         find_break(lake.path(NAME), lake.lineage(NAME))
+
+
+def test_v1_the_parts_of_an_index_exist_also_when_no_vector_has_ever_lived(lake: Lake) -> None:
+    write_indexes(lake, [], 0)
+    assert {lake.version(spec.name) for spec in PARTS} == {0}
