@@ -21,6 +21,8 @@ UNFINISHED_BACKFILLS = ("REQUESTED", "CANCELING", "FAILING")
 # Dagster's stored names: a run was a pipeline once.
 RUN_FAILURE = "PIPELINE_FAILURE"
 MATERIALIZATION = "ASSET_MATERIALIZATION"
+# A line of `status`; all of an error is on the run's page.
+LONGEST_REASON = 400
 
 
 class _Key(Struct):
@@ -55,6 +57,7 @@ class _BackfillBody(Struct):
 
 class _Error(Struct):
     message: str
+    stack: list[str] = []
     cause: "_Error | None" = None
 
 
@@ -63,6 +66,7 @@ class _StepFailure(Struct):
 
 
 class _StepFailureEvent(Struct):
+    step_key: str | None = None
     event_specific_data: _StepFailure | None = None
 
 
@@ -170,7 +174,7 @@ def _run(
 
 
 def read_failures(storage: Storage, run_ids: Sequence[str]) -> dict[str, str]:
-    """Run → what its innermost error says, or who found it dead; nothing if neither said a word."""
+    """Run → the step that failed and what its innermost error says, or who found it dead; nothing if nobody spoke."""
     if not run_ids:
         return {}
     rows = storage.events.rows(
@@ -193,7 +197,23 @@ def _reason(failure: _RunFailureEvent) -> str:
         error = data.error if data else None
     while error and error.cause:
         error = error.cause
-    return (error.message if error else failure.message) or ""
+    if error is None:
+        return failure.message or ""
+    where = f"{step.step_key}: " if step and step.step_key else ""
+    return where + in_a_line(error.message, error.stack)
+
+
+def in_a_line(message: str, stack: Sequence[str]) -> str:
+    """An error's class and the first line of what it says; of one that says nothing, where it was raised."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if not lines:
+        lines = ["an error without a word"]
+    kind, _, said = lines[0].partition(":")
+    if not said.strip() and " " not in kind:
+        place = " ".join(stack[-1].split()) if stack else ""
+        said = lines[1] if len(lines) > 1 else f"it says no more; raised at {place}" if place else "it says no more"
+        lines = [f"{kind}: {said}"]
+    return lines[0] if len(lines[0]) <= LONGEST_REASON else f"{lines[0][: LONGEST_REASON - 1]}…"
 
 
 def read_backfills(storage: Storage) -> list[StoredBackfill]:

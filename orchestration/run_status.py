@@ -63,7 +63,7 @@ class RunStatus(Struct, frozen=True):
     is_open: bool
     at_us: int  # when it started, or was asked for if it has not started
     seconds: float | None  # so far, if it is still running
-    error: str | None = None  # first line of the innermost error
+    error: str | None = None  # the step, and the class and first line of the innermost error
     more_partitions: tuple[str, ...] = ()  # those of it that lie outside of that range
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from assets.tables import TABLES
+from orchestration.run_records import in_a_line
 from resources.home import HOME_VARIABLE, Home
 from resources.timegrid import Grain
 
@@ -233,7 +234,9 @@ def _reason(events: Sequence["DagsterEvent"]) -> str:
             while error and error.cause:
                 error = error.cause
             if error:
-                return f"{event.step_key}: {error.message.strip()}"
+                says_more = len(error.message.strip().splitlines()) > 1
+                what = error.message.strip() if says_more else in_a_line(error.message, error.stack)
+                return f"{event.step_key}: {what}"
     return "the run failed; its page in the UI shows what happened"
 
 

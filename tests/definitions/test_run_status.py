@@ -20,6 +20,7 @@ from expectations import checks
 from orchestration import run_status
 from orchestration.instance import EVENTS_FILE, open_instance
 from orchestration.materialize import hours_between
+from orchestration.run_records import LONGEST_REASON, in_a_line
 from orchestration.run_status import FailedCheck, RunsUnreadableError, read_run_status
 from orchestration.snapshot import take_snapshot
 from resources.home import Home
@@ -220,6 +221,24 @@ def walk() -> None:
     stumble()
 
 
+@pytest.mark.parametrize(
+    ("message", "stack", "told"),
+    [
+        ("AssertionError\n", ['  File "a.py", line 3, in f\n    assert x\n'], 'File "a.py", line 3, in f assert x'),
+        ("AssertionError: \nassert 1 == 2\n", [], "AssertionError: assert 1 == 2"),
+        ("KeyError: 'm'\n", [], "KeyError: 'm'"),
+        ("a.b.OddError:\n\n", [], "a.b.OddError: it says no more"),
+        ("", [], "an error without a word"),
+    ],
+)
+def test_an_error_is_told_by_its_class_and_what_it_says_or_where_it_was_raised(
+    message: str, stack: list[str], told: str
+) -> None:
+    assert told in in_a_line(message, stack)
+    assert in_a_line(message, stack).startswith(message.split("\n", maxsplit=1)[0].rstrip(": "))
+    assert len(in_a_line("E: " + "x" * 10_000, [])) == LONGEST_REASON
+
+
 def test_a_failed_run_shows_the_first_line_of_its_innermost_error(home: Home) -> None:
     with open_instance(home) as instance:
         tags = {run_status.RANGE_START: HOURS[0], run_status.RANGE_END: HOURS[2]}
@@ -227,7 +246,7 @@ def test_a_failed_run_shows_the_first_line_of_its_innermost_error(home: Home) ->
     [run] = read_run_status(home, now_us=TEN_O_CLOCK).runs
     assert (run.what, run.status, run.is_open) == ("walk", "failure", False)
     assert (run.from_partition, run.to_partition) == (HOURS[0], HOURS[2])
-    assert run.error == "ValueError: The tide was out."
+    assert run.error == "stumble: ValueError: The tide was out."
     assert run.seconds is not None
     assert run.seconds > 0
 
