@@ -4,8 +4,10 @@ Belongs here: the consoles, the progress bar and how numbers look. What is said 
 """
 
 import json
+import math
 import sys
 import textwrap
+from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING
 
 import click
@@ -20,8 +22,22 @@ PLAIN_WIDTH = 120
 
 
 def answer_json(answer: object) -> None:
-    """Print one object on standard output, on one line."""
-    click.echo(json.dumps(answer, ensure_ascii=False))
+    """Print one object on standard output, on one line.
+
+    JSON has no number for infinity nor for NaN: they are the texts "Infinity", "-Infinity" and "NaN", which `float()`
+    and JavaScript's `Number()` read back.
+    """
+    click.echo(json.dumps(_speakable(answer), ensure_ascii=False, allow_nan=False))
+
+
+def _speakable(answer: object) -> object:
+    if isinstance(answer, float) and not math.isfinite(answer):
+        return "NaN" if math.isnan(answer) else "Infinity" if answer > 0 else "-Infinity"
+    if isinstance(answer, Mapping):
+        return {key: _speakable(value) for key, value in answer.items()}
+    if isinstance(answer, (list, tuple)):
+        return [_speakable(each) for each in answer]
+    return answer
 
 
 def say(text: str) -> None:

@@ -4,7 +4,6 @@ Belongs here: the options, and how the answer looks. How it is found is in `reso
 from the tables, without a JVM, and equals a fold of the vector's deltas.
 """
 
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -73,8 +72,7 @@ def answer(
         "as_of": None if as_of_us is None else _text(as_of_us),
         "epoch": epoch,
         "state": str(found.life),
-        # JSON has no infinity: a number that has outgrown 32 bits is null.
-        "values": None if found.values is None else [x if isfinite(x) else None for x in found.values.tolist()],
+        "values": None if found.values is None else found.values.tolist(),
         "metadata": found.metadata,
         "clock": found.clock,
         "last_change": place and {**place._asdict(), "eff_us": _text(place.eff_us), "event_us": _text(place.event_us)},

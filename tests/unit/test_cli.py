@@ -1,6 +1,7 @@
 """The command line's contracts: what goes where, how it ends, and what a question must not cost."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from deltalake import write_deltalake
 
 from orchestration.cli import app, develop, ui
 from orchestration.cli.app import COMMANDS, main
+from orchestration.cli.output import answer_json
 from resources.errors import TidemarkError
 from resources.home import Home
 from resources.timegrid import from_us
@@ -241,3 +243,11 @@ def test_a_reader_who_goes_away_is_no_traceback(tmp_path: Path) -> None:
     with os.fdopen(write, "wb") as gone:
         done = subprocess.run(command, cwd=ROOT, stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
     assert "Traceback" not in done.stderr
+
+
+def test_numbers_that_json_does_not_have_are_texts_that_read_back(capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = [math.inf, -math.inf, math.nan, 1.5]
+    answer_json({"values": numbers, "nested": ({"x": math.inf},)})
+    told = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert told == {"values": ["Infinity", "-Infinity", "NaN", 1.5], "nested": [{"x": "Infinity"}]}
+    assert [str(float(each)) for each in told["values"]] == [str(each) for each in numbers]
