@@ -24,6 +24,10 @@ from resources.coordinator.errors import EpochLostError, EpochNotAssignedError
 from resources.coordinator.event_time import parse_stream
 from resources.coordinator.flusher import LogPart, LogSnapshot
 from resources.coordinator.state import STATE_FILE, ShardState, load
+from resources.timegrid import MINUTE_US
+
+# What small corrections of the clock add up to is less, and every leap is more.
+CORRECTED_US = 2 * MINUTE_US
 
 Writes = dict[int, list[Row]]  # epoch → its rows, in the order in which they lie there
 
@@ -48,7 +52,7 @@ def check_told(rows: Sequence[Row], history: History, upto: int | None = None) -
             must(epoch in found, "C7", f"{write.name} was acknowledged as epoch {epoch} and is not there", write.name)
             is_same = history.given[epoch].write is write
             must(is_same, "C7", f"{write.name} was acknowledged as epoch {epoch}; another is there", write.name)
-    for epoch, (life, write) in history.given.items():
+    for epoch, (life, write, _) in history.given.items():
         if epoch <= history.flushed.get(life, 0) and (upto is None or epoch <= upto):
             what = f"epoch {epoch} ({write.name}) is not there, but flushed was {history.flushed[life]} in life {life}"
             must(epoch in found, "C3", what, write.name)
@@ -101,7 +105,7 @@ def check_recovered(core: ShardCore, stored: Stored, history: History, lake: Lak
     what = f"the shard goes on behind epoch {engine.applied_epoch}, but {history.applied} was given out before"
     must(engine.applied_epoch >= history.applied, "C7", what)
     must(engine.applied_epoch == engine.flushed_epoch, "C7", "a fresh shard has something to flush")
-    for epoch, (_, write) in history.given.items():
+    for epoch, (_, write, _) in history.given.items():
         answer = _answer(core, epoch)
         expected = None if epoch in found else EpochLostError
         must(answer is expected, "C6", f"epoch {epoch} is answered with {answer}, not {expected}", write.name)
@@ -215,6 +219,7 @@ def check_end(scale: Scale, stored: Stored, history: History, lake: Lake, disk: 
     _check_verdicts(scale, rows, history)
     disorder = _disorder(history)
     _check_stamps(disorder, rows)
+    _check_leaps(stored, history)
     _check_manifest(disorder, stored)
     _check_idleness(stored, history)
     state = load(disk, FILES.log / STATE_FILE, ShardState) or ShardState()
@@ -277,6 +282,18 @@ def _check_stamps(disorder: Mapping[tuple[Any, Any], int], rows: list[Row]) -> N
         what = f"{where}: stamp {row.stamp_us} is above what the writes before it can have brought about"
         must(row.stamp_us <= newest[row.epoch][stream] - disorder[stream], "T2", what)
         stamps[stream] = row.stamp_us
+
+
+def _check_leaps(stored: Stored, history: History) -> None:
+    """No time of receipt and no time of a seal is one to which only a leap of the clock can have led (C15)."""
+    earliest_us = history.begun_us - CORRECTED_US
+    for entry, rows in stored.parts():
+        for row in rows:
+            latest_us = history.given[row.epoch].at_us + CORRECTED_US
+            what = f"epoch {row.epoch} was received at {row.received_us}, not from {earliest_us} to {latest_us}"
+            must(earliest_us <= row.received_us <= latest_us, "C15", what, _name(row))
+        what = f"segment {entry.file} was sealed at {entry.sealed_us}, not from {earliest_us} to {history.now_us}"
+        must(earliest_us <= entry.sealed_us <= history.now_us + CORRECTED_US, "C15", what)
 
 
 def _newest_events(rows: list[Row]) -> dict[int, dict[tuple[Any, Any], int]]:

@@ -88,6 +88,8 @@ class Producer:
         if sending is None:
             return
         must(not sending.is_retry, "Q2", f"{write.name} is new, and was answered as a retry", write.name)
+        what = f"{write.name} was taken while the clock was wrong by {self._history.leap_us / 1e6:g} s"
+        must(not self._history.leap_us, "C15", what, write.name)
         must(sending.ticket is not None, "Q2", f"{write.name} was taken without a ticket", write.name)
         self._taken = sequence
         if sending.ticket is not None:

@@ -46,6 +46,7 @@ class Given(NamedTuple):
 
     life: int
     write: Write
+    at_us: int  # by a clock that is right
 
 
 class Acknowledged(NamedTuple):
@@ -76,7 +77,8 @@ class History:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.life = 0
-        self.now_us = 0
+        self.begun_us = self.now_us = 0
+        self.leap_us = 0  # what the wall clock of the machine is wrong by
         self.given: dict[int, Given] = {}
         self.acknowledged: dict[tuple[str, int], Acknowledged] = {}
         # Final refusals; they bind once anything behind them was acknowledged.
@@ -119,7 +121,7 @@ class History:
         must(epoch not in self.given, "C7", f"epoch {epoch} was given out twice", write.name)
         last = max(self.given, default=0)
         must(epoch > last, "C7", f"epoch {epoch} was given out after epoch {last}", write.name)
-        self.given[epoch] = Given(self.life, write)
+        self.given[epoch] = Given(self.life, write, self.now_us)
         self.note(f"epoch {epoch} for {write.name}")
 
     def acknowledge(self, write: Write, epoch: int) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from chaos.planted_clock import leap_not_bridged, leap_not_noticed, leap_not_refused
 from chaos.planted_limits import cut_behind_flushed, cut_behind_lost, cut_for_all, cut_forgotten, earliest_forgotten
 from resources.coordinator import core, flusher, frames, manifest, recovery
 from resources.coordinator.batching import Batch
@@ -373,5 +374,8 @@ PLANTED = (
     Planted("fence_open", "Q2", "older instances may go on writing", _fence_open),
     Planted("gap_taken", "Q2", "a gap in the numbers is not noticed", _gap_taken),
     Planted("producer_reordered", "Q1", "one producer's writes overtake each other", _producer_reordered),
+    Planted("leap_not_noticed", "C15", "the wall clock is believed whatever it says", leap_not_noticed),
+    Planted("leap_not_bridged", "C15", "during a leap all but writes go by the wall clock", leap_not_bridged),
+    Planted("leap_not_refused", "C15", "writes are taken while the clock is wrong", leap_not_refused),
     Planted("bytes_kept", "C8", "a closed batch gives back less than it held", _bytes_kept),
 )

@@ -32,6 +32,8 @@ TARGETS = (
     (frozenset({CallKind.FDATASYNC}), 3, 4),
     (frozenset({CallKind.FDATASYNC}), 3, 6),
 )
+# In how many worlds the clock leaps: refused writes hide other things.
+LEAPING = 0.3
 # What is left, and how often: what tears things apart is worth more tries than what keeps or loses them whole.
 SURVIVALS = {
     Survival.NOTHING: 3,
@@ -73,7 +75,8 @@ class Simulation(World):
 
     def __init__(self, seed: int) -> None:
         random = Random(seed)
-        super().__init__(draw_scale(random), random)
+        leaps = Random(f"leaps of {seed}")
+        super().__init__(draw_scale(random), random, leaps=leaps if leaps.random() < LEAPING else None)
 
     def run(self) -> None:
         """All lives; the last one goes well."""

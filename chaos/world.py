@@ -17,7 +17,8 @@ from chaos.scale import FILES, KEEP_FREE, Scale
 from chaos.stored import Stored
 from chaos.traffic import Traffic, Write
 from chaos.watching import BusyDisk, Cut
-from resources.timegrid import HOUR_US, SECOND_US
+from resources.coordinator.clock import SteadyClock
+from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 
 # A Sunday in 2025, shortly before midnight: days change, and with them the manifest's files.
 BEGIN_US = 1_749_427_000 * SECOND_US
@@ -26,6 +27,10 @@ INTERRUPTED = 0.06
 # How far before now the earliest time of an event is raised to, or vectors are cut: what is sent is seconds old, or up
 # to two days.
 RAISED_TO_US = (SECOND_US, 5 * SECOND_US, 12 * HOUR_US, 40 * HOUR_US)
+# How far the wall clock leaps, both ways: from what is just too much to what a wrong year does.
+LEAPS_US = (5 * MINUTE_US, HOUR_US, DAY_US, 365 * DAY_US)
+# How far small corrections, which are no leaps, may bring it behind altogether.
+MOST_BEHIND_US = 45 * SECOND_US
 # Enough for anything to come to an end; more is a shard that does not.
 STEPS_TO_FINISH = 2_000
 
@@ -35,10 +40,15 @@ Act = Callable[[Life], None]
 class World:
     """All that is there, whether or not a shard runs."""
 
-    def __init__(self, scale: Scale, random: Random, *, interrupted: float = INTERRUPTED) -> None:
+    def __init__(
+        self, scale: Scale, random: Random, *, interrupted: float = INTERRUPTED, leaps: Random | None = None
+    ) -> None:
         self.scale, self.random, self._interrupted = scale, random, interrupted
+        self._leaps = leaps  # draws what the wall clock does wrong; a clock without leaps has none
         self.history = History()
-        self.history.now_us = BEGIN_US + random.randrange(7_200 * SECOND_US)
+        self.history.now_us = self.history.begun_us = BEGIN_US + random.randrange(7_200 * SECOND_US)
+        self._boot_us = 0
+        self._behind_us = 0  # by small corrections
         self.disk = SimulatedDisk()
         self.lake = Lake(self.history)
         self.stored = Stored(FILES.segments)
@@ -53,8 +63,12 @@ class World:
         self.has_cache = False  # whether something may be visible and not on the disk
 
     def clock(self) -> int:
-        """The time, as everybody here has it."""
-        return self.history.now_us
+        """The wall clock: the time as everybody here has it, unless it has leapt (C15)."""
+        return self.history.now_us + self.history.leap_us
+
+    def boot(self) -> int:
+        """A clock that nobody can set."""
+        return self._boot_us
 
     # Lives.
 
@@ -62,9 +76,14 @@ class World:
         """Start a shard and do something with it; gives whether the life was cut. `end` has to follow."""
         self.history.life += 1
         busy = BusyDisk(self.disk, plan, cut, self._between)
+        # A wrong clock at a start is noticed if it is behind everything in the log; else it cannot be told from time in
+        # which no shard ran.
+        if not self.history.acknowledged or self.clock() > self.history.begun_us - LEAPS_US[0]:
+            self.history.leap_us = 0
+        self._steady = SteadyClock(self.clock, self.boot, self.scale.settings.clock_leap_ms * 1_000)
         try:
             self.life = None
-            self.life = Life(self.scale, busy, self.clock, self.random, self.history, self.stored, self.lake)
+            self.life = Life(self.scale, busy, self._steady, self.random, self.history, self.stored, self.lake)
             self.history.note(f"starts behind epoch {self.life.core.engine.applied_epoch}")
             act(self.life)
         except PowerCut as where:
@@ -113,6 +132,7 @@ class World:
     def finish(self, life: Life) -> None:
         """Nothing goes wrong any more: everybody gets an answer, and the shard stops."""
         life.disk.set_free_bytes(None)
+        self._leaps, self.history.leap_us = None, 0
         for step in range(STEPS_TO_FINISH):
             self.tick()
             life.write()
@@ -162,7 +182,7 @@ class World:
             case 12:
                 life.disk.set_free_bytes(self.random.choice((None, None, KEEP_FREE - 1, int(KEEP_FREE * 1.05))))
             case _:
-                self.history.now_us += self.random.choice((3, 30)) * SECOND_US
+                self._pass(self.random.choice((3, 30)) * SECOND_US)
 
     def _between(self) -> None:
         """Somebody comes while the disk works for the writer or the sealer."""
@@ -188,8 +208,31 @@ class World:
         """Time goes on, mostly."""
         chance = self.random.random()
         if chance < 0.02:
-            self.history.now_us -= self.random.choice((1_000, 2 * SECOND_US, 40 * SECOND_US))
+            back_us = self.random.choice((1_000, 2 * SECOND_US, 40 * SECOND_US))
+            if self._behind_us + back_us <= MOST_BEHIND_US:
+                self._behind_us += back_us
+                self.history.now_us -= back_us
         elif chance < 0.9:
-            self.history.now_us += self.random.randrange(20_000)
+            self._pass(self.random.randrange(20_000))
         else:
-            self.history.now_us += self.random.randrange(3 * SECOND_US)
+            self._pass(self.random.randrange(3 * SECOND_US))
+        if self._leaps is not None:
+            self._leap(self._leaps)
+
+    def _pass(self, elapsed_us: int) -> None:
+        self.history.now_us += elapsed_us
+        self._boot_us += elapsed_us
+
+    def _leap(self, random: Random) -> None:
+        """Now and then the wall clock leaps, and after some steps it is set right."""
+        history = self.history
+        if history.leap_us and random.random() < 0.25:
+            history.leap_us = 0
+            history.note("the clock is set right")
+        elif not history.leap_us and random.random() < 0.08:
+            by_us = random.choice(LEAPS_US) * random.choice((1, -1))
+            is_trusted = self._steady.leap is None  # else a leap ahead could be the one that sets it right
+            if by_us < 0 or is_trusted:
+                history.leap_us = by_us
+                history.note(f"the clock leaps by {by_us / SECOND_US:g} s")
+                history.count("leaps")

@@ -31,6 +31,7 @@ TEMPLATE = """\
 # shards = 1                                    # coordinators with a log of their own; fixed once data is in
 # earliest_event_ts = 2024-12-30T00:00:00Z      # older events are refused as too_old
 # clock_skew_ms = 300_000                       # events further ahead of the clock are refused as from_the_future
+# clock_leap_ms = 60_000                        # writes are refused while the clock is wrong by more than this
 # disorder_ms = 5_000                           # how far out of order a producer may send
 # idle_timeout_ms = 30_000                      # a producer silent for longer holds no watermark back
 # watermark_events = 100                        # a producer's watermark moves after this many events of its own
@@ -183,6 +184,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     earliest_event_ts: datetime = datetime(2024, 12, 30, tzinfo=UTC)
     # Five minutes is more than any clock under NTP is wrong, and less than a late hour.
     clock_skew_ms: Annotated[int, Meta(ge=0)] = 300_000
+    # More than NTP ever steps a clock by that was right, and less than an hour or a day would notice (C15).
+    clock_leap_ms: Annotated[int, Meta(ge=1_000)] = 60_000
     # Most producers flush within seconds; what is older than this is late, not lost.
     disorder_ms: Annotated[int, Meta(ge=0)] = 5_000
     # Long enough for a pause for breath, short enough that a stopped producer does not stop the others.

@@ -4,6 +4,7 @@ Needs neither dagster nor pyspark. The way of a write through the modules:
 
     platform     splits by shard, watermarks over shards    shard, aio   what callers call: threads, coroutines
     core         a shard in steps, without threads          writer       the threads that take the steps
+    clock        what time it is when a clock leaps
     engine       numbers, gathers, flushes, tells           queue        who comes next when there is more than room
     bounds       what may be in memory and on the disk      producers    retries, refusals and fencing
     flusher      from numbered writes to a synced frame     arrival      decides on a group, with what follows here:
@@ -19,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from resources.coordinator.model import Delta, Kind, Level, Operation, Reason, Sample, Signal, Vector, Verdict
 
 if TYPE_CHECKING:
-    from resources.coordinator.platform import Platform, PlatformReceipt, Producer, system_clock
+    from resources.coordinator.clock import system_clock
+    from resources.coordinator.platform import Platform, PlatformReceipt, Producer
 
 __all__ = [
     "Delta",

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 from resources.coordinator.batch_record import BatchRecord, Trigger
 from resources.coordinator.batching import Batch, Batcher, Predicate
 from resources.coordinator.bounds import GROUP_BYTES, Place, Tracker, most_bytes_logged
+from resources.coordinator.clock import Clock, steady
 from resources.coordinator.control import BatchClosed, EarliestRaised, ProducerOpened, VectorsCut, WriteRefused
 from resources.coordinator.decoded import Deltas
 from resources.coordinator.disk import Disk
@@ -40,7 +41,6 @@ from resources.coordinator.model import Priority
 from resources.coordinator.recovery import ShardFiles, recover
 from resources.settings import Settings
 
-Clock = Callable[[], int]
 WriteTicket: TypeAlias = Ticket[ArrivedWrite]
 WriteGroup: TypeAlias = Group[ArrivedWrite, LogPart]
 
@@ -75,8 +75,10 @@ class ShardCore:
     ) -> None:
         self.number = files.shard
         self._table_epoch = durable_epoch
+        clock = steady(clock, settings.clock_leap_ms * 1_000)
         self._settings, self._clock = settings, clock
         found = recover(disk, files, settings, durable_epoch(), rules, token)
+        clock.expect(found.last_received_us)
         self._fence = found.fence
         self._producers = found.producers
         self._lost = found.lost
@@ -133,6 +135,7 @@ class ShardCore:
             return self._answer(producer, sequence)
         self.flusher.gauge.check(deltas)
         now_us = self._clock()
+        self._clock.check(deltas)
         logged = most_bytes_logged(size, len(deltas))
         try:
             _refuse_beyond_a_frame(logged)

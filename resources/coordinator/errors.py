@@ -118,6 +118,10 @@ class DiskSpaceError(BackpressureError):
         )
 
 
+class ClockLeapError(BackpressureError):
+    """The clock is wrong, so nothing can be stamped; writes are taken again once it is right (C15)."""
+
+
 class ShardBusyError(CoordinatorError):
     """Another process holds the shard."""
 

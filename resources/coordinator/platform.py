@@ -18,7 +18,7 @@ import pyarrow as pa
 from resources.coordinator.alignment import align, stream_watermarks
 from resources.coordinator.batching import Predicate
 from resources.coordinator.bounds import RETRY_AFTER_S
-from resources.coordinator.core import Clock
+from resources.coordinator.clock import Clock, SteadyClock, steady, system_clock
 from resources.coordinator.decode import decode, to_batch
 from resources.coordinator.decoded import Deltas as ShardDeltas
 from resources.coordinator.delta_hashes import with_hashes
@@ -44,11 +44,6 @@ from resources.settings import is_name
 
 Deltas: TypeAlias = ShardDeltas | pa.Table
 _COLUMNS = (pa.RecordBatch, pa.Table)
-
-
-def system_clock() -> int:
-    """Microseconds since 1970, from the machine's clock."""
-    return time.time_ns() // 1_000
 
 
 class PlatformReceipt(NamedTuple):
@@ -172,12 +167,15 @@ class Platform:
     def __init__(
         self,
         home: Home,
-        clock: Clock,
+        clock: SteadyClock,
         disk: Disk,
         durable_epochs: Callable[[], dict[int, int]],
         close_batch_when: Predicate | None = None,
         rules: Mapping[Stream, StreamRule] | None = None,
+        *,
+        is_aligning: bool = False,
     ) -> None:
+        self.clock = clock  # what time it is here, whatever becomes of the machine's clock (C15)
         self._stack = ExitStack()
         self._series = SeriesNames()
         settings = home.settings
@@ -199,7 +197,7 @@ class Platform:
             self._stack = self._stack.pop_all()
         self._is_stopping = threading.Event()
         self._aligner: threading.Thread | None = None
-        if len(self.shards) > 1 and clock is system_clock:
+        if len(self.shards) > 1 and is_aligning:
             every_s = settings.watermark_ms / 1_000
             self._aligner = threading.Thread(target=self._align_by_the_clock, args=(every_s,), daemon=True)
             self._aligner.start()
@@ -210,6 +208,7 @@ class Platform:
         home: Home,
         *,
         clock: Clock = system_clock,
+        boot: Clock | None = None,
         disk: Disk | None = None,
         durable_epochs: Callable[[], dict[int, int]] | None = None,
         close_batch_when: Predicate | None = None,
@@ -217,6 +216,7 @@ class Platform:
     ) -> "Platform":
         """Open a home for writing; it is created if it is not there.
 
+        `clock` is checked against `boot`, a clock that nobody can set: by default the machine's against its own (C15).
         `durable_epochs` tells how far each shard has come in the lake; by default it is read from the tables.
         `close_batch_when` is a trigger of your own for batches (C5): it is shown what is pending, and should be quick.
         `rules` are disorder and idle timeout of single streams; by default those of the home's stream definitions.
@@ -224,7 +224,15 @@ class Platform:
         keep_memory()
         home.create()
         rules = _defined_rules(home) if rules is None else rules
-        return cls(home, clock, disk or RealDisk(), durable_epochs or _epochs_in_lake(home), close_batch_when, rules)
+        return cls(
+            home,
+            steady(clock, home.settings.clock_leap_ms * 1_000, boot),
+            disk or RealDisk(),
+            durable_epochs or _epochs_in_lake(home),
+            close_batch_when,
+            rules,
+            is_aligning=clock is system_clock,
+        )
 
     def __enter__(self) -> "Platform":
         return self

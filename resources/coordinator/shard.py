@@ -14,7 +14,8 @@ from filelock import FileLock, Timeout
 from resources.coordinator.alignment import ShardView
 from resources.coordinator.batching import Predicate
 from resources.coordinator.bounds import Place, measure
-from resources.coordinator.core import Clock, ShardCore, WriteTicket
+from resources.coordinator.clock import Clock, steady
+from resources.coordinator.core import ShardCore, WriteTicket
 from resources.coordinator.decoded import Deltas
 from resources.coordinator.delivery import Wants
 from resources.coordinator.disk import Disk
@@ -56,7 +57,7 @@ class Shard:
         rules: EventTimeRules | None = None,
     ) -> None:
         self.number = files.shard
-        self._clock = clock
+        self._clock = clock = steady(clock, settings.clock_leap_ms * 1_000)
         self._process_lock = _lock_process(files)
         self._sealing = BackgroundSealing(self.number)
         try:

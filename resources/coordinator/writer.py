@@ -13,7 +13,8 @@ from queue import SimpleQueue
 
 from resources.coordinator import aio
 from resources.coordinator.batching import Batch
-from resources.coordinator.core import Clock, ShardCore, WriteGroup
+from resources.coordinator.clock import Clock
+from resources.coordinator.core import ShardCore, WriteGroup
 from resources.coordinator.errors import ShardStoppedError, how_to_go_on
 from resources.coordinator.flusher import LogSnapshot
 from resources.coordinator.live import LiveFile

@@ -21,7 +21,7 @@ from resources.coordinator.batching import Batch
 from resources.coordinator.delivery import Item
 from resources.coordinator.disk import RealDisk
 from resources.coordinator.errors import SubscriptionEndedError
-from resources.coordinator.platform import Platform, system_clock
+from resources.coordinator.platform import Platform
 from resources.counters.arrivals import accepted_signals, count_arrivals, of_table, rows_of
 from resources.counters.counters import CAPACITY, Counters
 from resources.counters.errors import CountersError, SnapshotDamageError
@@ -55,11 +55,13 @@ class Follower:
         platform: Platform,
         home: Home,
         *,
-        clock: Callable[[], int] = system_clock,
+        clock: Callable[[], int] | None = None,
         capacity: int = CAPACITY,
         has_snapshots: bool = True,
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
+        # By default the platform's: minutes that a leap of the machine's clock has passed over never come back (C15).
+        clock = clock or platform.clock
         self._platform, self._home, self._clock, self._capacity = platform, home, clock, capacity
         self._look_seconds = look_seconds
         self._snapshot = snapshot_path(home) if has_snapshots else None
