@@ -95,9 +95,9 @@ class FaultySystem:
         self._pass(CallKind.UNLINK, path)
         self._system.unlink(path)
 
-    def mkdir(self, path: Path, /) -> None:
+    def mkdir(self, path: Path, mode: int = 0o777, /) -> None:
         self._pass(CallKind.MKDIR, path)
-        self._system.mkdir(path)
+        self._system.mkdir(path, mode)
 
     def listdir(self, path: Path, /) -> list[str]:
         return self._system.listdir(path)

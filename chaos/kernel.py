@@ -223,7 +223,7 @@ class SimulatedKernel:
                 raise _error(errno.EISDIR, path)
             self._call(Call(CallKind.UNLINK, path), lambda number: folder.remove(number, name))
 
-    def mkdir(self, path: Path, /) -> None:
+    def mkdir(self, path: Path, mode: int = 0o777, /) -> None:  # noqa: ARG002 - everybody may everything
         with self._lock:
             folder, name = self._place(path)
             if not name or name in folder.entries:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from resources import privacy
 from resources.settings import TEMPLATE, Settings, read_settings
 
 HOME_VARIABLE = "TIDEMARK_HOME"
@@ -29,11 +30,22 @@ class Home:
         return cls(root.expanduser().resolve())
 
     def create(self, settings_text: str = TEMPLATE) -> "Home":
-        """Make the directories and the settings file where they are missing; change nothing that is there."""
+        """Make the directories and the settings file where they are missing; change nothing that is there.
+
+        Except for one thing: a home that others can look into is closed to them (`privacy.py`).
+        """
+        self.root.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.root.mkdir(mode=0o700)
+        except FileExistsError:
+            if self.settings_file.exists() or not any(self.root.iterdir()):
+                privacy.tighten(self.root)
+        privacy.follow(self.root)
         for folder in (self.root / "log", self.root / "segments", self.plans, self.lake, self.dagster, self.reports):
-            folder.mkdir(parents=True, exist_ok=True)
+            privacy.make_directory(folder)
         if not self.settings_file.exists():
-            self.settings_file.write_text(settings_text)
+            with open(self.settings_file, "w", opener=privacy.make_private) as file:
+                file.write(settings_text)
         return self
 
     @property

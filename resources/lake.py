@@ -21,6 +21,7 @@ from resources.errors import TidemarkError
 from resources.home import Home
 from resources.lake_commits import NewFile, begin_life, commit_files, delete_partitions
 from resources.lineage import Edit, Lineage, LineageFile, app_id, edits_of, find_break, next_floor
+from resources.privacy import file_mode, make_directory
 from resources.provenance import Input, ProvenanceFile
 from resources.ranges import Range, bucket_predicate, partition_predicate, sql_timestamp
 from resources.session import new_session
@@ -97,8 +98,8 @@ class Lake:
         """Be the only writer of a table, among all processes; may be taken again by who has it."""
         if table not in self._locks:
             path = self.home.plans / table / "lock"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._locks[table] = FileLock(path, timeout=LOCK_TIMEOUT_S)
+            make_directory(path.parent)
+            self._locks[table] = FileLock(path, mode=file_mode(), timeout=LOCK_TIMEOUT_S)
         try:
             self._locks[table].acquire()
         except Timeout as error:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from resources.errors import TidemarkError
 from resources.home import Home
+from resources.privacy import make_directory, make_private, withheld_by
 from resources.toolchain import activate_toolchain
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ def session_settings(home: Home, *, is_fast_start: bool = False) -> dict[str, st
         **{f"spark.hadoop.parquet.enable.dictionary#{column}": "false" for column in UNIQUE_COLUMNS},
         # Workers that start without Spark's own archives: each task is a fifth of a second cheaper.
         "spark.python.daemon.module": "resources.python_workers",
+        # Hadoop sets modes itself, by this and not by the process's umask.
+        "spark.hadoop.fs.permissions.umask-mode": f"{withheld_by(home.root):03o}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
@@ -135,11 +138,11 @@ def frame_of(session: "SparkSession", table: "pa.Table") -> "DataFrame":
 
 def open_notes(home: Home) -> BinaryIO:
     """The file for what a JVM says: for who looks for it, and not part of any answer."""
-    home.reports.mkdir(parents=True, exist_ok=True)
+    make_directory(home.reports)
     notes = home.reports / "spark.log"
     if notes.exists() and notes.stat().st_size > NOTES_LIMIT:
         notes.unlink()
-    return notes.open("ab")
+    return open(notes, "ab", opener=make_private)
 
 
 def _start_jvm(home: Home, settings: dict[str, str]) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Concatenate, NamedTuple
 import click
 
 from orchestration.cli.output import say_error
+from resources import privacy
 from resources.errors import TidemarkError
 from resources.home import HOME_VARIABLE, Home
 
@@ -174,7 +175,9 @@ def command(function: Callable[Concatenate[Home, ...], None]) -> click.Command:
     @wraps(function)
     def run(invocation: Invocation, /, *, home: str | None, debug: bool, **arguments: Any) -> None:
         invocation.home, invocation.is_debug = home or invocation.home, debug or invocation.is_debug
-        function(Home.locate(invocation.home), **arguments)
+        found = Home.locate(invocation.home)
+        privacy.follow(found.root)
+        function(found, **arguments)
 
     return click.command(run)
 
@@ -185,6 +188,8 @@ as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object 
 def main(arguments: Sequence[str] | None = None, *, is_own_process: bool = False) -> int:
     """Run one command; the exit code is 0 done, 1 the work failed or a check did, 2 wrong usage."""
     invocation = Invocation(is_own_process=is_own_process)
+    if is_own_process:
+        privacy.take_process()
     try:
         # With standalone_mode off, click gives back the code of an Exit and raises everything else.
         result = cli.main(arguments, prog_name="tidemark", obj=invocation, standalone_mode=False)

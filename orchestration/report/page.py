@@ -6,6 +6,7 @@ template as plain text, which escapes it; only the drawings are markup already.
 
 import os
 import shlex
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from orchestration.report.gather import gather
 from orchestration.report.plots import PALETTE
 from orchestration.snapshot import stream_watermarks
 from resources.home import Home
+from resources.privacy import as_user_asked
 
 TEMPLATE = Path(__file__).with_name("page.html")
 FILE_NAME = "report.html"
@@ -40,11 +42,13 @@ def write_report(home: Home, *, now_us: int, out: Path | None = None) -> Path:
     """Write the page of a home, whole or not at all, and give its path."""
     path = (out or home.reports / FILE_NAME).expanduser().resolve()
     page = render(gather(home, now_us=now_us), again=_again(home, path if out else None))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Somebody may be looking at the last one.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(page, encoding="utf-8")
-    temporary.replace(path)
+    # A page that somebody wants elsewhere is theirs, with the permissions that they give their files.
+    with as_user_asked() if out else nullcontext():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Somebody may be looking at the last one.
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        temporary.write_text(page, encoding="utf-8")
+        temporary.replace(path)
     return path
 
 

@@ -13,6 +13,8 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Literal, Protocol
 
+from resources.privacy import directory_mode, file_mode
+
 
 class Disk(Protocol):
     """What a crash-safe writer needs, and nothing else."""
@@ -92,7 +94,7 @@ class System(Protocol):
     def fdatasync(self, fd: int, /) -> None: ...
     def rename(self, old: Path, new: Path, /) -> None: ...
     def unlink(self, path: Path, /) -> None: ...
-    def mkdir(self, path: Path, /) -> None: ...
+    def mkdir(self, path: Path, mode: int = 0o777, /) -> None: ...
     def listdir(self, path: Path, /) -> list[str]: ...
     def stat(self, path: Path, /) -> os.stat_result: ...
     def fstat(self, fd: int, /) -> os.stat_result: ...
@@ -105,7 +107,7 @@ class RealDisk:
     system: System = os
 
     def create(self, path: Path, size: int) -> int:
-        fd = self.system.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        fd = self.system.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, file_mode())
         try:
             self.system.posix_fallocate(fd, 0, size)
         except OSError:
@@ -157,7 +159,7 @@ class RealDisk:
         try:
             fd = self.system.open(path, os.O_WRONLY | os.O_APPEND)
         except FileNotFoundError:
-            fd = self.system.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            fd = self.system.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, file_mode())
             is_new = True
         self._write_and_sync(fd, data)
         if is_new:
@@ -165,7 +167,7 @@ class RealDisk:
 
     def replace(self, path: Path, data: bytes | memoryview) -> None:
         temporary = path.with_name(path.name + ".tmp")
-        fd = self.system.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        fd = self.system.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, file_mode())
         self._write_and_sync(fd, data)
         self.rename(temporary, path)
 
@@ -194,7 +196,7 @@ class RealDisk:
     def make_directory(self, path: Path) -> None:
         for folder in reversed((path, *path.parents)):
             with contextlib.suppress(FileExistsError):
-                self.system.mkdir(folder)
+                self.system.mkdir(folder, directory_mode())
         for folder in path.parents:
             try:
                 self.sync_directory(folder)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from resources.privacy import make_private
+
 if TYPE_CHECKING:
     from resources.coordinator.core import ShardCore
 
@@ -67,7 +69,8 @@ class LiveFile:
         )
         fresh = self._path.with_suffix(".new")
         try:
-            fresh.write_bytes(msgspec.json.encode(status))
+            with open(fresh, "wb", opener=make_private) as file:
+                file.write(msgspec.json.encode(status))
             fresh.replace(self._path)
         except OSError:
             return  # a full disk is told elsewhere; showing it must not stop a shard

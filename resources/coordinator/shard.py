@@ -35,6 +35,7 @@ from resources.coordinator.model import Level, Priority
 from resources.coordinator.recovery import ShardFiles
 from resources.coordinator.subscriptions import Subscription
 from resources.coordinator.writer import BackgroundSealing, Writer
+from resources.privacy import file_mode, make_directory
 from resources.settings import Settings
 from resources.timegrid import SECOND_US
 
@@ -308,9 +309,9 @@ class Shard:
 
 
 def _lock_process(files: ShardFiles) -> FileLock:
-    files.log.mkdir(parents=True, exist_ok=True)
+    make_directory(files.log)
     # Whoever shuts the shard down need not be the thread that opened it.
-    lock = FileLock(files.log / "writer.lock", thread_local=False)
+    lock = FileLock(files.log / "writer.lock", mode=file_mode(), thread_local=False)
     try:
         lock.acquire(timeout=0)
     except Timeout:

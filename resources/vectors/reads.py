@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
+from resources.privacy import make_directory, make_private
 from resources.timegrid import DAY_US, HOUR_US, from_us
 
 # Rates are those of the last day: what is read by day and not by night is read.
@@ -61,8 +62,8 @@ def append_reads(root: Path, reads: Mapping[tuple[str, str], int], now_us: int) 
     lines = [msgspec.json.encode(Reads(*vector, count, now_us)) + b"\n" for vector, count in reads.items() if count]
     path = reads_file(root, now_us)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab", buffering=0) as file:
+        make_directory(path.parent)
+        with open(path, "ab", buffering=0, opener=make_private) as file:
             file.write(b"".join(lines))
     except OSError:
         return False

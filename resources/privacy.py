@@ -1,0 +1,93 @@
+"""Who may read what a home holds: its owner, and its group if the owner opened the directory to it.
+
+Belongs here: the modes of new files and directories, and the umask of our own processes. A home is opened to its group
+by `chmod 750` on its directory, and by nothing else (decision 0045). In a process of ours the umask covers everything,
+also what Spark, delta-rs and Dagster write. In a program that only uses the library the umask is not ours to set: what
+is made through `file_mode` and `directory_mode` is private all the same.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PRIVATE, GROUP_MAY_READ = 0o077, 0o027  # as umasks: what is withheld
+
+
+class _Process:
+    """What this process withholds, and which umask it was started with if that is not the one it has."""
+
+    withheld = PRIVATE
+    found: int | None = None
+
+
+def file_mode() -> int:
+    """The mode for a new file in a home."""
+    return 0o666 & ~_Process.withheld
+
+
+def directory_mode() -> int:
+    """The mode for a new directory in a home."""
+    return 0o777 & ~_Process.withheld
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory in a home, and those above it, where they are missing: each with the mode of a home."""
+    for folder in reversed((path, *path.parents)):
+        if not folder.exists():
+            folder.mkdir(mode=directory_mode(), exist_ok=True)
+
+
+def make_private(path: str | Path, flags: int) -> int:
+    """Open a file, for `open(..., opener=make_private)`: if it is made, then with the mode of this home."""
+    return os.open(path, flags, file_mode())
+
+
+def withheld_by(root: Path) -> int:
+    """What a home withholds, as a umask, by the mode of its directory; all, if there is none yet."""
+    try:
+        mode = root.stat().st_mode
+    except OSError:
+        return PRIVATE
+    return GROUP_MAY_READ if mode & 0o057 == 0o050 else PRIVATE
+
+
+def follow(root: Path) -> None:
+    """Withhold from now on what this home does; in a process of ours, for everything that it makes."""
+    _Process.withheld = withheld_by(root)
+    if _Process.found is not None:
+        os.umask(_Process.withheld)
+
+
+def take_process() -> None:
+    """Make all that this process, and those that it starts, will write private; only for processes of our own."""
+    previous = os.umask(_Process.withheld)
+    if _Process.found is None:
+        _Process.found = previous
+
+
+@contextmanager
+def as_user_asked() -> Iterator[None]:
+    """The umask that the process was started with, for a file that somebody wants outside of the home."""
+    if _Process.found is None:
+        yield
+        return
+    ours = os.umask(_Process.found)
+    try:
+        yield
+    finally:
+        os.umask(ours)
+
+
+def tighten(root: Path) -> None:
+    """Close a home to all but its owner, unless it was opened to its group on purpose (and to nobody else).
+
+    The directory alone: nobody gets past it. One that everybody uses, as /tmp, is not ours to close.
+    """
+    mode = root.stat().st_mode
+    if mode & 0o027 and not mode & stat.S_ISVTX:
+        try:
+            root.chmod(0o700)
+        except PermissionError:
+            return  # somebody else's, who opens it next
