@@ -10,13 +10,14 @@ list or a map holds JSON. CSV cannot tell an empty text from none, so an empty c
 import csv
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from orchestration.cli.parquet_pieces import PIECE_BYTES, ROWS, PiecesError, read_pieces
 from resources.coordinator.decode import DELTA_LIMIT
 from resources.coordinator.schema import SENT_FIELDS, TIMESTAMP
 from resources.errors import TidemarkError
@@ -24,7 +25,12 @@ from resources.errors import TidemarkError
 if TYPE_CHECKING:
     from resources.coordinator.decode import Sent
 
-CHUNK = 1_000  # deltas in one write: large enough to be fast, small enough that an interrupted file loses little
+T = TypeVar("T")
+
+# Deltas in one write: large enough to be fast, small enough that an interrupted file loses little. Fewer, if they are
+# more bytes than these. A file that is sent again must give the same writes, so neither may change lightly.
+CHUNK, CHUNK_BYTES = ROWS, PIECE_BYTES
+CSV_ROW_LIMIT = 4 * DELTA_LIMIT  # a row above DELTA_LIMIT is refused like any other delta; one above this is not read
 FORMATS = ("jsonl", "csv", "parquet")
 PAYLOADS = ("vector", "sample", "signal")
 _SUFFIXES = {
@@ -34,6 +40,14 @@ _SUFFIXES = {
     ".csv": "csv",
     ".parquet": "parquet",
     ".pq": "parquet",
+}
+_MAGIC = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"PK\x03\x04": "a zip archive",
+    b"PAR1": "Parquet",
 }
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
@@ -91,10 +105,19 @@ def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def chunks(items: "Iterable[Sent]", size: int = CHUNK) -> "Iterator[list[Sent]]":
-    """Consecutive lists of up to `size`."""
-    iterator = iter(items)
-    while chunk := list(islice(iterator, size)):
+def chunks(
+    items: "Iterable[T]", size: int = CHUNK, *, most_bytes: int = CHUNK_BYTES, weigh: "Callable[[T], int]"
+) -> "Iterator[list[T]]":
+    """Consecutive lists of up to `size` items, each closed by the item that brings it to `most_bytes`."""
+    chunk: list[T] = []
+    weight = 0
+    for item in items:
+        chunk.append(item)
+        weight += weigh(item)
+        if len(chunk) == size or weight >= most_bytes:
+            yield chunk
+            chunk, weight = [], 0
+    if chunk:
         yield chunk
 
 
@@ -108,38 +131,67 @@ def read_json_lines(file: IO[bytes]) -> Iterator[bytes]:
             yield line.rstrip(b"\r\n")
 
 
-def read_csv(file: IO[str]) -> Iterator[dict[str, Any]]:
-    """Each row as a delta."""
+class CsvLines:
+    """The lines of a CSV file, none of them and no row of several read beyond what a row may have."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file, self._in_row = file, 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self._file.readline(CSV_ROW_LIMIT + 1):
+            self._in_row += len(line)
+            if self._in_row > CSV_ROW_LIMIT:
+                raise csv.Error(f"a row has more than {CSV_ROW_LIMIT:,} characters (is a quote not closed?)")
+            yield line
+
+    def end_row(self) -> int:
+        """How many characters the row had that has just been read; the next one begins."""
+        length, self._in_row = self._in_row, 0
+        return length
+
+
+def read_csv(lines: CsvLines, name: str = "The CSV file") -> Iterator[tuple[dict[str, Any], int]]:
+    """Each row as a delta, and its characters."""
     csv.field_size_limit(DELTA_LIMIT)
-    rows = csv.DictReader(file)
+    rows = csv.DictReader(lines)
     try:
-        header = [name.strip() for name in rows.fieldnames or []]
+        header = [column.strip() for column in rows.fieldnames or []]
+        lines.end_row()
         if len(set(header)) < len(header) or "kind" not in header:
+            found = ", ".join(header)[:500] or "nothing"
             raise InputError(
-                f"The first line of the CSV file must name each column once, with 'kind' among them "
-                f"(namespace, kind, delta_id, event_ts, signal.entity_id, …); it has {', '.join(header) or 'nothing'}."
+                f"The first line of {name} must name each column once, with 'kind' among them "
+                f"(namespace, kind, delta_id, event_ts, signal.entity_id, …); it has {found}."
             )
-        yield from (from_cells(row) for row in rows)
+        for row in rows:
+            yield from_cells(row), lines.end_row()
     except (csv.Error, UnicodeDecodeError) as error:
-        raise InputError(f"The CSV file cannot be read on from line {rows.line_num}: {error}.") from error
+        raise InputError(
+            f"{name} cannot be read on from line {rows.line_num + 1}: {error}. "
+            "Correct that line, and send the file again."
+        ) from error
+
+
+def refuse_packed(path: Path) -> None:
+    """Say so if a file that should be text is something else, instead of refusing it line by line."""
+    with path.open("rb") as file:
+        start = file.read(8)
+    for magic, kind in _MAGIC.items():
+        if start.startswith(magic):
+            advice = "add --format parquet" if kind == "Parquet" else "unpack it first, and send what is in it"
+            raise InputError(f"{path} is no text: it is {kind}. To send it, {advice}.")
 
 
 def read_parquet(path: Path) -> "Iterator[tuple[pa.RecordBatch | list[Sent], float]]":
-    """A thousand rows at a time, with the part of the file that is done.
+    """A thousand rows at a time, or fewer if they are large, with the part of the file that is done.
 
     They stay in columns where the file has the log's own columns; otherwise they are read row by row.
     """
-    import pyarrow.parquet as pq
-
     try:
-        with pq.ParquetFile(path) as file:
-            is_native = _is_native(file.schema_arrow)
-            rows = 0
-            for batch in file.iter_batches(CHUNK):
-                rows += len(batch)
-                yield (batch if is_native else _rows(batch)), rows / file.metadata.num_rows
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InputError(f"{path} cannot be read as Parquet: {error}.") from error
+        for batch, done in read_pieces(path):
+            yield (batch if _is_native(batch.schema) else _rows(batch)), done
+    except PiecesError as error:
+        raise InputError(str(error)) from error
 
 
 def _is_native(schema: pa.Schema) -> bool:
@@ -162,7 +214,8 @@ def _text(cell: str) -> Any:
 
 
 def _integer(cell: str) -> Any:
-    return int(cell) if _INTEGER.fullmatch(cell.strip()) else cell
+    # Python reads no more digits than this by default, and no field holds as many.
+    return int(cell) if len(cell) <= sys.int_info.default_max_str_digits and _INTEGER.fullmatch(cell.strip()) else cell
 
 
 def _number(cell: str) -> Any:
@@ -172,7 +225,7 @@ def _number(cell: str) -> Any:
 def _json(cell: str) -> Any:
     try:
         return json.loads(cell)
-    except ValueError:
+    except (ValueError, RecursionError):
         return cell
 
 

@@ -87,11 +87,12 @@ def _send(home: Home, path: Path, form: str, name: str, *, is_numbered_on: bool)
     from resources.coordinator import Level, Platform
 
     counts: Counter[str] = Counter()
+    failures: list[inputs.InputError] = []
     epochs: dict[int, set[int]] = {}
     with Platform.open(home) as platform, progress() as bar:
         producer = platform.producer(name, from_start=not is_numbered_on)
         task = bar.add_task(f"sending {path.name}", total=path.stat().st_size, note="")
-        for chunk, bytes_done in _chunks(path, form):
+        for chunk, bytes_done in _until_unreadable(_chunks(path, form), failures):
             receipt = producer.write(chunk).wait(Level.FLUSHED)
             fresh = receipt.accepted + receipt.duplicate + receipt.refused
             counts.update(
@@ -106,12 +107,33 @@ def _send(home: Home, path: Path, form: str, name: str, *, is_numbered_on: bool)
                 epochs.setdefault(shard, set()).add(epoch)
             bar.update(task, completed=bytes_done, note=f"{counts['deltas']:,} deltas")
         platform.seal()
+    if failures:
+        raise inputs.InputError(f"{failures[0]} {_what_was_sent(counts, name)}") from failures[0]
     return {
         "producer": name,
         **{key: counts[key] for key in ("writes", "deltas", "sent_before", "accepted", "duplicate", "refused")},
         "reasons": dict(reasons_of(home, epochs)),
         "epochs": {str(shard): {"from": min(found), "to": max(found) + 1} for shard, found in sorted(epochs.items())},
     }
+
+
+def _until_unreadable(
+    chunks: "Iterator[tuple[list[Sent] | pa.RecordBatch, int]]", failures: list[inputs.InputError]
+) -> "Iterator[tuple[list[Sent] | pa.RecordBatch, int]]":
+    """Chunks up to where the file cannot be read on: what was sent until then is sealed before anything is said."""
+    try:
+        yield from chunks
+    except inputs.InputError as error:
+        failures.append(error)
+
+
+def _what_was_sent(counts: Counter[str], name: str) -> str:
+    if not counts["deltas"]:
+        return "Nothing of it was sent."
+    return (
+        f"The {counts['deltas']:,} deltas before that were sent (producer {name}) and are kept. Send the corrected "
+        "file as a whole: these are known by their ids, and are not counted twice."
+    )
 
 
 def reasons_of(home: Home, epochs: dict[int, set[int]]) -> Counter[str]:
@@ -138,12 +160,17 @@ def _chunks(path: Path, form: str) -> "Iterator[tuple[list[Sent] | pa.RecordBatc
         size = path.stat().st_size
         yield from ((chunk, int(done * size)) for chunk, done in inputs.read_parquet(path))
         return
+    inputs.refuse_packed(path)
     with path.open("rb") as raw:
+        if form == "jsonl":
+            for lines in inputs.chunks(inputs.read_json_lines(raw), weigh=len):
+                yield list(lines), raw.tell()
+            return
         # Held until the end: a text wrapper that nobody holds closes the file under it.
         text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
-        rows: Iterator[Sent] = inputs.read_csv(text) if form == "csv" else inputs.read_json_lines(raw)
-        for chunk in inputs.chunks(rows):
-            yield chunk, raw.tell()
+        rows = inputs.read_csv(inputs.CsvLines(text), str(path))
+        for chunk in inputs.chunks(rows, weigh=lambda found: found[1]):
+            yield [row for row, _ in chunk], raw.tell()
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -1,9 +1,10 @@
 """From a file to deltas: nothing is judged, nothing is lost."""
 
+import gzip
 import io
 import math
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +27,7 @@ SIGNAL = {
 
 
 def read_csv(text: str) -> list[dict[str, Any]]:
-    return list(inputs.read_csv(io.StringIO(text)))
+    return [row for row, _ in inputs.read_csv(inputs.CsvLines(io.StringIO(text)))]
 
 
 def reasons(deltas: list[Any]) -> list[Reason | None]:
@@ -104,6 +105,55 @@ def test_a_csv_file_without_a_usable_header_is_refused_as_a_whole(text: str) -> 
         read_csv(text)
 
 
+class Endless:
+    """A CSV file that goes on for ever, and tells how much of it was asked for."""
+
+    def __init__(self, start: str, more: str) -> None:
+        self._start, self._more, self.given = start, more, 0
+
+    def readline(self, size: int = -1) -> str:
+        assert size > 0, "a line must be asked for in pieces"
+        line, self._start = self._start or (self._more * (size // len(self._more) + 1))[:size], ""
+        self.given += len(line)
+        return line
+
+
+@pytest.mark.parametrize(
+    ("start", "more"),
+    [("", "x"), ("kind\n", "x"), ("kind\n", "x,"), ("kind\n", '"'), ('kind\n"', "x\n"), ("kind\n", '"x\n",')],
+)
+def test_csv_without_an_end_is_refused_with_the_line_before_it_fills_the_memory(start: str, more: str) -> None:
+    file = Endless(start, more)
+    with pytest.raises(inputs.InputError, match=r"day\.csv cannot be read on from line [12]: ") as refused:
+        list(inputs.read_csv(inputs.CsvLines(cast("IO[str]", file)), "day.csv"))
+    assert "Correct that line, and send the file again." in str(refused.value)
+    assert file.given <= 2 * inputs.CSV_ROW_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("column", "cell"), [("signal.count", "9" * 5_000), ("vector.values", "[" * 100_000), ("vector.clock", "1" * 5_000)]
+)
+def test_a_cell_that_python_will_not_read_is_passed_on_as_text(column: str, cell: str) -> None:
+    group, _, field = column.partition(".")
+    assert inputs.from_cells({column: cell}) == {group: {field: cell}}
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"), [(gzip.compress(b"{}"), "gzip"), (b"PAR1....", "Parquet"), (b"PK\x03\x04..", "zip")]
+)
+def test_a_packed_file_is_named_as_such_instead_of_refused_line_by_line(
+    tmp_path: Path, content: bytes, kind: str
+) -> None:
+    (tmp_path / "a.jsonl").write_bytes(content)
+    with pytest.raises(inputs.InputError, match=rf"a\.jsonl is no text: it is .*{kind}"):
+        inputs.refuse_packed(tmp_path / "a.jsonl")
+
+
+def test_chunks_of_large_deltas_are_smaller() -> None:
+    found = list(inputs.chunks([b"x" * 10] * 7, size=5, most_bytes=30, weigh=len))
+    assert [len(chunk) for chunk in found] == [3, 3, 1]
+
+
 def test_json_lines_are_passed_on_as_they_are_and_blank_ones_are_left_out() -> None:
     file = io.BytesIO(b'{"kind": "signal"}\r\n\n   \nnot json\n{"last": 1}')
     assert list(inputs.read_json_lines(file)) == [b'{"kind": "signal"}', b"not json", b'{"last": 1}']
@@ -116,7 +166,7 @@ def test_an_endless_line_is_cut_and_refused_and_the_next_one_is_read_whole() -> 
 
 
 def test_chunks_keep_order_and_lose_nothing() -> None:
-    found = list(inputs.chunks([b"%d" % n for n in range(7)], size=3))
+    found = list(inputs.chunks([b"%d" % n for n in range(7)], size=3, weigh=len))
     assert found == [[b"0", b"1", b"2"], [b"3", b"4", b"5"], [b"6"]]
 
 
