@@ -4,6 +4,7 @@ Belongs here: making it, opening it, and whether there is one. Does not belong h
 (`materialize.py`, `ui.py`), and looking at it without changing it (`run_storage.py`).
 """
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ SETTINGS_FILE = "dagster.yaml"
 # Where Dagster keeps runs and events when its settings say nothing else.
 RUNS_FILE = Path("history") / "runs.db"
 EVENTS_FILE = Path("history") / "runs" / "index.db"
+# As long as failures are kept in dagster.yaml; nobody looks for the output of an older run.
+OUTPUT_KEPT_S = 90 * 86_400.0
 STORAGE_SETTINGS = ("storage", "run_storage", "event_log_storage")
 
 
@@ -32,6 +35,13 @@ def ensure_instance(home: Home) -> Path:
     if not target.exists():
         target.write_text(TEMPLATE.read_text())
     return home.dagster
+
+
+def remove_old_output(home: Home, *, now_s: float) -> None:
+    """Remove what runs of long ago printed: Dagster keeps it for ever. The runs and their events stay."""
+    for printed in (home.dagster / "storage").glob("*/compute_logs"):
+        if printed.stat().st_mtime < now_s - OUTPUT_KEPT_S:
+            shutil.rmtree(printed, ignore_errors=True)
 
 
 def has_storage(home: Home) -> bool:

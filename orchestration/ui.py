@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from orchestration.instance import ensure_instance
+from orchestration.instance import ensure_instance, remove_old_output
 from resources.errors import TidemarkError
 from resources.home import HOME_VARIABLE, Home
 from resources.session import open_notes
@@ -60,6 +60,7 @@ def serve(
 ) -> None:
     """Run all of them until Ctrl-C or SIGTERM; an error says which of them ended by itself."""
     signal.signal(signal.SIGTERM, _interrupt)
+    remove_old_output(home, now_s=time.time())
     children = Children(home)
     try:
         for name, command in commands(port, is_read_only=is_read_only).items():

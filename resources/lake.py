@@ -176,6 +176,7 @@ class Lake:
     def ensure(self, spec: TableSpec) -> Lineage:
         """Create the table if there is none, and remember it as ours."""
         with self.lock(spec.name):
+            lake_files.remove_leftovers(self.path(spec.name), now_s=time.time())
             if lake_files.table_state(self.path(spec.name)) is None:
                 begin_life(self.path(spec.name), spec, self.lineage(spec.name).floor)
                 lake_files.sync_commits(self.path(spec.name), -1)

@@ -25,6 +25,8 @@ from resources.timegrid import HOUR_US, from_us, to_us
 if TYPE_CHECKING:
     import duckdb
 
+LEFTOVER_AGE_S = 86_400.0
+
 
 # The key of a table's properties under which the first version of its life is kept; without it, that is 0.
 FIRST_VERSION = "tidemark.firstVersion"
@@ -342,3 +344,14 @@ def summarize(path: Path, version: int, starts: Iterable[int], *, has_stamps: bo
                 late=sum(row[4] for row in rows),
             )
     return found
+
+
+def remove_leftovers(path: Path, *, now_s: float) -> None:
+    """Remove temporary files from a table's log that commits left which were killed; the table's lock is held.
+
+    Spark, delta-rs and `create_table` all end theirs with `.tmp`, and no commit reads one of another. A server may
+    still be finishing what a killed run has asked of it: only those older than a day are surely nobody's.
+    """
+    for file in (path / "_delta_log").glob("*.tmp*"):
+        if file.name.endswith((".tmp", ".tmp.crc")) and file.stat().st_mtime < now_s - LEFTOVER_AGE_S:
+            file.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ template as plain text, which escapes it; only the drawings are markup already.
 """
 
 import os
+import re
 import shlex
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -46,10 +47,19 @@ def write_report(home: Home, *, now_us: int, out: Path | None = None) -> Path:
     with as_user_asked() if out else nullcontext():
         path.parent.mkdir(parents=True, exist_ok=True)
         # Somebody may be looking at the last one.
+        _remove_leftovers(path)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         temporary.write_text(page, encoding="utf-8")
         temporary.replace(path)
     return path
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what processes have left that were killed while they wrote this page."""
+    for left in path.parent.iterdir():
+        found = re.fullmatch(rf"\.{re.escape(path.name)}\.(\d+)\.tmp", left.name)
+        if found and not Path("/proc", found[1]).exists():
+            left.unlink(missing_ok=True)
 
 
 def render(figures: Figures, *, again: str) -> str:

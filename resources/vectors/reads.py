@@ -57,12 +57,22 @@ def read_rates(root: Path, now_us: int) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=RATES)
 
 
+def _forget_before(root: Path, moment_us: int) -> None:
+    """Remove days that nobody asks for any more; once a day, when the next one begins."""
+    kept_from = reads_file(root, moment_us)
+    for path in kept_from.parent.glob("????-??-??.jsonl"):
+        if path.name < kept_from.name:
+            path.unlink(missing_ok=True)
+
+
 def append_reads(root: Path, reads: Mapping[tuple[str, str], int], now_us: int) -> bool:
     """Write down what was read, in one piece; false if that was not possible, which harms nobody."""
     lines = [msgspec.json.encode(Reads(*vector, count, now_us)) + b"\n" for vector, count in reads.items() if count]
     path = reads_file(root, now_us)
     try:
         make_directory(path.parent)
+        if not path.exists():
+            _forget_before(root, now_us - RATE_SPAN_US)
         with open(path, "ab", buffering=0, opener=make_private) as file:
             file.write(b"".join(lines))
     except OSError:

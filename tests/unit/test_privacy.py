@@ -50,7 +50,7 @@ def write_one(home: Home) -> None:
         platform.producer("one").write([DELTA]).wait(Level.FLUSHED)
         platform.seal()
         platform.producer("two").write([{**DELTA, "delta_id": "d2"}]).wait(Level.FLUSHED)
-        append_reads(home.reads, {("shop", "v"): 1}, 1_772_445_600_000_000)
+        append_reads(home.root, {("shop", "v"): 1}, 1_772_445_600_000_000)
         open_notes(home).close()
         assert not open_to_others(home.root)
 
