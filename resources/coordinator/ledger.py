@@ -80,9 +80,9 @@ class Ledger:
         before = set(runs)
         runs += self._changed(changes, max((run.tier for run in runs), default=0) + 1)
         size = sum(run.bytes for run in runs if run not in before)
-        # A change is rewritten about once for each tier below it. More than that, so that merges finish in time; and
-        # one step in any case, so that small changes cannot fall behind.
-        budget = self._sizes.run + size * (len({run.tier for run in runs}) + 1)
+        # A change is rewritten about once for every second tier below it, so that much is done at once. If merges fall
+        # behind, there are more tiers, and more is done. One step in any case, for small changes.
+        budget = self._sizes.run + size * (len({run.tier for run in runs}) // 2 + 1)
         view = _View(runs)
         try:
             view = self._merge(view, budget)
@@ -168,7 +168,7 @@ class Ledger:
         output = self._store(builder, into)
         left = [run for cursor in cursors for run in cursor.left()]
         others = [run for run in view.runs if run.into != into]
-        return _View([*others, output, *left]), output.bytes
+        return _View([*others, output, *left]), max(output.bytes, builder.size)
 
 
 class _View:
