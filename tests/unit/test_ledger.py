@@ -226,6 +226,22 @@ def test_what_a_crash_left_and_what_was_merged_away_is_removed_and_nothing_else(
     assert owner.ledger.get("never") is None
 
 
+def test_what_write_has_given_is_on_the_disk_before_anybody_saves_the_list() -> None:
+    disk = SimulatedDisk()
+    runs = Ledger(disk, LEDGER, sizes=SMALL).write(fixed_changes(0))
+    for mode in Survival:
+        left = disk.after(mode, Random(0))
+        assert dict(Ledger(left, LEDGER, runs, SMALL).items()) == fixed_changes(0), mode
+
+
+def test_a_write_does_not_touch_what_others_have_left() -> None:
+    disk = SimulatedDisk()
+    left = Ledger(disk, LEDGER, sizes=SMALL).write({"a": b"left"})
+    found = Ledger(disk, LEDGER, sizes=SMALL).write({"a": b"new"})
+    assert dict(Ledger(disk, LEDGER, left, SMALL).items()) == {"a": b"left"}
+    assert dict(Ledger(disk, LEDGER, found, SMALL).items()) == {"a": b"new"}
+
+
 def test_a_list_that_is_not_saved_yet_keeps_its_files() -> None:
     owner = Owner(SimulatedDisk())
     owner.commit({"a": b"1"})
@@ -423,6 +439,21 @@ def test_a_merge_of_everything_goes_on_over_many_writes_and_restarts() -> None:
         steps += 1
     assert steps > 5
     assert tiers_of(owner.ledger) == 1
+
+
+def test_small_writes_do_not_pile_up_behind_a_merge_of_everything() -> None:
+    sizes = SCALED._replace(run=2_000)
+    disk, random = SimulatedDisk(), Random(3)
+    owner = Owner(disk, sizes)
+    owner.commit(many(random, 5_000, 5_000))
+    owner.commit(many(random, 2_000, 5_000))
+    merge_everything(disk, owner)
+    writes = 0
+    while any(run.into == 1 for run in owner.ledger.runs):
+        owner.commit(many(random, 3, 5_000))
+        writes += 1
+        assert tiers_of(owner.ledger) <= log2(writes + 1) + 4
+    assert writes > 30
 
 
 def test_keys_that_only_grow_do_not_leave_a_file_for_every_write() -> None:
