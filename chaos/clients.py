@@ -4,6 +4,7 @@ Belongs here: one producer's behaviour and what the door must answer to it (Q1, 
 life of the shard; it knows what it has sent, and what it was told.
 """
 
+from collections.abc import Sequence
 from random import Random
 
 from chaos.history import History, must
@@ -11,9 +12,11 @@ from chaos.life import Life
 from chaos.scale import Scale
 from chaos.traffic import Traffic, Write
 from resources.coordinator.bounds import measure
+from resources.coordinator.decoded import Sent
 from resources.coordinator.errors import (
     BackpressureError,
     EmptyWriteError,
+    NumberReuseError,
     ProducerFencedError,
     SequenceGapError,
     ShardStoppedError,
@@ -22,6 +25,8 @@ from resources.coordinator.errors import (
 )
 from resources.coordinator.handles import Sending
 from resources.coordinator.model import Priority
+from resources.coordinator.producers import KEPT_WRITES
+from resources.coordinator.retries import same_write
 
 
 class Producer:
@@ -52,6 +57,8 @@ class Producer:
             self._repeat(life, [write for write in self._sent() if not self._is_settled(write)])
         elif chance < 0.82:
             self._repeat(life, [write for write in self._sent() if self._is_settled(write)])
+        elif chance < 0.84:
+            self._reuse(life)
         elif chance < 0.88:
             self._leave_gap(life)
         elif chance < 0.93:
@@ -146,7 +153,7 @@ class Producer:
         if not (taken := [write for write in writes if write.sequence <= self._taken]):
             return
         write = self._random.choice(taken)
-        sending = self._submit(life, write, self._instance)
+        sending = self._submit(life, write, self._instance, as_objects=self._random.random() < 0.5)
         if sending is None:
             return
         must(sending.is_retry, "Q2", f"{write.name} was taken a second time", write.name)
@@ -157,9 +164,32 @@ class Producer:
             must(is_same, "Q2", f"a retry of {write.name} waits for another write", write.name)
             return
         must(waiting is None, "Q2", f"a retry of {write.name} is answered before it is flushed", write.name)
-        must(sending.epoch > 0, "Q2", f"a retry of {write.name} is answered without an epoch", write.name)
+        if sending.epoch is None:
+            must(write.sequence <= self._taken - KEPT_WRITES, "Q2", f"a retry of {write.name} has no epoch", write.name)
+            return
         self._history.note(f"a retry of {write.name} is answered with epoch {sending.epoch}")
         self._history.acknowledge(write, sending.epoch)
+
+    def _reuse(self, life: Life) -> None:
+        """Send another write under a number that is used: it must not be taken for the one that was taken."""
+        if not (taken := [write for write in self._sent() if write.sequence <= self._taken]):
+            return
+        write, other = self._random.choice(taken), self._random.choice(self._sent())
+        deltas = [*other.deltas(), *self._anything()[0]]
+        if deltas == write.deltas():
+            return
+        try:
+            sending = life.core.submit(self.name, self._instance, write.sequence, deltas, measure(deltas))
+            same_write(self.name, sending, deltas)
+        except NumberReuseError as error:
+            must(error.write is deltas, "Q2", f"another {write.name} was not given back", write.name)
+            self._history.count("reused")
+        except WriteRefusedError:
+            must(_key(write) in self._history.refused, "Q2", f"{write.name} was refused, never having been", write.name)
+        except ShardStoppedError:
+            self._must_be_stopped(life)
+        else:
+            must(False, "Q2", f"another write was answered as a retry of {write.name}", write.name)
 
     def _leave_gap(self, life: Life) -> None:
         sequence = self._taken + 1 + self._random.randint(1, 3)
@@ -203,14 +233,16 @@ class Producer:
         else:
             must(False, "C1", "an empty write was taken")
 
-    def _submit(self, life: Life, write: Write, instance: int) -> Sending | None:
+    def _submit(self, life: Life, write: Write, instance: int, *, as_objects: bool = False) -> Sending | None:
         """Hand a write over; None if it was not taken."""
-        deltas, history = write.deltas(), self._history
+        deltas: Sequence[Sent] = write.objects() if as_objects else write.deltas()
+        history = self._history
         history.note(f"{write.name} is sent with {len(deltas)} deltas")
         try:
-            return life.core.submit(
+            sending = life.core.submit(
                 self.name, instance, write.sequence, deltas, measure(deltas), Priority(write.priority)
             )
+            return same_write(self.name, sending, deltas)
         except BackpressureError as error:
             must(error.write is deltas, "C8", f"{write.name} was turned away and not given back", write.name)
             history.note(f"{write.name} is turned away: {error}")
@@ -226,6 +258,8 @@ class Producer:
             self._refused_in = None if is_behind else (write.sequence, life.core.engine.groups_taken + 1)
         except WriteRefusedError:
             must(_key(write) in history.refused, "Q2", f"{write.name} was refused, never having been", write.name)
+        except NumberReuseError:
+            must(False, "Q2", f"a retry of {write.name} is taken for another write", write.name)
         except ShardStoppedError as error:
             self._must_be_stopped(life)
             must(error.write is deltas, "C3", f"{write.name} met a stopped shard and was not given back", write.name)

@@ -13,6 +13,16 @@ from unittest.mock import patch
 
 from chaos.planted_clock import leap_not_bridged, leap_not_noticed, leap_not_refused
 from chaos.planted_limits import cut_behind_flushed, cut_behind_lost, cut_for_all, cut_forgotten, earliest_forgotten
+from chaos.planted_producers import (
+    digest_of_group,
+    fence_open,
+    gap_taken,
+    ledger_not_synced,
+    ledger_too_old,
+    ledger_without_ancestors,
+    mark_lost,
+    reuse_taken_as_retry,
+)
 from resources.coordinator import core, flusher, frames, manifest, recovery
 from resources.coordinator.batching import Batch
 from resources.coordinator.control import Lost, RulesInForce
@@ -24,7 +34,6 @@ from resources.coordinator.flusher import LogFlusher, LogSnapshot
 from resources.coordinator.groups import encode_group
 from resources.coordinator.log import LogFile
 from resources.coordinator.log_rows import LogRows
-from resources.coordinator.producers import Producers
 from resources.coordinator.queue import Line
 from resources.coordinator.recovery import Recovered, recover
 from resources.coordinator.segments import Census
@@ -240,21 +249,6 @@ def _manifest_not_synced() -> AbstractContextManager[Any]:
     return patch.object(RealDisk, "append", unsynced)
 
 
-def _mark_lost() -> AbstractContextManager[Any]:
-    return patch.object(recovery, "Producers", lambda _states=None: Producers())
-
-
-def _mark_ahead() -> AbstractContextManager[Any]:
-    """What the door has promised is saved as if it were logged."""
-    init = ShardCore.__init__
-
-    def shared(self: ShardCore, *arguments: Any, **options: Any) -> None:
-        init(self, *arguments, **options)
-        self.flusher._producers = self._producers
-
-    return patch.object(ShardCore, "__init__", shared)
-
-
 def _identities_forgotten() -> AbstractContextManager[Any]:
     return patch.object(recovery, "_remember_segments", _nothing)
 
@@ -293,22 +287,6 @@ def _batches_forgotten() -> AbstractContextManager[Any]:
 
 
 # The door.
-
-
-def _fence_open() -> AbstractContextManager[Any]:
-    is_retry = Producers.is_retry
-
-    def unfenced(self: Producers, producer: str, instance: int, sequence: int) -> bool:  # noqa: ARG001 - that is the bug
-        return is_retry(self, producer, 10**9, sequence)
-
-    return patch.object(Producers, "is_retry", unfenced)
-
-
-def _gap_taken() -> AbstractContextManager[Any]:
-    def no_gap(self: Producers, producer: str, instance: int, sequence: int) -> bool:  # noqa: ARG001 - that is the bug
-        return sequence <= self.mark(producer)
-
-    return patch.object(Producers, "is_retry", no_gap)
 
 
 def _producer_reordered() -> AbstractContextManager[Any]:
@@ -360,8 +338,12 @@ PLANTED = (
     Planted("lost_in_log_forgotten", "C6", "epochs lost between unsealed files count as there", _lost_in_log_forgotten),
     Planted("manifest_not_synced", "C7", "a manifest entry is not synced", _manifest_not_synced),
     Planted("log_removed_first", "C7", "the log goes before the manifest has its segment", _log_removed_first),
-    Planted("mark_lost", "Q2", "a restart forgets the producers' marks", _mark_lost),
-    Planted("mark_ahead", "Q2", "marks are saved before their writes are logged", _mark_ahead),
+    Planted("mark_lost", "Q2", "a restart forgets the producers' marks", mark_lost),
+    Planted("ledger_too_old", "Q2", "a sealed log file takes its producers' marks with it", ledger_too_old),
+    Planted("ledger_unconnected", "Q2", "a producer's standing forgets the files before", ledger_without_ancestors),
+    Planted("ledger_not_synced", "C7", "what is known of producers is not synced", ledger_not_synced),
+    Planted("number_reused", "Q2", "another write under a used number is answered as a retry", reuse_taken_as_retry),
+    Planted("digest_of_group", "Q2", "a retry is taken for another write because its neighbours are", digest_of_group),
     Planted("identities_forgotten", "Q3", "a restart forgets identities", _identities_forgotten),
     Planted("earliest_forgotten", "D9", "a sealed log file takes the earliest event time with it", earliest_forgotten),
     Planted("cut_forgotten", "K4", "a restart passes over the cuts that it finds in the log", cut_forgotten),
@@ -371,8 +353,8 @@ PLANTED = (
     Planted("watermarks_forgotten", "T2", "a restart forgets watermarks", _watermarks_forgotten),
     Planted("rules_forgotten", "T2", "a restart reads the log by other rules than it was written by", _rules_forgotten),
     Planted("batches_forgotten", "C5", "a restart forgets what is in no batch", _batches_forgotten),
-    Planted("fence_open", "Q2", "older instances may go on writing", _fence_open),
-    Planted("gap_taken", "Q2", "a gap in the numbers is not noticed", _gap_taken),
+    Planted("fence_open", "Q2", "older instances may go on writing", fence_open),
+    Planted("gap_taken", "Q2", "a gap in the numbers is not noticed", gap_taken),
     Planted("producer_reordered", "Q1", "one producer's writes overtake each other", _producer_reordered),
     Planted("leap_not_noticed", "C15", "the wall clock is believed whatever it says", leap_not_noticed),
     Planted("leap_not_bridged", "C15", "during a leap all but writes go by the wall clock", leap_not_bridged),

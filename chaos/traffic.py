@@ -8,6 +8,7 @@ import json
 from random import Random
 from typing import NamedTuple
 
+from resources.coordinator.decoded import Sent
 from resources.timegrid import HOUR_US, SECOND_US
 
 NAMESPACES = ("shop", "fleet")
@@ -50,6 +51,18 @@ class Write(NamedTuple):
     def deltas(self) -> list[bytes]:
         """What is handed over."""
         return [made.sent for made in self.made]
+
+    def objects(self) -> list[Sent]:
+        """The same, as another client would hand it over."""
+        return [_parsed(made.sent) for made in self.made]
+
+
+def _parsed(sent: bytes) -> Sent:
+    try:
+        found = json.loads(sent)
+    except ValueError:
+        return sent
+    return found if isinstance(found, dict) else sent
 
 
 class Traffic:

@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # Modules with compiled functions: what set-up compiles, so that nobody waits for it later.
 MODULES = (
-    *(f"resources.coordinator.{name}" for name in ("delta_hashes", "distinct", "hashing", "identities")),
+    *(f"resources.coordinator.{name}" for name in ("delta_hashes", "digests", "distinct", "hashing", "identities")),
     *(f"resources.counters.{name}" for name in ("buckets", "cells", "texts")),
     *(f"resources.vectors.{name}" for name in ("checksums", "index.kernels", "loops", "places")),
 )

@@ -3,6 +3,7 @@
 Belongs here: the demo's settings and its producers at work. What is sent is `generator.py`'s business.
 """
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from orchestration.demo.generator import DAY_START_US, Write
 from orchestration.demo.traffic import FLEET, SHOP, SHOP_DIMENSION
 from resources.coordinator import Level, Platform, Producer
+from resources.coordinator.clock import SteadyClock
 from resources.coordinator.platform import SplitWrite
 from resources.home import Home
 
@@ -65,7 +67,8 @@ def feed(home: Home, writes: Iterable[Write], on_write: Callable[[Write], None])
     producers: dict[str, Producer] = {}
     to_repeat: dict[tuple[str, int], SplitWrite] = {}
     on_the_way: deque[tuple[Write, SplitWrite]] = deque()
-    with Platform.open(home, clock=clock) as platform:
+    # The day is made up, and may be added to a log that is ahead of it: that is no wrong clock.
+    with Platform.open(home, clock=SteadyClock(clock, None, bound_us=sys.maxsize)) as platform:
         for write in writes:
             # Writes are stamped when they are handed over, so the clock may go on before they are flushed.
             clock.now_us = write.arrival_us

@@ -18,7 +18,8 @@ from resources.coordinator.columns import Mask, Numbers, Words, constant, nulls,
 from resources.coordinator.control import VectorsCut
 from resources.coordinator.decode import DecodedBatch, bounded_original, decode_group
 from resources.coordinator.decoded import Deltas, Refusal
-from resources.coordinator.delta_hashes import delta_hashes
+from resources.coordinator.delta_hashes import delta_hashes, of_passed
+from resources.coordinator.digests import write_digests
 from resources.coordinator.event_time import Stream
 from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.identities import REMEMBERED_COLUMNS, Identities, Seen, Sighting
@@ -78,7 +79,7 @@ class Arrivals:
     def decide(self, writes: Sequence[NumberedWrite]) -> tuple[LogRows, list[Outcome]]:
         """All writes as one group of the log, and each write's outcome."""
         decoded = decode_group([write.deltas for write in writes], self._series)
-        rows, words = decoded.rows, decoded.words
+        rows, words = decoded.rows, dict(decoded.words)
         sizes = np.array([len(write.deltas) for write in writes])
         columns = decoded.columns | _numbering(writes, sizes)
         if columns["origin"].null_count == rows:
@@ -88,13 +89,16 @@ class Arrivals:
             columns["origin"] = columns["origin"].fill_null(columns["producer"])
 
         refusals = decoded.refusals
+        malformed = sorted(refusals)
         refused = _mask(refusals, rows)
         received_us = np.repeat(np.array([write.received_us for write in writes]), sizes)
         cut_us = None if self.cut is None else self.cut.cut_us
         refusals |= check(columns, received_us, self._settings, refused, words, cut_us=cut_us)
         passed = ~_mask(refusals, rows)
         namespaces = words.get("namespace", ())
-        columns |= delta_hashes(columns, next(iter(namespaces)) if len(namespaces) == 1 else None, passed)
+        hashes = delta_hashes(columns, next(iter(namespaces)) if len(namespaces) == 1 else None)
+        digests = write_digests(decoded, malformed, hashes, sizes)
+        columns |= of_passed(hashes, passed)
         copies = self._find_copies(columns, passed, refusals)
         accepted = passed & ~_mask(copies, rows) if copies else passed
         columns |= _verdicts(rows, copies, refusals)
@@ -103,7 +107,7 @@ class Arrivals:
             words["verdict"] = frozenset([str(Verdict.ACCEPTED)])
         stamps_us, columns["watermark_ts"] = self._stamps(writes, sizes, words, columns, accepted)
         shared = {name: next(iter(words[name])) for name in FEW_TEXTS if len(words.get(name, ())) == 1}
-        found = LogRows.made(self._shard, _writes(writes, sizes, stamps_us), shared, columns)
+        found = LogRows.made(self._shard, _writes(writes, sizes, stamps_us, digests), shared, columns)
         return found, _outcomes(sizes, accepted, _mask(refusals, rows))
 
     def remember(self, columns: Mapping[str, pa.Array]) -> None:
@@ -216,7 +220,7 @@ def _numbering(writes: Sequence[NumberedWrite], sizes: Numbers) -> dict[str, pa.
     }
 
 
-def _writes(writes: Sequence[NumberedWrite], sizes: Numbers, stamps_us: list[int] | None) -> Writes:
+def _writes(writes: Sequence[NumberedWrite], sizes: Numbers, stamps_us: list[int] | None, digests: list[int]) -> Writes:
     return Writes(
         epochs=[write.epoch for write in writes],
         producers=[write.producer for write in writes],
@@ -225,6 +229,7 @@ def _writes(writes: Sequence[NumberedWrite], sizes: Numbers, stamps_us: list[int
         ordinals=[0] * len(writes),
         sizes=sizes.tolist(),
         stamps_us=stamps_us,
+        digests=digests,
     )
 
 

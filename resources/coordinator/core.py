@@ -36,7 +36,6 @@ from resources.coordinator.flusher import ArrivedWrite, LogBuffer, LogFlusher, L
 from resources.coordinator.frames import PAYLOAD_LIMIT
 from resources.coordinator.handles import Sending
 from resources.coordinator.log_rows import LogRows
-from resources.coordinator.lookup import FirstEpochs
 from resources.coordinator.model import Priority
 from resources.coordinator.recovery import ShardFiles, recover
 from resources.settings import Settings
@@ -84,7 +83,6 @@ class ShardCore:
         self._lost = found.lost
         self._first_epoch, self._found_epoch = found.next_epoch, found.logged_epoch
         self._manifest = found.manifest
-        self._first_epochs = FirstEpochs(found.manifest)
         self._unflushed: dict[tuple[str, int], WriteTicket] = {}
         self.transitions: deque[Transition] = deque(maxlen=REMEMBERED_STATES)
         self.tracker = Tracker(settings.bounds)
@@ -127,7 +125,10 @@ class ShardCore:
         size: int,
         priority: Priority = Priority.NORMAL,
     ) -> Sending:
-        """Take a write in; a retry is answered with what became of it the first time (Q2)."""
+        """Take a write in; a retry is answered with what became of it the first time (Q2).
+
+        That it is the same write is checked by `same_write`, which takes a while and needs no lock.
+        """
         self._refuse_if_stopped(deltas)
         if not len(deltas):
             raise EmptyWriteError
@@ -149,7 +150,7 @@ class ShardCore:
             )
         except WriteTooLargeError as error:
             # Final: its number is used up, so that what the producer has numbered behind it can follow.
-            self._producers.refused(producer, sequence, str(error))
+            self._producers.refuse(producer, sequence, str(error))
             # In the log the mark must not pass a write that is not there yet.
             message = WriteRefused(producer, sequence, str(error))
             self._buffer.note(message, behind=self.engine.last_queued(producer))
@@ -244,12 +245,16 @@ class ShardCore:
 
     def publish(self, group: WriteGroup, snapshot: LogSnapshot) -> None:
         """It is safe: show it, then say so."""
-        sealed_to = self._manifest.to_epoch
-        for ticket, outcome in zip(group.tickets, snapshot.outcomes, strict=True):
+        file = self.flusher.file_number
+        for ticket, outcome, digest in zip(group.tickets, snapshot.outcomes, snapshot.digests, strict=True):
             ticket.result = outcome
             producer, sequence = ticket.write.producer, ticket.write.sequence
-            self._producers.remember(producer, sequence, ticket.epoch, sealed_to)
+            self._producers.flushed(producer, sequence, ticket.epoch, digest, file)
             self._unflushed.pop((producer, sequence), None)
+        for part in group.frozen:
+            for message in part.controls:
+                self._producers.noted(message, file)
+        self._producers.forget(self.flusher.next_to_seal)
         self.engine.publish(group, snapshot)
         self.event_time = self.flusher.event_time()
         if snapshot.rows is not None:
@@ -303,8 +308,11 @@ class ShardCore:
             return Sending(sequence, True, ticket)
         if (why := self._producers.refusal(producer, sequence)) is not None:
             raise WriteRefusedError(producer, sequence, why)
-        epoch = self._producers.recent_epoch(producer, sequence) or self._first_epochs.find(producer, sequence)
-        return Sending(sequence, True, None, epoch)
+        if (found := self._producers.recent(producer, sequence)) is not None:
+            return Sending(sequence, True, None, found.epoch, found.epoch, found.digest)
+        # It was flushed before all that is remembered.
+        first = self._producers.first_recent(producer)
+        return Sending(sequence, True, None, None, self.engine.flushed_epoch if first is None else first.epoch)
 
     def _gather(self, rows: LogRows, writes: int) -> None:
         self.tracker.take(Place.PENDING, self.batcher.add(rows, writes, self._clock()))

@@ -30,14 +30,17 @@ def with_hashes(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*batch.columns, *hashes], names=[*batch.schema.names, *HASHES])
 
 
-def delta_hashes(columns: Mapping[str, pa.Array], namespace: str | None, passed: Mask) -> dict[str, pa.Array]:
-    """Both hashes of every delta that passed, as they were brought along if they were; `namespace` is that of all."""
-    missing = None if passed.all() else ~passed
+def delta_hashes(columns: Mapping[str, pa.Array], namespace: str | None) -> dict[str, pa.Array]:
+    """Both hashes of every row, as they were brought along if they were; `namespace` is that of all."""
     is_brought = all(name in columns for name in HASHES)
-    hashes = {name: columns[name] for name in HASHES} if is_brought else _hashes(columns, namespace)
-    if missing is None:
+    return {name: columns[name] for name in HASHES} if is_brought else _hashes(columns, namespace)
+
+
+def of_passed(hashes: dict[str, pa.Array], passed: Mask) -> dict[str, pa.Array]:
+    """The hashes of deltas that passed, and none of others."""
+    if passed.all():
         return hashes
-    return {name: pa.array(numbers_of(column), mask=missing) for name, column in hashes.items()}
+    return {name: pa.array(numbers_of(column), mask=~passed) for name, column in hashes.items()}
 
 
 def _hashes(columns: Mapping[str, pa.Array], namespace: str | None) -> dict[str, pa.Array]:

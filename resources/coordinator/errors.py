@@ -24,6 +24,18 @@ class SequenceGapError(CoordinatorError):
         )
 
 
+class NumberReuseError(CoordinatorError):
+    """Another write was taken under this number before; `write` is the one that was not taken."""
+
+    def __init__(self, producer: str, sequence: int, write: object = None) -> None:
+        self.producer, self.sequence, self.write = producer, sequence, write
+        super().__init__(
+            f"Producer {producer!r} has sent another write under number {sequence} before. That one was taken, and "
+            "this one was not. Send what is new under a new number: a producer opened without `from_start` goes on "
+            "behind its last."
+        )
+
+
 class ProducerFencedError(CoordinatorError):
     """A newer instance of the same producer has taken over; this one must stop."""
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from resources.coordinator.alignment import ShardView
 from resources.coordinator.arrival import NumberedWrite, Outcome
 from resources.coordinator.bounds import DiskGauge
-from resources.coordinator.control import BatchClosed, Control, EarliestRaised, ProducerOpened, VectorsCut, WriteRefused
+from resources.coordinator.control import BatchClosed, Control, EarliestRaised, VectorsCut
 from resources.coordinator.decoded import Deltas
 from resources.coordinator.disk import Disk
 from resources.coordinator.event_time import Stream
@@ -23,7 +23,6 @@ from resources.coordinator.log import LogFile
 from resources.coordinator.log_content import read_log
 from resources.coordinator.log_rows import LogRows
 from resources.coordinator.manifest import Manifest
-from resources.coordinator.producers import Producers
 from resources.coordinator.recovery import Recovered, ShardFiles
 from resources.coordinator.schema import LOG_SCHEMA
 from resources.coordinator.seal import ClosedFile, Sealer
@@ -130,6 +129,7 @@ class LogSnapshot(NamedTuple):
     files: ShardFiles
     rows: LogRows | None = None  # of the group that brought it here
     outcomes: tuple[Outcome, ...] = ()  # of that group's writes
+    digests: tuple[int, ...] = ()  # of the same
 
     def read(self) -> pa.Table:
         """All rows, from segments and log. Files may be sealed meanwhile: then they are looked for again."""
@@ -183,14 +183,13 @@ class LogFlusher:
         self._sealing = sealing
         self._fence, self._next_file = found.fence, found.next_file
         self._arrivals, self.manifest = found.arrivals, found.manifest
-        self._producers = Producers(found.producers.snapshot())
         self._batches = list(found.batches)
         self._last_received_us = found.last_received_us
         self._last_epoch = found.next_epoch - 1
         self._has_active = True
         self.taken_us = clock()  # when the group that is persisted now was taken
         self.gauge = DiskGauge(lambda: disk.free_bytes(files.log), settings.bounds.disk_keep_free_bytes)
-        self._sealer = Sealer(disk, files.segments, found.manifest, found.fence)
+        self._sealer = Sealer(disk, files.segments, found.manifest, found.fence, found.ledger, found.sealed_files)
         self._file = self._begin_file(found.opening)
         if found.unsealed:
             # What the lives before have left is sealed as if this one had closed it, while new writes are taken.
@@ -216,7 +215,7 @@ class LogFlusher:
                 self._arrivals.cut_vectors(message)
         adopted = [watermarks.adopt(*adoption, now_us) for part in frozen for adoption in part.adoptions]
         controls += [message for message in adopted if message] + watermarks.tick(now_us)
-        rows, outcomes = self._log(controls, writes)
+        rows, outcomes, digests = self._log(controls, writes)
         if controls or writes:
             self._fence.check()  # after the sync and before anybody is told (C14)
             self._remember(controls, writes)
@@ -224,29 +223,43 @@ class LogFlusher:
         self._has_active = bool(watermarks.active_streams(self.taken_us))
         if any(part.wants_seal for part in frozen):
             self._roll()
-        return LogSnapshot(self._last_epoch, self._disk, self._files, rows, tuple(outcomes))
+        return LogSnapshot(self._last_epoch, self._disk, self._files, rows, tuple(outcomes), tuple(digests))
 
-    def _log(self, controls: list[Control], writes: list[NumberedWrite]) -> tuple[LogRows | None, list[Outcome]]:
+    def _log(
+        self, controls: list[Control], writes: list[NumberedWrite]
+    ) -> tuple[LogRows | None, list[Outcome], list[int]]:
         """Decide on writes and log them: in one frame, or in several where one could not be read again (C14)."""
         decided: list[LogRows] = []
         outcomes: list[Outcome] = []
+        digests: list[int] = []
         for together in _frames_of(writes):
             rows, found = self._arrivals.decide(together)
             self._file.append((together[0].epoch, together[-1].epoch), encode_group(controls, rows))
             decided.append(rows)
             outcomes += found
+            digests += rows.writes.digests or []
             controls = []
         if controls:
             self._file.append((0, 0), encode_group(controls, None))
         if len(decided) <= 1:
-            return (decided[0] if decided else None), outcomes
+            return (decided[0] if decided else None), outcomes, digests
         table = pa.Table.from_batches([rows.batch() for rows in decided]).combine_chunks()
-        return LogRows.of(table.to_batches()[0]), outcomes
+        return LogRows.of(table.to_batches()[0]), outcomes, digests
 
     @property
     def incarnation(self) -> int:
         """The number of this start."""
         return self._fence.incarnation
+
+    @property
+    def file_number(self) -> int:
+        """The log file that is being written."""
+        return self._file.header.number
+
+    @property
+    def next_to_seal(self) -> int:
+        """Log files below this number are sealed."""
+        return self._sealer.next_file
 
     @property
     def log_end(self) -> int:
@@ -288,14 +301,8 @@ class LogFlusher:
     def _remember(self, controls: Sequence[Control], writes: Sequence[NumberedWrite]) -> None:
         """What was logged just now is part of the state that may be saved."""
         for message in controls:
-            if isinstance(message, ProducerOpened):
-                self._producers.reopened(message.producer, message.instance)
-            elif isinstance(message, WriteRefused):
-                self._producers.refused(message.producer, message.sequence, message.why)
-            elif isinstance(message, BatchClosed):
+            if isinstance(message, BatchClosed):
                 self._batches.append(message.record)
-        for write in writes:
-            self._producers.advance(write.producer, write.sequence)
         if writes:
             self._last_received_us, self._last_epoch = writes[-1].received_us, writes[-1].epoch
 
@@ -330,7 +337,6 @@ class LogFlusher:
         state = ShardState(
             next_file=closed.header.number + 1,
             last_received_us=self._last_received_us,
-            producers=self._producers.snapshot(),
             watermarks=self._arrivals.watermarks.snapshot(),
             batches=[] if has_rows else batches,
             earliest_us=self._arrivals.raised_us,

@@ -17,7 +17,7 @@ class Receipt(NamedTuple):
     """What is known of a write once it has reached the level that was asked for."""
 
     shard: int
-    epoch: int
+    epoch: int | None  # none of a retry of a write further back than the producer's newest hundred
     level: Level
     is_retry: bool  # it had been taken before, under this epoch; nothing was taken twice (Q2)
     outcome: Outcome  # of its deltas; all zero for a retry, and before it is flushed
@@ -29,7 +29,9 @@ class Sending(NamedTuple):
     sequence: int
     is_retry: bool
     ticket: Ticket[ArrivedWrite] | None
-    epoch: int = 0
+    epoch: int | None = None  # none, too, if it is too long ago
+    reached: int = 0  # an epoch that is not before it
+    digest: int | None = None  # of the write that was taken, if it is known
 
 
 class Waits(Protocol):
@@ -71,9 +73,12 @@ class WriteHandle:
         return self._sending.is_retry
 
     @property
-    def epoch(self) -> int:
-        """Its number. There at once unless the shard is so busy that the write stands in line; then this waits."""
-        return self._applied(None)
+    def epoch(self) -> int | None:
+        """Its number. There at once unless the shard is so busy that the write stands in line; then this waits.
+
+        None of a retry of a write further back than the producer's newest hundred.
+        """
+        return self._sending.epoch if self._sending.ticket is None else self._applied(None)
 
     def wait(self, level: Level = Level.FLUSHED, timeout: float | None = None) -> Receipt:
         """Return when the write has reached `level`; raise if it never will, or not in time."""
@@ -90,7 +95,7 @@ class WriteHandle:
 
     def receipt(self, level: Level) -> Receipt:
         """What is known of it at a level that it has reached."""
-        _, is_retry, ticket, epoch = self._sending
+        is_retry, ticket, epoch = self._sending.is_retry, self._sending.ticket, self._sending.epoch
         outcome = NOTHING_DECIDED
         if ticket is not None:
             epoch = ticket.epoch or self._applied(None)
@@ -101,5 +106,5 @@ class WriteHandle:
     def _applied(self, timeout: float | None) -> int:
         ticket = self._sending.ticket
         if ticket is None:
-            return self._sending.epoch
+            return self._sending.reached
         return ticket.epoch or self._keeper.wait_applied(ticket, timeout)

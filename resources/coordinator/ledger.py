@@ -30,12 +30,15 @@ __all__ = ["Ledger", "RunInfo", "Sizes"]
 class Ledger:
     """See above. `write`, `adopt`, `remove_unlisted` and `items` belong to one thread; any thread may `get`."""
 
-    def __init__(self, disk: Disk, directory: Path, runs: Sequence[RunInfo] = (), sizes: Sizes | None = None) -> None:
+    def __init__(
+        self, disk: Disk, directory: Path, runs: Sequence[RunInfo] = (), sizes: Sizes | None = None, *, life: int = 0
+    ) -> None:
         self._disk, self._directory = disk, directory
         self._sizes = sizes or Sizes()
         self._runs = Runs(disk, directory, self._sizes)
         self._view = _View(runs)
         self._written: list[RunInfo] = []  # by the last `write`, until it is adopted
+        self._prefix = f"{life:010d}-"  # two processes that both think that they own it never write the same file
         self._next_number: int | None = None  # of the next file; unknown until the first write
 
     @property
@@ -125,7 +128,8 @@ class Ledger:
         if self._next_number is None:
             self._disk.make_directory(self._directory)
             names = [*self._disk.list(self._directory), *(run.file for run in self._view.runs)]
-            numbers = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
+            mine = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
+            numbers = (name.removeprefix(self._prefix) for name in mine if name.startswith(self._prefix))
             self._next_number = max((int(number) for number in numbers if number.isdecimal()), default=0) + 1
 
     def _changed(self, changes: Mapping[str, bytes], tier: int) -> Iterator[RunInfo]:
@@ -143,7 +147,7 @@ class Ledger:
         # Never used twice in one life, not even after an error: a reader may have the old file in its cache.
         number = self._next_number or 1
         self._next_number = number + 1
-        return self._runs.store(builder, f"{number:010d}{SUFFIX}", tier)
+        return self._runs.store(builder, f"{self._prefix}{number:010d}{SUFFIX}", tier)
 
     def _merge(self, view: "_View", budget: int) -> "_View":
         """Merge for about so many bytes. Small merges come first: they are the newest."""

@@ -36,6 +36,7 @@ class Writes(Struct, frozen=True):
     ordinals: list[int]  # of their first rows
     sizes: list[int]
     stamps_us: list[int] | None  # watermarks; None if a row has none, or another than its write's first
+    digests: list[int] | None = None  # by which retries are known (Q2); they are in the log and not in segments
 
 
 class LogRows(NamedTuple):

@@ -49,7 +49,7 @@ _COLUMNS = (pa.RecordBatch, pa.Table)
 class PlatformReceipt(NamedTuple):
     """What became of one write over all shards that it touched."""
 
-    epochs: dict[int, int]  # shard → epoch
+    epochs: dict[int, int]  # shard → epoch; without shards that took their part longer ago than they remember (Q2)
     level: Level
     is_retry: bool  # every part had been taken before
     accepted: int
@@ -71,13 +71,13 @@ class SplitWrite(NamedTuple):
         if len(self.parts) == 1:  # a single delta, or a single shard
             [(handle, _)] = self.parts.values()
             shard, epoch, _, is_retry, outcome = handle.receipt(level)
-            return PlatformReceipt({shard: epoch}, level, is_retry, *outcome)
+            return PlatformReceipt({} if epoch is None else {shard: epoch}, level, is_retry, *outcome)
         return _sum_up([handle.receipt(level) for handle, _ in self.parts.values()], level)
 
 
 def _sum_up(receipts: list[Receipt], level: Level) -> PlatformReceipt:
     accepted, duplicate, refused = map(sum, zip(*(receipt.outcome for receipt in receipts), strict=True))
-    epochs = {receipt.shard: receipt.epoch for receipt in receipts}
+    epochs = {receipt.shard: receipt.epoch for receipt in receipts if receipt.epoch is not None}
     return PlatformReceipt(epochs, level, all(receipt.is_retry for receipt in receipts), accepted, duplicate, refused)
 
 

@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 
 from resources.coordinator.arrival import Arrivals
 from resources.coordinator.batch_record import BatchRecord
@@ -27,11 +28,9 @@ from resources.coordinator.control import (
     Control,
     EarliestRaised,
     Lost,
-    ProducerOpened,
     RulesInForce,
     VectorsCut,
     WatermarkAdvanced,
-    WriteRefused,
 )
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
@@ -39,18 +38,21 @@ from resources.coordinator.event_time import EventTimeRules
 from resources.coordinator.fence import Fence
 from resources.coordinator.groups import decode_group
 from resources.coordinator.identities import REMEMBERED_COLUMNS, Identities
+from resources.coordinator.ledger import Ledger
 from resources.coordinator.log_content import LogContent, read_log
 from resources.coordinator.log_rows import LogRows
 from resources.coordinator.manifest import Entry, Manifest
-from resources.coordinator.producers import Producers
+from resources.coordinator.producers import Producers, encode_state
 from resources.coordinator.schema import LOG_SCHEMA
 from resources.coordinator.seal import ClosedFile
 from resources.coordinator.segments import read_segment, whole
-from resources.coordinator.state import STATE_FILE, ShardState, load, read_reservation
+from resources.coordinator.state import STATE_FILE, ShardState, load, read_reservation, save
 from resources.coordinator.watermarks import Watermarks
 from resources.failpoints import reach
 from resources.settings import Settings
 
+# What is known of producers, in a directory of the log's own.
+LEDGER = "producers"
 Logs: TypeAlias = list[tuple[Path, LogContent]]
 
 
@@ -73,6 +75,8 @@ class Recovered(NamedTuple):
     lost: list[tuple[int, int]]  # epochs that were given out and never written, ever
     last_received_us: int
     producers: Producers
+    ledger: Ledger
+    sealed_files: int  # log files below this number are sealed, and the ledger has what they say
     arrivals: Arrivals
     manifest: Manifest
     unsealed: list[ClosedFile]  # to be sealed in this order, and before any later file
@@ -105,6 +109,7 @@ def recover(
     found = _read_logs(disk, files)
     _make_certain(disk, files, manifest, found)
     _remove_leftovers(disk, files)
+    ledger = _open_ledger(disk, files, fence, state)
     logs = _remove_superfluous(disk, found, state.next_file)
 
     watermarks = Watermarks(state.rules or rules, state.watermarks)
@@ -113,7 +118,7 @@ def recover(
     arrivals.cut_vectors(state.vectors_cut)
     remembered_from, in_log = _tail(logs, manifest.to_epoch, settings.recent_identities)
     _remember_segments(arrivals, manifest, settings.recent_identities - in_log)
-    replay = _Replay(arrivals, Producers(state.producers), state, manifest.to_epoch, remembered_from)
+    replay = _Replay(arrivals, Producers(ledger.get), state, manifest.to_epoch, remembered_from)
     unsealed = [replay.file(path, content) for path, content in logs]
 
     # A watermark is logged with or without a write, and nothing is received before it was (T2).
@@ -138,6 +143,8 @@ def recover(
         lost=[span for entry in manifest.entries for span in entry.lost] + replay.lost + found_lost,
         last_received_us=last_received_us,
         producers=replay.producers,
+        ledger=ledger,
+        sealed_files=state.next_file,
         arrivals=arrivals,
         manifest=manifest,
         unsealed=unsealed,
@@ -145,6 +152,17 @@ def recover(
         next_batch=max((batch.number for batch in recorded), default=0) + 1,
         unbatched=_unbatched(manifest, logs, max((batch.to_epoch for batch in recorded), default=1)),
     )
+
+
+def _open_ledger(disk: Disk, files: ShardFiles, fence: Fence, state: ShardState) -> Ledger:
+    """What the state says of producers; those of a state of older days are moved into the ledger first."""
+    ledger = Ledger(disk, files.log / LEDGER, state.ledger, life=fence.incarnation)
+    if state.producers:
+        runs = ledger.write({name: encode_state(standing) for name, standing in state.producers.items()})
+        save(disk, files.log / STATE_FILE, replace(state, producers={}, ledger=runs))
+        ledger.adopt(runs)
+    ledger.remove_unlisted()
+    return ledger
 
 
 def _remove_leftovers(disk: Disk, files: ShardFiles) -> None:
@@ -255,7 +273,7 @@ class _Replay:
         self, arrivals: Arrivals, producers: Producers, state: ShardState, sealed_to: int, remembered_from: int
     ) -> None:
         self._arrivals, self.producers = arrivals, producers
-        self._sealed_to, self._remembered_from = sealed_to, remembered_from
+        self._remembered_from = remembered_from
         self.last_received_us = state.last_received_us
         self.batches = list(state.batches)
         self.logged_to = sealed_to  # first epoch that is neither in a segment nor in the log so far
@@ -265,9 +283,10 @@ class _Replay:
         """Bring the memory to where it was after this file; gives what has to be known to seal it."""
         for controls, rows in content.groups():
             for message in controls:
-                _apply(message, self._arrivals, self.producers, self.batches)
+                _apply(message, self._arrivals, self.batches)
+                self.producers.replay(message, content.header.number)
             if rows is not None:
-                self._group(rows)
+                self._group(rows, content.header.number)
         batches = self.batches
         # They go with the segment; a file without writes becomes none.
         self.batches = [] if content.last_epoch else list(batches)
@@ -275,7 +294,6 @@ class _Replay:
         state = ShardState(
             next_file=content.header.number + 1,
             last_received_us=self.last_received_us,
-            producers=self.producers.snapshot(),
             watermarks=watermarks.snapshot(),
             batches=list(self.batches),
             earliest_us=self._arrivals.raised_us,
@@ -284,27 +302,22 @@ class _Replay:
         )
         return ClosedFile(path, content.end, state, watermarks.reached(self.last_received_us), batches)
 
-    def _group(self, rows: LogRows) -> None:
+    def _group(self, rows: LogRows, file: int) -> None:
         self._arrivals.replay(rows)
         writes = rows.writes
         if writes.epochs[-1] >= self._remembered_from:
             self._arrivals.remember({name: rows.column(name) for name in (*REMEMBERED_COLUMNS, "verdict")})
-        for producer, sequence, epoch in zip(writes.producers, writes.sequences, writes.epochs, strict=True):
-            self.producers.advance(producer, sequence)
-            self.producers.remember(producer, sequence, epoch, self._sealed_to)
+        self.producers.replay_writes(writes, file)
+        for epoch in writes.epochs:
             if epoch > self.logged_to:
                 self.lost.append((self.logged_to, epoch))
             self.logged_to = max(self.logged_to, epoch + 1)
         self.last_received_us = max(self.last_received_us, *writes.received_us)
 
 
-def _apply(message: Control, arrivals: Arrivals, producers: Producers, batches: list[BatchRecord]) -> None:
+def _apply(message: Control, arrivals: Arrivals, batches: list[BatchRecord]) -> None:
     """What a message changed when it was logged, it changes again."""
-    if isinstance(message, ProducerOpened):
-        producers.reopened(message.producer, message.instance)
-    elif isinstance(message, WriteRefused):
-        producers.refused(message.producer, message.sequence, message.why)
-    elif isinstance(message, WatermarkAdvanced | RulesInForce):
+    if isinstance(message, WatermarkAdvanced | RulesInForce):
         arrivals.watermarks.apply(message)
     elif isinstance(message, EarliestRaised):
         arrivals.raise_earliest(message.earliest_us)

@@ -9,12 +9,17 @@ import hashlib
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from resources.coordinator.batch_record import BatchRecord
+from resources.coordinator.control import ProducerOpened, WriteRefused
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.fence import Fence
+from resources.coordinator.ledger import Ledger
 from resources.coordinator.log_content import LogContent, read_log
 from resources.coordinator.manifest import Entry, EventTime, Manifest
+from resources.coordinator.producers import Producers
 from resources.coordinator.segments import Census, encode_segment
 from resources.coordinator.state import STATE_FILE, ShardState, save
 from resources.failpoints import reach
@@ -25,7 +30,7 @@ class ClosedFile(NamedTuple):
 
     path: Path
     end: int
-    state: ShardState  # to be saved when it is sealed: nothing behind this file may be in it
+    state: ShardState  # to be saved when it is sealed, with the producers: nothing behind this file may be in it
     event_time: EventTime
     batches: list[BatchRecord]  # closed since the last segment, those that this file tells of included
 
@@ -33,10 +38,13 @@ class ClosedFile(NamedTuple):
 class Sealer:
     """Turns the closed log files of one shard into segments, one at a time and in their order."""
 
-    def __init__(self, disk: Disk, directory: Path, manifest: Manifest, fence: Fence) -> None:
-        self._disk, self._fence = disk, fence
+    def __init__(
+        self, disk: Disk, directory: Path, manifest: Manifest, fence: Fence, ledger: Ledger, next_file: int
+    ) -> None:
+        self._disk, self._fence, self._ledger = disk, fence, ledger
         self._directory = directory
         self._manifest = manifest
+        self.next_file = next_file  # log files below this number are sealed, and the ledger has what they say
 
     def seal_closed(self, closed: ClosedFile, sealed_us: int) -> None:
         """Seal one log file, save what the shard knew at its end, and let it go."""
@@ -47,10 +55,16 @@ class Sealer:
                 "backup; nothing was changed."
             )
         self.seal(content, closed.event_time, closed.batches, sealed_us)
+        runs = self._ledger.write(_standings(self._ledger, content))
+        reach("seal.ledger_written")
         self._fence.check()
-        save(self._disk, closed.path.parent / STATE_FILE, closed.state)
+        save(self._disk, closed.path.parent / STATE_FILE, replace(closed.state, ledger=runs))
+        self._ledger.adopt(runs)
+        self.next_file = closed.state.next_file
         self._disk.remove(closed.path)
         reach("seal.log_removed")
+        self._fence.check()  # the next process reads runs that this one no longer needs
+        self._ledger.remove_unlisted()
 
     def seal(
         self, content: LogContent, event_time: EventTime, batches: list[BatchRecord], sealed_us: int
@@ -103,3 +117,23 @@ class Sealer:
         reach("seal.segment_written")
         self._disk.rename(fresh, path)
         reach("seal.segment_named")
+
+
+def _standings(ledger: Ledger, content: LogContent) -> dict[str, bytes]:
+    """What is known at the end of a log file of the producers that it tells of."""
+    groups = list(content.groups())
+    names = {name for _, rows in groups if rows is not None for name in rows.writes.producers}
+    names.update(
+        message.producer
+        for controls, _ in groups
+        for message in controls
+        if isinstance(message, ProducerOpened | WriteRefused)
+    )
+    producers = Producers(ledger.get_many(names).get)  # asked for together, neighbours are read together
+    number = content.header.number
+    for controls, rows in groups:
+        for message in controls:
+            producers.replay(message, number)
+        if rows is not None:
+            producers.replay_writes(rows.writes, number)
+    return producers.encoded()

@@ -29,10 +29,11 @@ from resources.coordinator.errors import (
 )
 from resources.coordinator.event_time import EventTimeRules
 from resources.coordinator.flusher import LogPart, LogSnapshot
-from resources.coordinator.handles import Receipt, WriteHandle
+from resources.coordinator.handles import Receipt, Sending, WriteHandle
 from resources.coordinator.metrics import Metrics, Standing
 from resources.coordinator.model import Level, Priority
 from resources.coordinator.recovery import ShardFiles
+from resources.coordinator.retries import same_write
 from resources.coordinator.subscriptions import Subscription
 from resources.coordinator.writer import BackgroundSealing, Writer
 from resources.privacy import file_mode, make_directory
@@ -119,7 +120,8 @@ class Shard:
         """Take a write in, or raise at once and give it back; a retry gets the epoch of the first time (Q2)."""
         size = measure(deltas)
         with self._lock:
-            return self._submit(producer, instance, sequence, deltas, size, priority)
+            sending = self._submit(producer, instance, sequence, deltas, size, priority)
+        return WriteHandle(self, same_write(producer, sending, deltas))
 
     def write(
         self,
@@ -134,16 +136,18 @@ class Shard:
         """Take a write in. While there is no room, wait; after `timeout` seconds give it back (C8)."""
         size = measure(deltas)
         deadline = None if timeout is None else time.monotonic() + timeout
+        sending: Sending | None = None
         with self._changed:
-            while True:
+            while sending is None:
                 try:
-                    return self._submit(producer, instance, sequence, deltas, size, priority)
+                    sending = self._submit(producer, instance, sequence, deltas, size, priority)
                 except BackpressureError as full:
                     left = full.retry_after_s if deadline is None else deadline - time.monotonic()
                     if left <= 0:
                         raise
                     # Notified when room was made; what only the disk can tell is asked again after a while.
                     self._changed.wait(min(left, full.retry_after_s))
+        return WriteHandle(self, same_write(producer, sending, deltas))
 
     def write_durable(
         self, producer: str, instance: int, sequence: int, deltas: Deltas, *, timeout: float | None = None
@@ -155,12 +159,12 @@ class Shard:
 
     def _submit(
         self, producer: str, instance: int, sequence: int, deltas: Deltas, size: int, priority: Priority
-    ) -> WriteHandle:
+    ) -> Sending:
         was_idle = not self.core.engine.has_writes
         sending = self.core.submit(producer, instance, sequence, deltas, size, priority)
         if was_idle:
             self._changed.notify_all()
-        return WriteHandle(self, sending)
+        return sending
 
     def wait_applied(self, ticket: WriteTicket, timeout: float | None) -> int:
         """Return a write's epoch when it has one."""

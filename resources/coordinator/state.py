@@ -15,6 +15,7 @@ from resources.coordinator.control import VectorsCut
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.event_time import EventTimeRules
+from resources.coordinator.ledger import RunInfo
 from resources.coordinator.producers import ProducerState
 from resources.coordinator.watermarks import StreamState
 
@@ -33,7 +34,8 @@ class ShardState(Struct, frozen=True):
 
     next_file: int = 1  # log files below this number are sealed
     last_received_us: int = 0
-    producers: dict[str, ProducerState] = {}
+    producers: dict[str, ProducerState] = {}  # in a home of older days; a start moves them to the ledger
+    ledger: list[RunInfo] = []  # what is known of producers, as of the last file that is sealed
     watermarks: dict[str, StreamState] = {}
     batches: list[BatchRecord] = []  # closed since the last segment, of which the log file is gone
     earliest_us: int | None = None  # events before this are refused, whatever the settings say (R5)

@@ -143,7 +143,8 @@ def test_a_runs_failure_is_the_one_that_dagster_tells_of(home: Home, instance: d
     error = data.first_step_failure_event.step_failure_data.error
     assert error
     assert error.cause
-    assert found == {failed.run_id: error.cause.message}
+    step = data.first_step_failure_event.step_key
+    assert found == {failed.run_id: f"{step}: {error.cause.message.strip()}"}
 
 
 def test_backfills_are_those_that_dagster_tells_of(home: Home, instance: dg.DagsterInstance) -> None:

@@ -103,8 +103,7 @@ class Life:
         state = ShardState(
             closed.header.number + 1,
             self._received_us,
-            found.producers.snapshot(),
-            found.arrivals.watermarks.snapshot(),
+            watermarks=found.arrivals.watermarks.snapshot(),
             rules=found.arrivals.watermarks.rules,
         )
         event_time = found.arrivals.watermarks.reached(self._received_us)
@@ -144,7 +143,7 @@ def seal_found(disk: Disk, found: Recovered) -> None:
 
 
 def _sealer(disk: Disk, found: Recovered) -> Sealer:
-    return Sealer(disk, FILES.segments, found.manifest, found.fence)
+    return Sealer(disk, FILES.segments, found.manifest, found.fence, found.ledger, found.sealed_files)
 
 
 def live(disk: Disk, history: History, writes: int) -> None:

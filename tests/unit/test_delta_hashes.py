@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from resources.coordinator import delta_hashes as module
 from resources.coordinator.columns import constant_of
 from resources.coordinator.decode_columns import concatenate, decode_columns, to_batch
-from resources.coordinator.delta_hashes import delta_hashes, with_hashes
+from resources.coordinator.delta_hashes import delta_hashes, of_passed, with_hashes
 from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.hashing import hash_rows
 from resources.coordinator.identities import IDENTITY_COLUMNS
@@ -58,8 +58,7 @@ def by_definition(batch: pa.RecordBatch) -> list[list[int]]:
 def found_in(batch: pa.RecordBatch) -> list[list[int | None]]:
     decoded = decode_columns(batch, SeriesNames())
     namespace = constant_of(decoded.columns["namespace"])
-    passed = np.ones(len(batch), dtype=np.bool_)
-    return [column.to_pylist() for column in delta_hashes(decoded.columns, namespace, passed).values()]
+    return [column.to_pylist() for column in delta_hashes(decoded.columns, namespace).values()]
 
 
 @given(st.lists(deltas, min_size=1, max_size=12), st.integers(0, 3))
@@ -98,5 +97,5 @@ def test_what_did_not_pass_has_no_hash() -> None:
     row = {"namespace": "shop", "kind": "signal", "delta_id": "d", "event_ts": 5, "signal": payload}
     for batch in (batch_of([row, row]), with_hashes(batch_of([row, row]))):
         columns = decode_columns(batch, SeriesNames()).columns
-        hashes = delta_hashes(columns, "shop", np.array([True, False]))
+        hashes = of_passed(delta_hashes(columns, "shop"), np.array([True, False]))
         assert [column.is_null().to_pylist() for column in hashes.values()] == [[False, True]] * 2

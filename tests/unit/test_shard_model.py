@@ -89,7 +89,7 @@ class ShardAgainstModel(RuleBasedStateMachine):
         return {row["epoch"]: (row["producer"], row["sequence"]) for row in rows}
 
     def submit(self, producer: str, sequence: int) -> tuple[bool, int]:
-        instance = self.core._producers._states[producer].instance
+        instance = self.core._producers._of(producer).instance
         deltas = [signal(f"{producer}-{sequence}-{place}", entity=producer) for place in range(2)]
         sending = self.core.submit(producer, instance, sequence, deltas, size=100)
         return sending.is_retry, sending.epoch or (sending.ticket.epoch if sending.ticket else 0)

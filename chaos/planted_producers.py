@@ -1,0 +1,70 @@
+"""Planted bugs around producers: marks, the ledger, retries and fencing. See `planted.py`."""
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from resources.coordinator import arrival, recovery, retries, seal
+from resources.coordinator.digests import write_digests
+from resources.coordinator.disk import RealDisk
+from resources.coordinator.producers import Producers
+
+
+def mark_lost() -> AbstractContextManager[Any]:
+    """A start knows only what its log files say."""
+    return patch.object(recovery, "Producers", lambda _stored: Producers())
+
+
+def ledger_too_old() -> AbstractContextManager[Any]:
+    """A file is sealed without what it says of its producers."""
+    return patch.object(seal, "_standings", lambda *_: {})
+
+
+def ledger_without_ancestors() -> AbstractContextManager[Any]:
+    """What is written of a producer forgets what an earlier file said of it."""
+    return patch.object(seal, "Producers", lambda _stored: Producers())
+
+
+def ledger_not_synced() -> AbstractContextManager[Any]:
+    """The files of the ledger are written without waiting for the disk."""
+    whole = RealDisk.replace
+
+    def replace(self: RealDisk, path: Path, data: bytes | memoryview) -> None:
+        with patch.object(self.system, "fsync", lambda *_: None) if path.suffix == ".run" else nullcontext():
+            whole(self, path, data)
+
+    return patch.object(RealDisk, "replace", replace)
+
+
+def reuse_taken_as_retry() -> AbstractContextManager[Any]:
+    """Whatever comes under a used number is answered as what came first."""
+    return patch.object(retries, "_is_same", lambda *_: True)
+
+
+def digest_of_group() -> AbstractContextManager[Any]:
+    """The digest depends on the place of a write in its group, so that an honest retry is taken for another write."""
+
+    def by_place(*arguments: Any) -> list[int]:
+        return [digest + number for number, digest in enumerate(write_digests(*arguments))]
+
+    return patch.object(arrival, "write_digests", by_place)
+
+
+def fence_open() -> AbstractContextManager[Any]:
+    """Every instance of a producer may write."""
+    is_retry = Producers.is_retry
+
+    def unfenced(self: Producers, producer: str, instance: int, sequence: int) -> bool:  # noqa: ARG001 - that is the bug
+        return is_retry(self, producer, 10**9, sequence)
+
+    return patch.object(Producers, "is_retry", unfenced)
+
+
+def gap_taken() -> AbstractContextManager[Any]:
+    """A number that is not the next is taken."""
+
+    def no_gap(self: Producers, producer: str, instance: int, sequence: int) -> bool:  # noqa: ARG001 - that is the bug
+        return sequence <= self.mark(producer)
+
+    return patch.object(Producers, "is_retry", no_gap)
