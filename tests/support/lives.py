@@ -18,7 +18,7 @@ from resources.coordinator.groups import encode_group
 from resources.coordinator.log import LogFile
 from resources.coordinator.log_rows import LogRows
 from resources.coordinator.manifest import Manifest
-from resources.coordinator.recovery import Recovered, ShardFiles, recover
+from resources.coordinator.recovery import LEDGER, Recovered, ShardFiles, recover
 from resources.coordinator.seal import ClosedFile, Sealer
 from resources.coordinator.segments import read_segment
 from resources.coordinator.state import ShardState
@@ -123,6 +123,12 @@ class Life:
         return LogFile(self._disk, FILES.log, header, SETTINGS.segment_bytes)
 
 
+def paths_of(disk: Disk) -> list[Path]:
+    """Everything that a shard has on a disk."""
+    folders = (FILES.log, FILES.log / LEDGER, FILES.segments)
+    return [folder / name for folder in folders for name in disk.list(folder) if name != LEDGER]
+
+
 def start(disk: Disk) -> Recovered:
     """Recovery, as every life begins."""
     return recover(disk, FILES, SETTINGS, durable_epoch=0)
@@ -210,7 +216,7 @@ class Checker:
             has_choice = mode in {Survival.PREFIX, Survival.SUFFIX, Survival.RANDOM}
             for seed in range(self._seeds if has_choice else 1):
                 left = disk.after(mode, Random(seed))
-                files = [(name, left.read(folder / name)) for folder in FILES[1:] for name in left.list(folder)]
+                files = [(path.name, left.read(path)) for path in paths_of(left)]
                 seen = hash((tuple(files), tuple(history.given.items()), history.acknowledged, history.watermark))
                 if seen not in self._seen:
                     self._seen.add(seen)

@@ -9,7 +9,7 @@ import pytest
 
 from chaos.disks import CallKind, Fault, FaultyDisk, SimulatedDisk, Survival
 from chaos.watching import StepSealing
-from resources.coordinator import flusher, producers
+from resources.coordinator import flusher
 from resources.coordinator.core import ShardCore
 from resources.coordinator.errors import EpochLostError, OutcomeUnknownError, ShardStoppedError, WriteTooLargeError
 from resources.coordinator.handles import Sending
@@ -260,16 +260,15 @@ def test_an_error_while_what_was_found_is_sealed_stops_the_shard_c7(disk: Simula
 
 
 def test_a_retry_of_any_write_in_a_file_that_is_not_sealed_gets_its_first_epoch_q2(disk: SimulatedDisk) -> None:
-    with patch.object(producers, "REMEMBERED_WRITES", 1):
-        steps = Steps(disk)
-        for number in range(4):
-            steps.send(signal(str(number)))
-            steps.flush()
-        steps = Steps(disk.crash(Survival.NOTHING, Random(0)))
-        for is_sealed in (False, True):
-            epochs = [steps.core.submit("p", steps.instance, number, [signal("x")], size=9).epoch for number in (1, 4)]
-            assert epochs == [1, 4], is_sealed
-            steps.sealing.step()
+    steps = Steps(disk)
+    for number in range(4):
+        steps.send(signal(str(number)))
+        steps.flush()
+    steps = Steps(disk.crash(Survival.NOTHING, Random(0)))
+    for is_sealed in (False, True):
+        epochs = [steps.core.submit("p", steps.instance, number, [signal("x")], size=9).epoch for number in (1, 4)]
+        assert epochs == [1, 4], is_sealed
+        steps.sealing.step()
 
 
 def test_rows_in_no_batch_are_gathered_once_while_their_file_is_sealed_c5(disk: SimulatedDisk) -> None:

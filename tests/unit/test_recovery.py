@@ -28,6 +28,7 @@ from tests.support.lives import (
     append_group,
     check,
     live,
+    paths_of,
     seal_found,
     sealed_rows,
     start,
@@ -109,8 +110,7 @@ def is_refused(disk: SimulatedDisk) -> bool:
 
 def files_of(disk: SimulatedDisk) -> dict[Path, bytes]:
     """Every file of the shard, except for the one that each start writes before it reads anything."""
-    paths = [folder / name for folder in FILES[1:] for name in disk.list(folder) if name != INCARNATION_FILE]
-    return {path: disk.read(path) for path in paths}
+    return {path: disk.read(path) for path in paths_of(disk) if path.name != INCARNATION_FILE}
 
 
 # A log file that is cut anywhere.
