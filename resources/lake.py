@@ -6,7 +6,6 @@ Every write carries a number under which the table remembers it, holds the table
 from a write says nothing about its outcome, so the marker is read, and it decides.
 """
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,16 +16,18 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from resources import lake_files
-from resources.errors import TidemarkError
 from resources.home import Home
 from resources.lake_commits import NewFile, begin_life, commit_files, delete_partitions
 from resources.lineage import Edit, Lineage, LineageFile, app_id, edits_of, find_break, next_floor
 from resources.privacy import file_mode, make_directory
 from resources.provenance import Input, ProvenanceFile
-from resources.ranges import Range, bucket_predicate, partition_predicate, sql_timestamp
+from resources.quarantine import set_aside
+from resources.ranges import Range, bucket_predicate, partition_predicate
 from resources.session import new_session
 from resources.table_spec import Column, TableSpec
-from resources.timegrid import HOUR_US, from_us
+from resources.timegrid import HOUR_US
+from resources.upkeep import add_columns, compact_files, delete_old_files
+from resources.write_errors import LakeError, TableBusyError, WriteFailedError, said, write_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,18 +38,6 @@ __all__ = ["Column", "Commit", "Lake", "LakeError", "TableBusyError", "TableSpec
 LOCK_TIMEOUT_S = 900.0
 # Readers that started before a maintenance may still read the files it replaced.
 DEFAULT_RETENTION_HOURS = 168
-
-
-class LakeError(TidemarkError):
-    """Any error of the lake."""
-
-
-class TableBusyError(LakeError):
-    """Another process holds the table's lock."""
-
-
-class WriteFailedError(LakeError):
-    """A write raised, and the table's marker says that it is not there: nothing of it was committed."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +57,7 @@ class Lake:
         self, home: Home, spark: Callable[[], "SparkSession"], *, clock: Callable[[], int] | None = None
     ) -> None:
         self.home = home
-        self._clock = clock or (lambda: time.time_ns() // 1_000)
+        self.clock = clock or (lambda: time.time_ns() // 1_000)
         self._spark = spark
         self._locks: dict[str, FileLock] = {}
 
@@ -126,7 +115,7 @@ class Lake:
         """Whether the files of a version are sure to be there: maintenance deletes what was replaced long ago."""
         committed_us = lake_files.commit_time_us(self.path(table), version)
         retention_us = DEFAULT_RETENTION_HOURS * HOUR_US
-        return committed_us is not None and self._clock() - committed_us < retention_us
+        return committed_us is not None and self.clock() - committed_us < retention_us
 
     def edits(self, table: str) -> dict[int, Edit]:
         """Partitions, by start, in which somebody else has changed rows; writing one anew settles it."""
@@ -142,34 +131,20 @@ class Lake:
             if broken := find_break(self.path(spec.name), known):
                 self.forget_cached_tables()
                 seen = lake_files.highest_version(self.path(spec.name))
-                self.set_aside(spec.name, broken.why)
+                set_aside(self.home, spec.name, broken.why, self.clock())
                 floor = next_floor(known, seen)
                 known = self.lineage_file(spec.name).write(
                     Lineage(lineage=known.lineage + 1, number=known.number, edits=known.edits, floor=floor)
                 )
             return self.ensure(spec) if known.version < 0 else self.widen(spec)
 
-    def set_aside(self, table: str, why: str) -> Path | None:
-        """Move a table's folder into the quarantine, as it is, with a note that says why; none if there is nothing."""
-        path = self.path(table)
-        if not path.exists() or not any(path.iterdir()):
-            return None
-        target = self.home.quarantine / f"{table}-{from_us(self._clock()):%Y%m%dT%H%M%S%f}"
-        self.home.quarantine.mkdir(exist_ok=True)
-        (self.home.quarantine / f"{target.name}.txt").write_text(f"{why}\n")
-        shutil.move(path, target)
-        return target
-
     def widen(self, spec: TableSpec) -> Lineage:
         """Give a table that an earlier version made the columns that it lacks; they are null in the rows there."""
         path, known = self.path(spec.name), self.lineage(spec.name)
-        there = set(lake_files.columns(path))
-        missing = [column for column in spec.columns if column.name not in there]
-        if not missing:
+        if {column.name for column in spec.columns} <= set(lake_files.columns(path)):
             return known
         self.lineage_file(spec.name).record_edits(path)
-        columns = ", ".join(f"`{column.name}` {column.sql}" for column in missing)
-        self.spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({columns})").collect()
+        add_columns(self.spark, path, spec)
         self._finish(spec, known.version, None)
         return self.lineage(spec.name)
 
@@ -292,13 +267,16 @@ class Lake:
             table = lake_files.open_table(path)
             if table is None or not any(start < before_us for start in lake_files.partitions(path)):
                 return None
-            self.lineage_file(spec.name).record_edits(path)
             app = f"{app_id(spec.name, self.lineage(spec.name).lineage)}/drop"
-            number, before = self._unused_number(spec, app), table.version()
-            delete_partitions(table, spec.partition_by, before_us, app, number)
-            commit = self._finish(spec, before, None, lambda start: start < before_us)
-            self.provenance_file(spec.name).record(path, settled_at=table.version())
-            return commit
+            number = self._unused_number(spec, app)
+            return self._commit(
+                spec,
+                app,
+                number,
+                lambda app: delete_partitions(table, spec.partition_by, before_us, app, number),
+                rewritten=lambda start: start < before_us,
+                is_settled=True,
+            )
 
     def rewrite(self, spec: TableSpec, rows: "DataFrame", *, hours: Sequence[int], purpose: str) -> Commit:
         """Write partitions again, in one commit, with the same rows less what nothing else is made of.
@@ -325,16 +303,16 @@ class Lake:
         Buckets are left as they are: each was written whole, in as few files as it takes.
         """
         with self.lock(spec.name):
-            self.settle(spec)
-            before = self.version(spec.name)
-            self.lineage_file(spec.name).record_edits(self.path(spec.name))
-            target = f"delta.`{self.path(spec.name)}`"
-            if not spec.buckets:
-                last_start = sql_timestamp(closed_before_us - spec.partition_us)
-                self.spark.sql(f"OPTIMIZE {target} WHERE {spec.partition_by} <= {last_start}").collect()
-            self.spark.sql(f"VACUUM {target} RETAIN {int(retention_hours)} HOURS").collect()
-            commit = self._finish(spec, -1 if before is None else before, None)
-            self.provenance_file(spec.name).record(self.path(spec.name))
+            before, path = self.settle(spec).version, self.path(spec.name)
+            self.lineage_file(spec.name).record_edits(path)
+            try:
+                if not spec.buckets:
+                    compact_files(self.spark, path, spec, closed_before_us)
+                delete_old_files(self.spark, path, spec, retention_hours)
+            finally:
+                # Also after an error: what was committed until then is ours.
+                commit = self._finish(spec, before, None)
+                self.provenance_file(spec.name).record(path)
             return commit
 
     def forget_cached_tables(self) -> None:
@@ -348,7 +326,7 @@ class Lake:
 
         That one's rows must not be taken for ours. The clock is only a number that has not been used yet.
         """
-        return max((lake_files.marker(self.path(spec.name), app) or 0) + 1, self._clock())
+        return max((lake_files.marker(self.path(spec.name), app) or 0) + 1, self.clock())
 
     def _commit(
         self,
@@ -363,10 +341,6 @@ class Lake:
         made: Sequence[int] = (),
         is_settled: bool = False,
     ) -> Commit:
-        from deltalake.exceptions import DeltaError
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
         with self.lock(spec.name):
             before = self.version(spec.name)
             if before is None:
@@ -376,11 +350,11 @@ class Lake:
             self.lineage_file(spec.name).record_try(self.path(spec.name), before)
             try:
                 write(app)
-            except (DeltaError, Py4JError, PySparkException, OSError) as error:
+            except write_errors() as error:
                 # The marker stands at this very number, or nothing of ours is there.
                 if lake_files.marker(self.path(spec.name), app) != number:
                     raise WriteFailedError(
-                        f"Writing the table {spec.name} failed, and nothing of it was committed: {_said(error)}"
+                        f"Writing the table {spec.name} failed, and nothing of it was committed: {said(error)}"
                     ) from error
             commit = self._finish(spec, before, plan_number, rewritten)
             settled_at = lake_files.version_of(self.path(spec.name), before, app, number) if is_settled else None
@@ -402,11 +376,3 @@ def _predicate(spec: TableSpec, partitions: Range | Sequence[int]) -> str:
     if spec.buckets and not isinstance(partitions, Range):
         return bucket_predicate(spec.partition_by, partitions)
     return partition_predicate(spec.partition_by, partitions)
-
-
-def _said(error: BaseException) -> str:
-    """What an error says in a line: the first, or of one in a task of Python, whose trace it begins with, the last."""
-    from pyspark.errors import PythonException
-
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1 if isinstance(error, PythonException) else 0] if lines else type(error).__name__

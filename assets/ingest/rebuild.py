@@ -26,6 +26,7 @@ from resources.coordinator.manifest import Entry
 from resources.lake import Commit, Lake, TableSpec
 from resources.lineage import Break, Lineage, Opening, app_id, find_break, next_floor
 from resources.plans import PlanStore
+from resources.quarantine import set_aside
 from resources.ranges import Range, partition_predicate
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def _begin_lineage(lake: Lake, spec: TableSpec, known: Lineage, broken: Break) -
     readable = lake_files.readable_state(path)
     number = max(known.number, (lake_files.marker(path, app) or 0) if readable else 0)
     if broken.left_version is None:
-        lake.set_aside(spec.name, broken.why)
+        set_aside(lake.home, spec.name, broken.why, lake.clock())
     state = lake_files.table_state(path)
     if spec is DEAD_LETTERS:
         # Dead letters are committed first, so every plan that is in `deltas` was here, whatever was remembered.

@@ -1,0 +1,59 @@
+"""Upkeep of a table's files with Spark: small files become large ones, and files that nobody reads any more go.
+
+Belongs here: the statements, and how their outcome is known after an error. Spark puts no marker of ours on them, so
+the table itself decides: by its columns, or by an OPTIMIZE in its log. Does not belong here: who may write and when,
+and what is remembered of it (`lake.py`).
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from resources import lake_files
+from resources.ranges import sql_timestamp
+from resources.table_spec import TableSpec
+from resources.write_errors import WriteFailedError, said, write_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def add_columns(spark: "SparkSession", path: Path, spec: TableSpec) -> None:
+    """Add the columns that a table lacks, null in its rows."""
+    try:
+        spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({', '.join(_missing(path, spec))})").collect()
+    except write_errors() as error:
+        if _missing(path, spec):
+            raise WriteFailedError(
+                f"Adding columns to the table {spec.name} failed, and nothing of it was committed: {said(error)}"
+            ) from error
+
+
+def compact_files(spark: "SparkSession", path: Path, spec: TableSpec, closed_before_us: int) -> None:
+    """Put the small files of each closed partition together. No row changes."""
+    before = lake_files.highest_version(path)
+    last_start = sql_timestamp(closed_before_us - spec.partition_us)
+    try:
+        spark.sql(f"OPTIMIZE delta.`{path}` WHERE {spec.partition_by} <= {last_start}").collect()
+    except write_errors() as error:
+        later = range(before + 1, lake_files.highest_version(path) + 1)
+        if not any((lake_files.operation_of(path, version) or [""])[0] == "OPTIMIZE" for version in later):
+            raise WriteFailedError(
+                f"Compacting the files of the table {spec.name} failed, and nothing of it was committed: {said(error)}"
+            ) from error
+
+
+def delete_old_files(spark: "SparkSession", path: Path, spec: TableSpec, retention_hours: int) -> None:
+    """Delete the files that no version within the retention has. No row changes."""
+    try:
+        spark.sql(f"VACUUM delta.`{path}` RETAIN {retention_hours} HOURS").collect()
+    except write_errors() as error:
+        # How far it got cannot be known, and need not be: the next one deletes what this one left.
+        raise WriteFailedError(
+            f"Deleting old files of the table {spec.name} failed. Its rows are as they were, and what was not deleted "
+            f"goes with the next maintenance: {said(error)}"
+        ) from error
+
+
+def _missing(path: Path, spec: TableSpec) -> list[str]:
+    there = set(lake_files.columns(path))
+    return [f"`{column.name}` {column.sql}" for column in spec.columns if column.name not in there]
