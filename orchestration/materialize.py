@@ -110,7 +110,9 @@ def materialize_everything_stale(
                 if not fresh:
                     break
                 tried |= set(fresh)
-                outcome += Outcome(tuple(run(home, instance, assets, part, progress) for assets, part in fresh))
+                done = Outcome(tuple(run(home, instance, assets, part, progress) for assets, part in fresh))
+                held.release(done.partitions)
+                outcome += done
         return outcome + held.outcome
 
 
@@ -244,6 +246,12 @@ class _Held:
     def outcome(self) -> Outcome:
         """What was held back, by asset."""
         return Outcome(held_back={asset: tuple(sorted(keys)) for asset, keys in self._first.items() if keys} or None)
+
+    def release(self, made: Mapping[str, Iterable[str]]) -> None:
+        """What was made after all is no longer held back: its input was repaired in an earlier round."""
+        for asset, keys in made.items():
+            self._first[asset].difference_update(keys)
+            self._all[asset].difference_update(keys)
 
     def good_parts(self, names: tuple[str, ...], keys: Sequence[str]) -> list[Part]:
         """What may be run: for each partition the assets that do not hang on a wrong one."""

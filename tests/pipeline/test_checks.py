@@ -1,6 +1,7 @@
 """Checks on real tables (O4, O5): each partition's own verdict, current, and blocking what is downstream."""
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,7 +131,6 @@ def test_a_broken_partition_fails_alone_names_its_rows_and_stops_what_hangs_on_i
 ) -> None:
     monkeypatch.setattr("assets.rollups.asset.count_minutes", miscounted)
     broken = materialize_hours(home, ["minute_counts", "hourly_counts"], HOURS)
-    monkeypatch.undo()
 
     [run] = broken.runs
     assert not run.succeeded
@@ -143,22 +143,27 @@ def test_a_broken_partition_fails_alone_names_its_rows_and_stops_what_hangs_on_i
     assert current(home, "minute_counts") == dict.fromkeys(HOURS, True)
 
     beside = materialize_everything_stale(home)
-    assert beside.partitions == {"hourly_counts": (TEN, ELEVEN)}, "the hours beside it go on"
+    assert beside.partitions["hourly_counts"] == (TEN, ELEVEN), "the hours beside it go on"
+    assert beside.partitions["minute_counts"] == (NOON,), "what failed is done again"
     assert beside.held_back == {"hourly_counts": (NOON,), "daily_counts": (DAY,), "weekly_counts": (WEEK,)}
-    assert not beside.succeeded
+    assert not beside.succeeded, "as long as it is not right"
+
+    monkeypatch.undo()
+    repaired = materialize_everything_stale(home)
+    assert repaired.partitions["minute_counts"] == (NOON,)
+    assert repaired.partitions["hourly_counts"] == (NOON,)
+    assert repaired.held_back is None
+    assert repaired.succeeded
 
 
-def test_a_delta_that_the_drain_loses_is_missed_by_the_account(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delta_that_the_drain_loses_is_missed_by_the_account_until_it_is_brought_back(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Received reconciles with outcomes (O4). The drain's run succeeds: only what hangs on the hour is stopped."""
     late = [signal("late-1", at=hour_of(1)), signal("late-2", at=hour_of(2))]
     send(home, late, producer="mobile", clock=HandClock(hour_of(6)))
-    append_once = Lake.append_once
-
-    def append_less(lake: Lake, spec: TableSpec, rows: "DataFrame", **options: Any) -> Commit:
-        kept = rows.where("delta_id <> 'late-2'") if spec.name == "deltas" else rows
-        return append_once(lake, spec, kept, **options)
-
-    monkeypatch.setattr(Lake, "append_once", append_less)
+    for way in ("append_once", "replace"):
+        monkeypatch.setattr(Lake, way, losing("late-2", getattr(Lake, way)))
 
     drained = drain(home)
 
@@ -168,8 +173,27 @@ def test_a_delta_that_the_drain_loses_is_missed_by_the_account(home: Home, monke
     assert "(accepted_deltas_are_accounted_for)" in message
     assert '"accepted_by_the_log":21,"in_deltas":20,"set_aside":0' in message
     assert not drained.succeeded
-    held = materialize_everything_stale(home).held_back
-    assert held == {"minute_counts": (NOON,), "daily_counts": (DAY,), "weekly_counts": (WEEK,)}
+
+    again = materialize_everything_stale(home)
+    assert again.partitions["deltas"] == (NOON,), "it is made again from the log"
+    assert again.held_back == {"minute_counts": (NOON,), "daily_counts": (DAY,), "weekly_counts": (WEEK,)}
+
+    monkeypatch.undo()
+    repaired = materialize_everything_stale(home)
+    assert passed(repaired, "deltas") == {NOON: True}
+    assert repaired.partitions["minute_counts"] == (NOON,)
+    assert repaired.held_back is None
+    assert repaired.succeeded
+
+
+def losing(delta_id: str, write: Callable[..., Commit]) -> Callable[..., Commit]:
+    """A way to write that loses a delta."""
+
+    def write_less(lake: Lake, spec: TableSpec, rows: "DataFrame", **options: Any) -> Commit:
+        kept = rows.where(f"delta_id <> '{delta_id}'") if spec.name == "deltas" else rows
+        return write(lake, spec, kept, **options)
+
+    return write_less
 
 
 def edit_noon(home: Home, table: str, assignments: dict[str, str], column: str) -> None:
