@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from resources.errors import TidemarkError
+from resources.gateway import guard
 from resources.home import Home
 from resources.privacy import make_directory, make_private, withheld_by
 from resources.toolchain import activate_toolchain
@@ -157,6 +158,7 @@ def _start_jvm(home: Home, settings: dict[str, str]) -> None:
     with open_notes(home) as sink:
         try:
             gateway = launch_gateway(conf, {"stdout": sink, "stderr": sink})  # type: ignore[no-untyped-call]
+            guard(gateway)
             SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the only way to a gateway of our own
         except PySparkRuntimeError as error:
             raise SparkStartError(

@@ -1,6 +1,8 @@
 """A suite over a DataFrame: each partition's own verdict from one run, with the rows that are wrong (O4, O5)."""
 
+import signal
 from datetime import UTC, datetime
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -127,3 +129,34 @@ def test_a_wrong_row_without_its_partition_is_a_mistake_in_the_suite(spark: "Spa
     )
     with pytest.raises(SuiteError, match="without its partition"):
         run_suite(suite(lost), things(spark, (TEN, 1, "red")), partitions=[TEN])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("seconds", [0.03, 0.1, 0.3])
+def test_after_an_interrupted_check_the_next_one_is_right(spark: "SparkSession", seconds: float) -> None:
+    """What interrupts a run leaves no answer of the JVM to whatever asks next."""
+
+    class InterruptedRunError(BaseException):
+        pass
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise InterruptedRunError
+
+    batch, asked = things(spark, (TEN, 1, "red"), (ELEVEN, 3, "green")), suite(KNOWN, POSITIVE, UNIQUE)
+
+    def judge_until_interrupted() -> None:
+        # More than once: one that falls into the destruction of an object is ignored by Python.
+        signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+        while True:
+            run_suite(asked, batch, partitions=[TEN, ELEVEN])
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with pytest.raises(InterruptedRunError) as held:
+            judge_until_interrupted()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    result = run_suite(asked, batch, partitions=[TEN, ELEVEN])
+    assert [verdict.passed for verdict in result.verdicts] == [True, False]
+    assert held.value is not None, "the exception is kept, as whoever reports it does"
