@@ -20,11 +20,12 @@ from assets.vectors.index_schema import VECTOR_INDEX
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from expectations.refold import refold, sampled
 from expectations.suite import Extent, Suite
+from resources.coordinator.clock_reset import read_resets
 from resources.coordinator.manifest import Entry, HourCounts
 from resources.lake import Lake
 from resources.lineage import Edit
 from resources.ranges import Range, any_of, contiguous
-from resources.record import Record
+from resources.record import Record, believed
 from resources.session import frame_of
 from resources.timegrid import DAY_US, GRAINS, HOUR_US, WEEK_US, hour_key
 from resources.vectors.index.errors import IndexDamageError
@@ -74,7 +75,7 @@ def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
         batch.persist()
     found = _contents(batch, suite)
     frames = {
-        "records": _records(suite, recorded, starts, found),
+        "records": _records(suite, recorded, starts, found, has_resets=bool(read_resets(lake.home))),
         "shards": _shards(suite, recorded, starts, found),
         "edits": _edits(suite, recorded, starts),
     }
@@ -155,8 +156,13 @@ def _records(
     recorded: Sequence[Recorded],
     starts: Sequence[int],
     found: dict[tuple[int, int | None], tuple[int, int | None]],
+    *,
+    has_resets: bool,
 ) -> pa.Table:
     previous = [_comparable(each) for each in recorded]
+    # A reset of the log's clock, and nothing else, takes back what was promised about the future (C15).
+    ceilings = [each.record.recorded_us if has_resets else None for each in recorded]
+    promised = [believed(each, ceiling) for each, ceiling in zip(previous, ceilings, strict=True)]
     rows_found = [sum(rows for (start, _), (rows, _) in found.items() if start == each) for each in starts]
     return pa.table(
         {
@@ -164,7 +170,7 @@ def _records(
             "rows_out": _integers(each.record.rows_out for each in recorded),
             "rows_found": _integers(rows_found),
             "watermark_us": _integers(each.record.watermark_us for each in recorded),
-            "previous_watermark_us": _integers(each.watermark_us if each else None for each in previous),
+            "previous_watermark_us": _integers(promised),
         }
     )
 

@@ -26,6 +26,7 @@ from orchestration.materialize import drain, found_wrong
 from orchestration.runs import QUIET, Outcome, Progress, run
 from resources import lake_files
 from resources.coordinator import Platform
+from resources.coordinator.clock_reset import refuse_doubtful
 from resources.coordinator.status import read_cut
 from resources.counters.windows import shown
 from resources.errors import TidemarkError
@@ -52,6 +53,7 @@ class Wanted:
     horizon_us: int | None = None
     is_forced: bool = False
     is_removing: bool = False
+    is_clock_right: bool = False  # somebody vouches for it, although the last write is long ago
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,15 @@ def compact(
     """Make checkpoints, and remove payloads if that is wanted, for ever.
 
     After a failed run nothing is removed: repair it, then repeat the command. `cut` has the log refuse older changes; a
-    program that has the home open gives its own, `platform.cut_vectors`.
+    program that has the home open gives its own, `platform.cut_vectors`. Removal is refused if the clock may be ahead.
     """
     if not wanted.is_removing:
         outcome, done = _checkpoints(home, wanted, None, progress)
         return Compaction(None, done, outcome=outcome, is_done=outcome.succeeded)
-    cut_us = cut_of(home, wanted, clock())
+    now_us = clock()
+    if not wanted.is_clock_right:
+        refuse_doubtful(home, now_us)
+    cut_us = cut_of(home, wanted, now_us)
     _cut_log(home, cut_us, clock, cut)
     reach("compact.cut")
     outcome = drain(home, progress=progress)

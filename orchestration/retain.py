@@ -20,6 +20,7 @@ from orchestration.materialize import drain, found_wrong, materialize_everything
 from orchestration.runs import Outcome, Progress
 from resources import lake_files
 from resources.coordinator import Platform
+from resources.coordinator.clock_reset import read_times, refuse_doubtful
 from resources.coordinator.status import read_raised, read_status
 from resources.counters.decay import HalfLife, half_life
 from resources.counters.retention import CUT_AT, Cuts, RetentionError, decide_cuts, gone_before, remember
@@ -67,12 +68,23 @@ def plan_retention(home: Home, wanted: Mapping[Tier, int], *, now_us: int) -> Re
 
 
 def retain(
-    home: Home, wanted: Mapping[Tier, int], *, clock: Callable[[], int], progress: Progress | None = None
+    home: Home,
+    wanted: Mapping[Tier, int],
+    *,
+    clock: Callable[[], int],
+    progress: Progress | None = None,
+    is_clock_right: bool = False,
 ) -> Retained:
-    """Drop what is wanted, for ever. After a failed run nothing is dropped: repair it, then repeat the command."""
-    planned = plan_retention(home, wanted, now_us=clock())
+    """Drop what is wanted, for ever. After a failed run nothing is dropped: repair it, then repeat the command.
+
+    Refused if only a clock that may be wrong says that nobody needs it any more, unless the caller vouches for it.
+    """
+    now_us = clock()
+    planned = plan_retention(home, wanted, now_us=now_us)
     if not planned.cuts:
         return planned
+    if not is_clock_right:
+        _refuse_young(home, wanted, now_us)
     raise_earliest(home, max(planned.cuts.values()), clock)
     reach("retain.raised")
     flushed = {shard.shard: shard.flushed_epoch for shard in read_status(home)}
@@ -121,6 +133,15 @@ def _droppings(home: Home, cuts: Cuts) -> list[Dropping]:
             rows, size = sum(files.rows for files in old), sum(files.bytes for files in old)
             found.append(Dropping(spec.name, cuts[tier], len(old), rows, size))
     return found
+
+
+def _refuse_young(home: Home, wanted: Mapping[Tier, int], now_us: int) -> None:
+    """What may go by the time of the last write may go by any clock; more than that needs one beyond doubt (C15)."""
+    last_us = max((time.received_us for time in read_times(home)), default=0)
+    try:
+        plan_retention(home, wanted, now_us=min(now_us, last_us))
+    except RetentionError:
+        refuse_doubtful(home, now_us)
 
 
 def _refuse_undrained(home: Home, flushed: Mapping[int, int]) -> None:

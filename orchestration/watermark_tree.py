@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from assets.ingest.log import SourceMark, source_marks
 from assets.time_graph import Graph, table_graph
+from resources.coordinator.clock_reset import read_resets
 from resources.coordinator.status import ShardStatus
 from resources.errors import TidemarkError
 from resources.home import Home
@@ -49,7 +50,7 @@ def read_watermark_tree(home: Home, shards: list[ShardStatus], *, now_us: int) -
         streams = load_streams(find_streams(home))
     except TidemarkError as wrong:
         error = str(wrong)
-    sources = source_marks(shard.last_segment for shard in shards if shard.last_segment)
+    sources = source_marks((shard.last_segment for shard in shards if shard.last_segment), read_resets(home))
     if any(shard.flushed_epoch > shard.sealed_epoch for shard in shards):
         # Somebody has sent since. Who, will be known when it is sealed; until then only the log's own clock can tell.
         now_us = 0

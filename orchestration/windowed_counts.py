@@ -11,6 +11,8 @@ from assets.rollups.schema import TIERS, WINDOWED_COUNTS
 from orchestration.instance import open_instance
 from orchestration.materialize import found_wrong
 from orchestration.runs import Outcome, Progress, run
+from resources.coordinator.clock import system_clock
+from resources.coordinator.clock_reset import ceiling_us
 from resources.home import Home
 from resources.lineage import LineageFile, find_break
 from resources.record import Record, RecordError
@@ -58,7 +60,10 @@ def standing(instance: "DagsterInstance", home: Home) -> Standing:
     }
     last = _last(instance, home)
     is_new = last is None or any(version > last.input_versions.get(name, -1) for name, version in versions.items())
-    return Standing(last, input_watermark(inputs), is_new)
+    ceiling = ceiling_us(home, system_clock())
+    if last is not None and ceiling is not None and (last.as_of_us or 0) > ceiling:
+        last, is_new = None, True  # it holds a moment that only a wrong clock has seen (C15)
+    return Standing(last, input_watermark(inputs, ceiling), is_new)
 
 
 def wrong_inputs(instance: "DagsterInstance", home: Home) -> dict[str, tuple[str, ...]]:

@@ -23,6 +23,8 @@ FAILPOINTS = (
     "retain.raised",  # the log refuses what is older; nothing is decided, nothing is dropped
     "retain.decided",  # it is decided what is gone; all of it is still there
     "retain.dropped",  # the first of the tables has dropped it; the others still have theirs
+    "clock.recorded",  # a reset of the clock is in force; no shard's log knows of it
+    "clock.logged",  # all shards know; tables may have recorded watermarks beyond it
     "compact.cut",  # the log refuses older changes to vectors; nothing of them is settled
     "compact.checkpoints",  # checkpoints that were due are in their table; no base is
     "compact.bases",  # bases are in their table; every payload is still there

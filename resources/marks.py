@@ -54,6 +54,19 @@ class MarkFile:
         self._disk.replace(self._path, msgspec.json.encode(now))
         return now
 
+    def fall_to(self, at_us: int) -> None:
+        """The clock was wrong and was reset (C15): nothing that was recorded lies beyond this moment."""
+        before = self.read()
+        if before is not None:
+            moments = (before.watermark_us, before.recorded_us)
+            watermark_us, recorded_us = (None if moment is None else min(moment, at_us) for moment in moments)
+            self._disk.replace(self._path, msgspec.json.encode(Mark(watermark_us, before.held_by, recorded_us)))
+
+
+def marked_tables(directory: Path) -> list[str]:
+    """Tables that have a mark."""
+    return sorted(path.parent.name for path in directory.glob(f"*/{MARK_FILE}"))
+
 
 def read_marks(directory: Path, tables: Iterable[str]) -> dict[str, Mark]:
     """The marks of those tables that have one."""

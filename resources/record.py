@@ -143,12 +143,21 @@ class Record(Struct, frozen=True, kw_only=True):
         return {partition: record for partition, number in ids.items() if (record := seen.get(number))}
 
 
-def not_below(watermark_us: int | None, held_by: str | None, previous: Record | None) -> tuple[int | None, str | None]:
+def believed(record: Record | None, ceiling_us: int | None) -> int | None:
+    """The watermark of a record, unless it is above what it can be: then a wrong clock gave it (C15)."""
+    found = record.watermark_us if record else None
+    return None if found is not None and ceiling_us is not None and found > ceiling_us else found
+
+
+def not_below(
+    watermark_us: int | None, held_by: str | None, previous: Record | None, ceiling_us: int | None
+) -> tuple[int | None, str | None]:
     """A watermark and what holds it back, but never below what was recorded before (T3).
 
-    A stream that is new, or that was silent for long, may be far behind the others; that takes no promise back.
+    A stream that is new, or that was silent for long, may be far behind the others; that takes no promise back. Only a
+    reset of the log's clock does, and gives a ceiling (C15).
     """
-    before = previous.watermark_us if previous else None
+    before = believed(previous, ceiling_us)
     if previous and before is not None and (watermark_us is None or watermark_us < before):
         return before, previous.held_by
     return watermark_us, held_by

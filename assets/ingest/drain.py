@@ -114,7 +114,7 @@ def _make_plan(
     """Fix what the next commit contains: whole segments, in order within each shard, up to a number of rows."""
     chosen: list[Entry] = []
     rows = 0
-    for entry in sorted(entries, key=lambda entry: (entry.sealed_us, entry.shard, entry.number)):
+    for entry in in_order(entries):
         if chosen and rows + entry.rows > rows_per_plan:
             break
         chosen.append(entry)
@@ -133,6 +133,16 @@ def _make_plan(
     store.write(plan)
     reach("plan.written")
     return plan
+
+
+def in_order(entries: list[Entry]) -> list[Entry]:
+    """By the time at which they were sealed, but never against their order within a shard: a clock may go back."""
+    latest: dict[int, int] = {}
+    keys = []
+    for entry in sorted(entries, key=lambda entry: (entry.shard, entry.number)):
+        latest[entry.shard] = max(entry.sealed_us, latest.get(entry.shard, entry.sealed_us))
+        keys.append((latest[entry.shard], entry.shard, entry.number, entry))
+    return [entry for *_, entry in sorted(keys, key=lambda key: key[:3])]
 
 
 def _carry_out(lake: Lake, log: Log, plan: Plan, noticed: dict[str, str]) -> DrainResult:

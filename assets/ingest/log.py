@@ -4,10 +4,11 @@ Belongs here: which segments lie where, whether they are what was sealed, which 
 watermark has got. Does not belong here: anything that needs Spark, and anything that writes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from resources.coordinator.clock_reset import corrected, read_resets
 from resources.coordinator.manifest import Entry, Manifest, verify_segment
 from resources.home import Home
 from resources.plans import NotRetainedError, Plan, PlannedSegment
@@ -44,14 +45,14 @@ class SourceMark:
     idle_from_us: int | None = None  # unless it is heard before; none where the log does not say
 
 
-def source_marks(last: Iterable[Entry]) -> dict[str, SourceMark]:
-    """The marks of all sources, given the last segment of each shard.
+def source_marks(last: Iterable[Entry], resets: Sequence[int] = ()) -> dict[str, SourceMark]:
+    """The marks of all sources, given the last segment of each shard, and the resets of the log's clock (C15).
 
     Time is what the log says: the latest receipt in any of these segments. So the same segments give the same answer
     whenever they are looked at, and whoever was heard last is never idle. A shard in which a source is idle follows the
     others (T2) and does not hold it back; one that is idle in all is where the slowest of them left it.
     """
-    entries = list(last)
+    entries = [corrected(entry, resets) for entry in last]
     now_us = max((entry.received_us for entry in entries), default=0)
     found: dict[str, SourceMark] = {}
     for name in sorted({name for entry in entries for name in entry.watermarks}):
@@ -119,7 +120,7 @@ class Log:
 
     def sources(self, upto: Mapping[int, int]) -> dict[str, SourceMark]:
         """How far each source had come when everything before `upto` was sealed, by `namespace/kind`."""
-        return source_marks({entry.shard: entry for entry in self.below(upto)}.values())
+        return source_marks({entry.shard: entry for entry in self.below(upto)}.values(), read_resets(self._home))
 
     def watermark(self, upto: Mapping[int, int]) -> Watermark:
         """The minimum over all sources; those that are idle do not count (T3)."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from assets.ingest.log import Log
 from assets.ingest.schema import DELTAS
 from resources import lake_files
+from resources.coordinator.clock_reset import ceiling_us
 from resources.coordinator.manifest import Entry, HourCounts
 from resources.coordinator.status import read_status
 from resources.lake import Lake, TableSpec
@@ -61,10 +62,11 @@ def hour_records(
     held = lake_files.summarize(path, known.version, wanted, has_stamps=spec is DELTAS)
     watermark, reached = log.watermark(plan.upto if plan else {}), levels(lake, plan)
     records = []
+    ceiling = ceiling_us(lake.home, now_us)
     for start in wanted:
         counts = _counts(committed, hour_key(start), is_event=spec is DELTAS)
         summary = held.get(start, lake_files.PartitionSummary(0, {}, 0))
-        watermark_us, held_by = not_below(watermark.time_us, watermark.held_by, previous.get(hour_key(start)))
+        watermark_us, held_by = not_below(watermark.time_us, watermark.held_by, previous.get(hour_key(start)), ceiling)
         records.append(
             Record(
                 asset=spec.name,
@@ -96,7 +98,7 @@ def drain_record(lake: Lake, plan: Plan | None, previous: Record | None, *, dura
     upto = plan.upto if plan else {}
     entries, watermark, reached = log.below(upto), log.watermark(upto), levels(lake, plan)
     files = lake_files.partitions(lake.path(DELTAS.name)).values()
-    watermark_us, held_by = not_below(watermark.time_us, watermark.held_by, previous)
+    watermark_us, held_by = not_below(watermark.time_us, watermark.held_by, previous, ceiling_us(lake.home, now_us))
     return Record(
         asset="drain",
         partition=None,

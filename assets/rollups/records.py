@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from assets.rollups.schema import MINUTE_COUNTS, TIERS, WINDOWED_COUNTS
 from resources import lake_files
+from resources.coordinator.clock_reset import ceiling_us
 from resources.counters.tables import Tables
 from resources.counters.windows import Span, Tier
 from resources.lake import Lake, TableSpec
-from resources.record import Record, RecordError, not_below
+from resources.record import Record, RecordError, believed, not_below
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -43,11 +44,11 @@ def rollup_records(
     source_rows = {
         start: files.rows for start, files in lake_files.partitions(lake.path(source.name), source_version).items()
     }
-    records = []
+    records, ceiling = [], ceiling_us(lake.home, now_us)
     for start in starts:
         key = partition_key(target, start)
         found = [record for each in inputs[start] if (record := before.get(partition_key(source, each)))]
-        watermark, held_by = _watermark(found, own.get(key))
+        watermark, held_by = _watermark(found, own.get(key), ceiling)
         records.append(
             Record(
                 asset=target.name,
@@ -74,9 +75,9 @@ def rollup_records(
     return records
 
 
-def input_watermark(inputs: Iterable[Mapping[str, Record]]) -> int | None:
+def input_watermark(inputs: Iterable[Mapping[str, Record]], ceiling: int | None) -> int | None:
     """How far all tables have got: of each the furthest of its partitions, and of these the least (T3)."""
-    found = [[record.watermark_us for record in records.values() if record.watermark_us] for records in inputs]
+    found = [[each for record in records.values() if (each := believed(record, ceiling))] for records in inputs]
     return min(max(each) for each in found) if found and all(found) else None
 
 
@@ -96,7 +97,9 @@ def windowed_record(
     known, minutes = lake.lineage(name), inputs[MINUTE_COUNTS.name]
     held = lake_files.partitions(lake.path(name), known.version).values()
     previous = _last(instance, name, known.lineage)
-    watermark_us, held_by = not_below(input_watermark(inputs.values()), _holder(minutes.values()), previous)
+    ceiling = ceiling_us(lake.home, now_us)
+    reached_us, holder = input_watermark(inputs.values(), ceiling), _holder(minutes.values())
+    watermark_us, held_by = not_below(reached_us, holder, previous, ceiling)
     return Record(
         asset=name,
         partition=None,
@@ -187,8 +190,8 @@ def _lowest(epochs: Iterable[dict[int, int]]) -> dict[int, int]:
     return found
 
 
-def _watermark(inputs: Sequence[Record], previous: Record | None) -> tuple[int | None, str | None]:
+def _watermark(inputs: Sequence[Record], previous: Record | None, ceiling: int | None) -> tuple[int | None, str | None]:
     """The minimum over the inputs, but never below what was said before (T3)."""
-    held = [(record.watermark_us, record.held_by) for record in inputs if record.watermark_us is not None]
+    held = [(each, record.held_by) for record in inputs if (each := believed(record, ceiling)) is not None]
     watermark_us, held_by = min(held, key=lambda pair: pair[0]) if held else (None, None)
-    return not_below(watermark_us, held_by, previous)
+    return not_below(watermark_us, held_by, previous, ceiling)

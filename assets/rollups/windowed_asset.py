@@ -17,6 +17,7 @@ from assets.rollups.records import input_watermark, windowed_record
 from assets.rollups.schema import TIERS, WINDOWED_COUNTS
 from assets.rollups.windowed import TABLES, count_windows, spans_of
 from assets.watermarks import input_marks, remember_marks
+from resources.coordinator.clock_reset import ceiling_us
 from resources.counters.decay import HalfLife, half_life
 from resources.counters.retention import LONGEST_US, GoneError, gone_before
 from resources.counters.tables import Tables
@@ -68,7 +69,9 @@ def windowed_counts(
         marks = input_marks(lake.home.plans, [table.name for table in TIERS])
         tables = Tables(lake.home, gone_before(lake.home))
         inputs = {table.name: Record.latest_by_partition(context.instance, table.name) for table in TIERS}
-        as_of_us = chosen_moment(config.as_of, input_watermark(inputs.values()))
+        as_of_us = chosen_moment(
+            config.as_of, input_watermark(inputs.values(), ceiling_us(lake.home, tidemark.now_us()))
+        )
         refuse_unreliable(tables, gone_before(lake.home), as_of_us, half_lives)
         lake.settle(spec)
         tiers = {tier: lake.read(table.name, tables.versions[table.name]) for tier, table in TABLES.items()}

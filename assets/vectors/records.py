@@ -14,8 +14,9 @@ from assets.vectors.news import vector_sources
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from assets.windows.records import plan_at, stream_watermark
 from resources import lake_files
+from resources.coordinator.clock_reset import ceiling_us
 from resources.lake import Lake, TableSpec
-from resources.record import Record, RecordError, not_below
+from resources.record import Record, RecordError, believed, not_below
 from resources.vectors.index.tables import versions_of
 from resources.vectors.stored_index import pointers
 
@@ -51,7 +52,7 @@ def vector_record(
     reached = levels(lake, plan)
     before = previous if previous and previous.lineage == known.lineage else None
     watermark = stream_watermark(Log(lake.home), plan.upto if plan else {}, vector_sources(lake.home))
-    watermark_us, held_by = not_below(watermark.time_us, watermark.held_by, before)
+    watermark_us, held_by = not_below(watermark.time_us, watermark.held_by, before, ceiling_us(lake.home, now_us))
     held = lake_files.partitions(path, known.version).values()
     files = [file for part in held for file in part.files]
     epochs, rows_in = (
@@ -90,9 +91,8 @@ def index_record(
     known, path = lake.lineage(spec.name), lake.path(spec.name)
     before = previous if previous and previous.lineage == known.lineage else None
     levels = source or before
-    watermark_us, held_by = not_below(
-        levels.watermark_us if levels else None, levels.held_by if levels else None, before
-    )
+    ceiling = ceiling_us(lake.home, now_us)
+    watermark_us, held_by = not_below(believed(levels, ceiling), levels.held_by if levels else None, before, ceiling)
     tables = {each.name: lake_files.partitions(lake.path(each.name)).values() for each in (*PARTS, spec)}
     named = [versions_of(row)._asdict() for row in pointers(lake.home).values()]
     parts = {f"vector_{name}": number for row in named[:1] for name, number in row.items()}

@@ -12,6 +12,7 @@ from assets.ingest.log import Log, Watermark, least
 from assets.ingest.records import levels
 from assets.ingest.schema import DELTAS
 from resources import lake_files
+from resources.coordinator.clock_reset import ceiling_us
 from resources.lake import Lake, TableSpec
 from resources.lineage import app_id
 from resources.plans import Plan, PlanStore
@@ -85,11 +86,11 @@ def window_records(
     files = lake_files.partitions(path, known.version)
     own = Record.latest_by_partition(instance, spec.name, [spec.grain.key(start) for start in starts])
     held_in = _contents_by_start({start: files[start].files for start in starts if start in files}, spec)
-    records, more = [], carried or Carried()
+    records, more, ceiling = [], carried or Carried(), ceiling_us(lake.home, now_us)
     for start in starts:
         held, contents = files.get(start), held_in.get(start, Contents())
         key = spec.grain.key(start)
-        watermark_us, held_by = not_below(watermark.time_us, watermark.held_by, own.get(key))
+        watermark_us, held_by = not_below(watermark.time_us, watermark.held_by, own.get(key), ceiling)
         records.append(
             Record(
                 asset=spec.name,

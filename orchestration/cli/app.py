@@ -80,6 +80,7 @@ COMMANDS = (
         "Read every segment, log and manifest again, and prove them.",
         is_light=True,
     ),
+    Entry("Operate", "clock", "clock:clock", "Whether clock and log agree; go on from a wrong one.", is_light=True),
     Entry("Operate", "compact", "compact:compact", "Checkpoints of vectors; remove payloads before the horizon."),
     Entry("Operate", "retain", "retain:retain", "Drop old minutes, hours and days of the counts, for ever."),
     Entry("Operate", "ui", "ui:ui", "Dagster's web interface and daemon on this home."),

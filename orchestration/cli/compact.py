@@ -40,6 +40,7 @@ class DurationType(click.ParamType[int]):
 @click.option("--horizon", type=DurationType(), metavar="DURATION", help="How far back vectors stay readable: 7d.")
 @click.option("--force", is_flag=True, help="Every vector with anything pending, due or not.")
 @click.option("--remove", is_flag=True, help="Remove payloads before the horizon, for ever.")
+@click.option("--clock-is-right", is_flag=True, help="Go on although the last write is more than a day old.")
 @click.option("--dry-run", is_flag=True, help="Only say which vectors are due, and where the cut would be.")
 @as_json
 def compact(
@@ -48,6 +49,7 @@ def compact(
     horizon: int | None,
     force: bool,
     remove: bool,
+    clock_is_right: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -58,7 +60,7 @@ def compact(
     """
     if horizon is not None and not remove:
         raise click.UsageError("--horizon says before when payloads are removed: give --remove with it.")
-    wanted = Wanted(Strategy(strategy) if strategy else None, horizon, is_forced=force, is_removing=remove)
+    wanted = Wanted(Strategy(strategy) if strategy else None, horizon, force, remove, clock_is_right)
     if dry_run:
         _show_due(home, wanted, as_json)
         return

@@ -23,6 +23,7 @@ from resources.home import Home
 @click.option("--minutes-before", type=MomentType(), metavar="MOMENT", help="Keep no older minutes; on an hour, UTC.")
 @click.option("--hours-before", type=MomentType(), metavar="MOMENT", help="Nor hours; on a day. Minutes go with them.")
 @click.option("--days-before", type=MomentType(), metavar="MOMENT", help="Nor days; on a Monday. Hours go with them.")
+@click.option("--clock-is-right", is_flag=True, help="Go on although the last write is more than a day old.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be dropped.")
 @as_json
 def retain(
@@ -30,6 +31,7 @@ def retain(
     minutes_before: int | None,
     hours_before: int | None,
     days_before: int | None,
+    clock_is_right: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -47,7 +49,7 @@ def retain(
         retained = plan_retention(home, wanted, now_us=_now_us())
     else:
         with watched("retaining") as watch:
-            retained = drop_old(home, wanted, clock=_now_us, progress=watch)
+            retained = drop_old(home, wanted, clock=_now_us, progress=watch, is_clock_right=clock_is_right)
     if as_json:
         answer_json(retained_as_json(retained))
     else:

@@ -90,6 +90,8 @@ def _send(home: Home, path: Path, form: str, name: str, *, is_numbered_on: bool)
     failures: list[inputs.InputError] = []
     epochs: dict[int, set[int]] = {}
     with Platform.open(home) as platform, progress() as bar:
+        platform.clock()
+        platform.clock.check(None)  # said at once: a write would wait until somebody sets the clock
         producer = platform.producer(name, from_start=not is_numbered_on)
         task = bar.add_task(f"sending {path.name}", total=path.stat().st_size, note="")
         for chunk, bytes_done in _until_unreadable(_chunks(path, form), failures):

@@ -80,13 +80,6 @@ class SteadyClock:
                 self._is_behind = True
             self._last_us = max(self._last_us, received_us)
 
-    def start_again(self) -> None:
-        """Forget what the log says: the wall clock is right, and the log was not."""
-        with self._lock:
-            self._is_behind, self.leap = False, None
-            self._last_us = self._wall()
-            self._accept(self._last_us)
-
     def check(self, write: object) -> None:
         """Raise if the wall clock was wrong at the latest reading, and give the write back."""
         if (leap := self.leap) is not None:
@@ -130,7 +123,7 @@ def steady(clock: Clock, bound_us: int, boot: Clock | None = None) -> SteadyCloc
 
 
 def _sentence(leap: Leap) -> str:
-    wall, expected = _shown(leap.wall_us), _shown(leap.expected_us)
+    wall, expected = shown(leap.wall_us), shown(leap.expected_us)
     if leap.is_start:
         return (
             f"The clock says {wall}, but the log was written until {expected}. Set the clock right. If it is right, "
@@ -142,7 +135,8 @@ def _sentence(leap: Leap) -> str:
     )
 
 
-def _shown(moment_us: int) -> str:
+def shown(moment_us: int) -> str:
+    """A moment as messages have it, also one that no calendar has."""
     try:
         return f"{from_us(moment_us):%Y-%m-%dT%H:%M:%SZ}"
     except OverflowError:

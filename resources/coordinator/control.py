@@ -76,6 +76,13 @@ class RulesInForce(Struct, frozen=True, tag="rules_in_force"):
     rules: EventTimeRules
 
 
+class ClockReset(Struct, frozen=True, tag="clock_reset"):
+    """The log was written under a wrong clock. Nothing before this counts as later than `at_us` (C15)."""
+
+    number: int  # 1, 2, 3, … within the home
+    at_us: int
+
+
 class BatchClosed(Struct, frozen=True, tag="batch_closed"):
     """What was delivered together, and why then (C5)."""
 
@@ -83,7 +90,15 @@ class BatchClosed(Struct, frozen=True, tag="batch_closed"):
 
 
 Control = (
-    Lost | ProducerOpened | WriteRefused | WatermarkAdvanced | RulesInForce | EarliestRaised | VectorsCut | BatchClosed
+    Lost
+    | ProducerOpened
+    | WriteRefused
+    | WatermarkAdvanced
+    | RulesInForce
+    | EarliestRaised
+    | VectorsCut
+    | ClockReset
+    | BatchClosed
 )
 
 _decoder = msgspec.json.Decoder(list[Control])

@@ -8,7 +8,7 @@ Belongs here: how the parts of a shard work together. Its owner calls the door a
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from resources.coordinator.batch_record import BatchRecord, Trigger
@@ -71,12 +71,13 @@ class ShardCore:
         reserved_ahead: int = RESERVED_AHEAD,
         rules: EventTimeRules | None = None,
         token: str = "",
+        resets: Sequence[int] = (),
     ) -> None:
         self.number = files.shard
         self._table_epoch = durable_epoch
         clock = steady(clock, settings.clock_leap_ms * 1_000)
         self._settings, self._clock = settings, clock
-        found = recover(disk, files, settings, durable_epoch(), rules, token)
+        found = recover(disk, files, settings, durable_epoch(), rules, token, resets)
         clock.expect(found.last_received_us)
         self._fence = found.fence
         self._producers = found.producers

@@ -342,6 +342,7 @@ class LogFlusher:
             earliest_us=self._arrivals.raised_us,
             vectors_cut=self._arrivals.cut,
             rules=self._arrivals.watermarks.rules,
+            resets=self._arrivals.watermarks.resets,
         )
         self._batches = list(state.batches)
         event_time = self._arrivals.watermarks.reached(self._last_received_us)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from resources.coordinator.clock import boot_clock
 from resources.privacy import make_private
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class LiveStatus(Struct, frozen=True):
 
     shard: int
     pid: int
-    at_us: int
+    at_us: int  # by the writer's clock
     state: str
     applied_epoch: int
     flushed_epoch: int
@@ -37,6 +38,11 @@ class LiveStatus(Struct, frozen=True):
     last_batch_trigger: str | None
     last_batch_us: int | None
     batch_limit_ms: float
+    boot_us: int | None = None  # by the boot clock, at the same moment
+
+    def clock_us(self, boot_us: int) -> int | None:
+        """What the writer's clock says when the boot clock says this (C15); none if that is not known."""
+        return None if self.boot_us is None else self.at_us + boot_us - self.boot_us
 
 
 class LiveFile:
@@ -66,6 +72,7 @@ class LiveFile:
             last_batch_trigger=batch.trigger.value if batch else None,
             last_batch_us=batch.closed_us if batch else None,
             batch_limit_ms=core.batcher.limits(now_us).limit_us / 1_000,
+            boot_us=boot_clock(),
         )
         fresh = self._path.with_suffix(".new")
         try:

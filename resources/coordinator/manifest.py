@@ -64,6 +64,7 @@ class Entry(Struct, frozen=True):
     batches: list[BatchRecord] = []  # closed since the entry before was sealed; deltas may lie in that one (C5)
     received_us: int = 0  # when its last write was received: the clock by which a stream is idle (T3)
     idle_from: dict[str, int] = {}  # "namespace/kind" → when it is idle in this shard, unless heard before
+    resets: int = 0  # how many resets of the clock its times know of (C15)
 
 
 class EventTime(NamedTuple):
@@ -72,6 +73,7 @@ class EventTime(NamedTuple):
     watermarks: dict[str, int]
     idle_from: dict[str, int]
     received_us: int
+    resets: int = 0
 
 
 def manifest_name(sealed_us: int) -> str:
@@ -99,6 +101,7 @@ class Manifest:
         self.head = NOTHING_BEFORE
         self._last: tuple[Path, int] | None = None  # the last file, and how many bytes of it are whole lines
         self._is_torn = False
+        self._newest = ""  # name of the last file
         self._read()
 
     @property
@@ -111,7 +114,9 @@ class Manifest:
         if self._is_torn:
             self.repair()
         line = line_of(entry)
-        self._disk.append(self.directory / manifest_name(entry.sealed_us), line + b"\n")
+        # Files are read in the order of their names, so their days must not go back when a clock does (C15).
+        self._newest = max(self._newest, manifest_name(entry.sealed_us))
+        self._disk.append(self.directory / self._newest, line + b"\n")
         self._accept(entry, line, entry.file)
         self._disk.replace(self.directory / HEAD_FILE, msgspec.json.encode(Head(entry.number, self.head)))
 
@@ -169,7 +174,7 @@ class Manifest:
                     raise ManifestDamageError(f"{path} ends in half a line, but a later file exists. {RESTORE}")
                 self._is_torn = True
             size, end = len(whole + newline), 0
-            self._last = (path, size)
+            self._last, self._newest = (path, size), name
             for line in whole.split(b"\n") if newline else []:
                 end += len(line) + 1
                 yield path, line, end, name == names[-1] and end == size and not rest

@@ -19,6 +19,7 @@ from resources.coordinator.alignment import align, stream_watermarks
 from resources.coordinator.batching import Predicate
 from resources.coordinator.bounds import RETRY_AFTER_S
 from resources.coordinator.clock import Clock, SteadyClock, steady, system_clock
+from resources.coordinator.clock_reset import read_resets
 from resources.coordinator.decode import decode, to_batch
 from resources.coordinator.decoded import Deltas as ShardDeltas
 from resources.coordinator.delta_hashes import with_hashes
@@ -180,6 +181,7 @@ class Platform:
         self._series = SeriesNames()
         settings = home.settings
         self._shard_of_slot = shard_of_slot(settings.shards)
+        resets = read_resets(home, disk)
         self.shards: dict[int, Shard] = {}
         with self._stack:
             for number in range(settings.shards):
@@ -192,6 +194,7 @@ class Platform:
                     lambda number=number: durable_epochs().get(number, 0),  # type: ignore[misc]
                     predicate=close_batch_when,
                     rules=EventTimeRules.of(settings, rules),
+                    resets=resets,
                 )
                 self.shards[number] = self._stack.enter_context(shard)
             self._stack = self._stack.pop_all()

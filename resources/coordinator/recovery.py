@@ -25,6 +25,7 @@ from resources.coordinator.arrival import Arrivals
 from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.control import (
     BatchClosed,
+    ClockReset,
     Control,
     EarliestRaised,
     Lost,
@@ -92,11 +93,13 @@ def recover(
     durable_epoch: int,
     rules: EventTimeRules | None = None,
     token: str = "",
+    resets: Sequence[int] = (),
 ) -> Recovered:
     """Bring a shard to the point where it may take writes. The caller holds the shard's lock.
 
     `rules` are to be in force from now on (default: what the settings say); the log is read under its own. `token`
-    names this start (C14).
+    names this start (C14). `resets` are all moments at which the home's clock was reset; those that this log does not
+    know of take effect now (C15).
     """
     rules = rules or EventTimeRules.of(settings)
     disk.make_directory(files.log)
@@ -112,7 +115,7 @@ def recover(
     ledger = _open_ledger(disk, files, fence, state)
     logs = _remove_superfluous(disk, found, state.next_file)
 
-    watermarks = Watermarks(state.rules or rules, state.watermarks)
+    watermarks = Watermarks(state.rules or rules, state.watermarks, state.resets)
     arrivals = Arrivals(files.shard, settings, watermarks, Identities(settings.recent_identities))
     arrivals.raise_earliest(state.earliest_us)
     arrivals.cut_vectors(state.vectors_cut)
@@ -125,6 +128,12 @@ def recover(
     last_received_us = max(replay.last_received_us, watermarks.latest_us())
     logged_rules = watermarks.rules if logs else state.rules
     watermarks.go_by(rules)
+    opening: list[Control] = [RulesInForce(rules)] if rules != logged_rules else []
+    if len(resets) > watermarks.resets:
+        reset = ClockReset(len(resets), min(resets[watermarks.resets :]))
+        watermarks.apply(reset)
+        last_received_us = min(last_received_us, reset.at_us)
+        opening.append(reset)
     next_epoch = max(reservation.to_epoch, replay.logged_to, durable_epoch + 1)
     fence.reserve(next_epoch)
     fence.forget_others()
@@ -139,7 +148,7 @@ def recover(
         next_epoch=next_epoch,
         logged_epoch=replay.logged_to - 1,
         next_file=max([state.next_file, *(content.header.number + 1 for _, content in logs)]),
-        opening=[*(Lost(*span) for span in found_lost), *([RulesInForce(rules)] if rules != logged_rules else [])],
+        opening=[*(Lost(*span) for span in found_lost), *opening],
         lost=[span for entry in manifest.entries for span in entry.lost] + replay.lost + found_lost,
         last_received_us=last_received_us,
         producers=replay.producers,
@@ -285,6 +294,8 @@ class _Replay:
             for message in controls:
                 _apply(message, self._arrivals, self.batches)
                 self.producers.replay(message, content.header.number)
+                if isinstance(message, ClockReset):
+                    self.last_received_us = min(self.last_received_us, message.at_us)
             if rows is not None:
                 self._group(rows, content.header.number)
         batches = self.batches
@@ -299,6 +310,7 @@ class _Replay:
             earliest_us=self._arrivals.raised_us,
             vectors_cut=self._arrivals.cut,
             rules=watermarks.rules,
+            resets=watermarks.resets,
         )
         return ClosedFile(path, content.end, state, watermarks.reached(self.last_received_us), batches)
 
@@ -317,7 +329,7 @@ class _Replay:
 
 def _apply(message: Control, arrivals: Arrivals, batches: list[BatchRecord]) -> None:
     """What a message changed when it was logged, it changes again."""
-    if isinstance(message, WatermarkAdvanced | RulesInForce):
+    if isinstance(message, WatermarkAdvanced | RulesInForce | ClockReset):
         arrivals.watermarks.apply(message)
     elif isinstance(message, EarliestRaised):
         arrivals.raise_earliest(message.earliest_us)

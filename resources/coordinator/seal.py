@@ -101,8 +101,8 @@ class Sealer:
             batches=batches,
             received_us=event_time.received_us,
             idle_from=event_time.idle_from,
-            # Day files are read in the order of their names, so their days must not go back when a clock does.
-            sealed_us=max([sealed_us, *(entry.sealed_us for entry in self._manifest.entries[-1:])]),
+            resets=event_time.resets,
+            sealed_us=sealed_us,
             incarnation=content.header.incarnation,
             previous=self._manifest.head,
         )

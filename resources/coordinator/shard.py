@@ -7,7 +7,7 @@ the threads that do it are in `writer.py`; the API for asyncio is in `aio.py`.
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from filelock import FileLock, Timeout
 
@@ -57,10 +57,11 @@ class Shard:
         *,
         predicate: Predicate | None = None,
         rules: EventTimeRules | None = None,
+        resets: Sequence[int] = (),
     ) -> None:
         self.number = files.shard
         self._clock = clock = steady(clock, settings.clock_leap_ms * 1_000)
-        self._process_lock = _lock_process(files)
+        self._process_lock = lock_process(files)
         self._sealing = BackgroundSealing(self.number)
         try:
             self.core = ShardCore(
@@ -73,6 +74,7 @@ class Shard:
                 predicate=predicate,
                 rules=rules,
                 token=secrets.token_hex(8),
+                resets=resets,
             )
         except BaseException:
             self._sealing.shutdown()
@@ -312,7 +314,8 @@ class Shard:
         engine.refuse_if_failed()
 
 
-def _lock_process(files: ShardFiles) -> FileLock:
+def lock_process(files: ShardFiles) -> FileLock:
+    """The lock of the one process that may write a shard; an error if another holds it. Release it in the end."""
     make_directory(files.log)
     # Whoever shuts the shard down need not be the thread that opened it.
     lock = FileLock(files.log / "writer.lock", mode=file_mode(), thread_local=False)

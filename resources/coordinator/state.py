@@ -41,6 +41,7 @@ class ShardState(Struct, frozen=True):
     earliest_us: int | None = None  # events before this are refused, whatever the settings say (R5)
     vectors_cut: VectorsCut | None = None  # older changes to vectors are refused (K4)
     rules: EventTimeRules | None = None  # in force when the last file was closed; none in a home of older days
+    resets: int = 0  # how many resets of the clock are in all this (C15)
 
 
 T = TypeVar("T", bound=Struct)

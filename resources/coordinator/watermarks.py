@@ -1,8 +1,9 @@
 """Event-time watermarks of one shard, per stream (namespace and kind), over its producers (T1, T2).
 
 Belongs here: when a watermark moves, as a state machine without a clock, a thread or a disk. A watermark of T promises
-that no further event older than T is expected; it only rises. Does not belong here: other shards (`alignment.py`), and
-which deltas count (`arrival.py` passes accepted ones only, so a refused row from the year 2099 moves nothing, D9).
+that no further event older than T is expected; it only rises, unless the log says that its clock was wrong (C15). Does
+not belong here: other shards (`alignment.py`), and which deltas count (`arrival.py` passes accepted ones only, so a
+refused row from the year 2099 moves nothing, D9).
 
 The rule. A producer's own mark is its greatest event time, taken when it joins, after every `watermark_events` of its
 events, and at every **step**, a multiple of `watermark_ms` since 1970. The stream's watermark is the least mark of its
@@ -30,7 +31,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from resources.coordinator.control import Cause, RulesInForce, WatermarkAdvanced
+from resources.coordinator.control import Cause, ClockReset, RulesInForce, WatermarkAdvanced
 from resources.coordinator.event_time import EventTimeRules, Stream, StreamRule, parse_stream, stream_name
 from resources.coordinator.manifest import EventTime
 from resources.settings import Settings
@@ -113,6 +114,21 @@ class _Live:
         if before == self.low_us and mark_us > before:
             self.low_us = min(self.marks.values())
 
+    def start_again(self, at_us: int, step_us: int) -> None:
+        """The clock was wrong: nothing that was heard, seen or promised lies beyond this moment (C15)."""
+        for clock in self.clocks.values():
+            clock.max_event_us = min(clock.max_event_us, at_us)
+            clock.last_received_us = min(clock.last_received_us, at_us)
+        self.marks = {name: min(mark_us, at_us) for name, mark_us in self.marks.items()}
+        self.low_us = min(self.marks.values(), default=0)
+        self.last_received_us = min(self.last_received_us, at_us)
+        self.next_look_us = min(self.next_look_us, (at_us // step_us + 1) * step_us)
+        self.surveyed_us = None
+        if self.watermark_us is not None:
+            self.watermark_us = self.logged_us = min(self.watermark_us, at_us - self.disorder_us)
+            risen_under_us = self.disorder_us if self.risen_under_us is None else self.risen_under_us
+            self.risen_under_us = min(risen_under_us, at_us - self.watermark_us)
+
     def rise(self, watermark_us: int) -> bool:
         if self.watermark_us is not None and watermark_us <= self.watermark_us:
             return False
@@ -129,7 +145,10 @@ class _Live:
 class Watermarks:
     """The watermarks of all streams of a shard."""
 
-    def __init__(self, rules: EventTimeRules | Settings, states: Mapping[str, StreamState] | None = None) -> None:
+    def __init__(
+        self, rules: EventTimeRules | Settings, states: Mapping[str, StreamState] | None = None, resets: int = 0
+    ) -> None:
+        self.resets = resets  # how many resets of the clock the log holds so far (C15)
         self.rules = rules if isinstance(rules, EventTimeRules) else EventTimeRules.of(rules)
         self._streams = {
             stream: _Live(state, self.rules.rule(stream))
@@ -213,8 +232,13 @@ class Watermarks:
         live.logged(watermark_us)
         return WatermarkAdvanced(*stream, watermark_us, Cause.ADOPTED)
 
-    def apply(self, message: WatermarkAdvanced | RulesInForce) -> None:
-        """Replay: the log holds this message."""
+    def apply(self, message: WatermarkAdvanced | RulesInForce | ClockReset) -> None:
+        """The log holds this message, or is about to."""
+        if isinstance(message, ClockReset):
+            for live in self._streams.values():
+                live.start_again(message.at_us, self._step_us)
+            self._ticked_us, self.resets = _LONG_AGO, message.number
+            return
         if isinstance(message, RulesInForce):
             self.go_by(message.rules)
             return
@@ -246,7 +270,7 @@ class Watermarks:
 
     def reached(self, received_us: int) -> EventTime:
         """How far everything has come with what was received until then."""
-        return EventTime(self.current(), self.idle_from(), received_us)
+        return EventTime(self.current(), self.idle_from(), received_us, self.resets)
 
     def latest_us(self) -> int:
         """A moment that had come when the watermarks stood where they are, with or without a write.

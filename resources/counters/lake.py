@@ -16,6 +16,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from resources.coordinator.clock_reset import corrected, read_resets
 from resources.coordinator.manifest import Manifest
 from resources.counters.retention import gone_before, refuse_gone
 from resources.counters.tables import DELTAS, FINER, PARTITION, FileOf, TableMoment, Tables
@@ -302,8 +303,9 @@ class _Question:
 
     def _watermark(self, epochs: dict[int, int]) -> int | None:
         """The minimum over the shards of what their last segment in `deltas` says of the stream (T2)."""
-        stream, found = f"{self._namespace}/signal", []
+        stream, found, resets = f"{self._namespace}/signal", list[int](), read_resets(self._home)
         for shard, epoch in epochs.items():
             entries = [each for each in Manifest(self._home.segments(shard)).entries if each.to_epoch - 1 <= epoch]
-            found += [entry.watermarks[stream] for entry in entries[-1:] if stream in entry.watermarks]
+            last = [corrected(entry, resets) for entry in entries[-1:]]
+            found += [entry.watermarks[stream] for entry in last if stream in entry.watermarks]
         return min(found, default=None)

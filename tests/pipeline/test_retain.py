@@ -71,7 +71,7 @@ def test_r5_what_is_kept_answers_as_before_and_what_went_does_not_come_back(
     before = [counted(home, as_of_us) for as_of_us in moments]
     assert [each[Window.ALL].count for each in before] == [7, 7, 7]
 
-    retained = retain(home, WANTED, clock=lambda: NOW)
+    retained = retain(home, WANTED, clock=lambda: NOW, is_clock_right=True)
     assert retained.is_done
     assert {each.table: each.partitions for each in retained.dropped} == {"minute_counts": 2, "hourly_counts": 0}
     assert read_raised(home) == CUT
@@ -84,7 +84,9 @@ def test_r5_what_is_kept_answers_as_before_and_what_went_does_not_come_back(
         counted(home, CUT - MINUTE_US)
 
     kept = checksums(home, *TIERS)
-    assert retain(home, WANTED, clock=lambda: NOW).dropped[0].partitions == 0, "done again it changes nothing"
+    assert retain(home, WANTED, clock=lambda: NOW, is_clock_right=True).dropped[0].partitions == 0, (
+        "done again it changes nothing"
+    )
     with open_instance(home) as instance:
         assert not any(stale_partitions(instance, home).values())
     hours = [hour_key(start) for start in lake_files.partitions(home.lake / "deltas")]
@@ -108,7 +110,7 @@ def test_r5_deltas_may_be_rebuilt_and_what_is_settled_is_not_computed_again(
     tmp_path: Path, spark: "SparkSession"
 ) -> None:
     home = filled(tmp_path).home
-    assert retain(home, {Tier.MINUTE: CUT}, clock=lambda: NOW).is_done
+    assert retain(home, {Tier.MINUTE: CUT}, clock=lambda: NOW, is_clock_right=True).is_done
     kept = checksums(home, *TIERS)
     hours = [hour_key(start) for start in lake_files.partitions(home.lake / "deltas")]
     assert materialize_hours(home, ["deltas"], hours).succeeded
@@ -126,7 +128,7 @@ def test_r5_a_retention_killed_at_every_step_in_turn_ends_as_one_that_was_not(
     tmp_path: Path, spark: "SparkSession"
 ) -> None:
     killed, straight = filled(tmp_path / "killed").home, filled(tmp_path / "straight").home
-    options = ("--minutes-before", "2026-01-12T00:00", "--hours-before", "2026-01-11")
+    options = ("--minutes-before", "2026-01-12T00:00", "--hours-before", "2026-01-11", "--clock-is-right")
     steps = [name for name in FAILPOINTS if name.startswith("retain.")]
     for step in steps:
         assert run(killed, "retain", step, options)[0] == -signals.SIGKILL, f"{step} must be reached"
