@@ -218,9 +218,9 @@ def check_end(scale: Scale, stored: Stored, history: History, lake: Lake, disk: 
         must(key in history.acknowledged or key in history.refused, "C10", what, write.name)
     _check_verdicts(scale, rows, history)
     disorder = _disorder(history)
-    _check_stamps(disorder, rows)
+    _check_stamps(disorder, rows, history)
     _check_leaps(stored, history)
-    _check_manifest(disorder, stored)
+    _check_manifest(disorder, stored, history)
     _check_idleness(stored, history)
     state = load(disk, FILES.log / STATE_FILE, ShardState) or ShardState()
     _check_batches([batch for entry in stored.entries for batch in entry.batches] + state.batches, found)
@@ -248,8 +248,10 @@ def _disorder(history: History) -> dict[tuple[Any, Any], int]:
 def _check_idleness(stored: Stored, history: History) -> None:
     """From when on a stream is idle is what its last accepted write and the rules of that life say (T3)."""
     heard: dict[str, int] = {}
-    received_us = 0
+    received_us = life = 0
     for entry, rows in stored.parts():
+        fallen_us, life = history.fallen_us(life, _life(rows, history)), _life(rows, history)
+        heard = {stream: min(at_us, fallen_us) for stream, at_us in heard.items()}
         for row in rows:
             received_us = row.received_us
             if row.verdict == "accepted":
@@ -261,14 +263,17 @@ def _check_idleness(stored: Stored, history: History) -> None:
         must(entry.received_us == received_us, "T3", f"segment {entry.file} ends at {entry.received_us}")
 
 
-def _check_stamps(disorder: Mapping[tuple[Any, Any], int], rows: list[Row]) -> None:
-    """Times of receipt follow the epochs; stamps never fall and never run ahead (T2, T4)."""
+def _check_stamps(disorder: Mapping[tuple[Any, Any], int], rows: list[Row], history: History) -> None:
+    """Times of receipt follow the epochs; stamps never fall, unless by a reset, and never run ahead (T2, T4, C15)."""
     for one, other in pairwise(rows):
         what = f"epoch {other.epoch} was received before epoch {one.epoch}"
-        must(one.received_us <= other.received_us, "T4", what)
+        fallen_us = history.fallen_us(_life([one], history), _life([other], history))
+        must(min(one.received_us, fallen_us) <= other.received_us, "T4", what)
     stamps: dict[tuple[Any, Any], int] = {}
-    newest = _newest_events(rows)
+    newest, slack_us, life = _newest_events(rows), _most_disorder(history), 0
     for row in rows:
+        fallen_us, life = history.fallen_us(life, _life([row], history)) - slack_us, _life([row], history)
+        stamps = {stream: min(stamp_us, fallen_us) for stream, stamp_us in stamps.items()}
         if row.verdict != "accepted":
             continue
         stream, where = (row.namespace, row.kind), f"epoch {row.epoch} place {row.ordinal}"
@@ -292,8 +297,23 @@ def _check_leaps(stored: Stored, history: History) -> None:
             latest_us = history.given[row.epoch].at_us + CORRECTED_US
             what = f"epoch {row.epoch} was received at {row.received_us}, not from {earliest_us} to {latest_us}"
             must(earliest_us <= row.received_us <= latest_us, "C15", what, _name(row))
-        what = f"segment {entry.file} was sealed at {entry.sealed_us}, not from {earliest_us} to {history.now_us}"
-        must(earliest_us <= entry.sealed_us <= history.now_us + CORRECTED_US, "C15", what)
+        latest_us = max(history.now_us, history.wrong_us)
+        what = f"segment {entry.file} was sealed at {entry.sealed_us}, not from {earliest_us} to {latest_us}"
+        must(earliest_us <= entry.sealed_us <= latest_us + CORRECTED_US, "C15", what)
+        resets = [each for each in history.resets if each.from_life <= _life(rows, history)]
+        what = f"segment {entry.file} knows of {entry.resets} resets of the clock, not of {len(resets)}"
+        must(entry.resets == len(resets), "C15", what)
+
+
+def _life(rows: Sequence[Row], history: History) -> int:
+    """The life in which rows of one log file were written."""
+    return history.given[rows[-1].epoch].life
+
+
+def _most_disorder(history: History) -> int:
+    """A reset leaves a watermark this far below it at most."""
+    rules = [rule for each in history.rules.values() for rule in (each.default, *each.streams.values())]
+    return max((rule.disorder_us for rule in rules), default=0)
 
 
 def _newest_events(rows: list[Row]) -> dict[int, dict[tuple[Any, Any], int]]:
@@ -310,12 +330,15 @@ def _newest_events(rows: list[Row]) -> dict[int, dict[tuple[Any, Any], int]]:
     return newest
 
 
-def _check_manifest(disorder: Mapping[tuple[Any, Any], int], stored: Stored) -> None:
+def _check_manifest(disorder: Mapping[tuple[Any, Any], int], stored: Stored, history: History) -> None:
     """Event-time watermarks and the counts of verdicts (T2, O4)."""
     watermarks: dict[str, int] = {}
     so_far: list[Row] = []
+    slack_us, life = _most_disorder(history), 0
     for entry, rows in stored.parts():
         so_far += rows
+        fallen_us, life = history.fallen_us(life, _life(rows, history)) - slack_us, _life(rows, history)
+        watermarks = {stream: min(at_us, fallen_us) for stream, at_us in watermarks.items()}
         newest = _newest_events(so_far)[0]
         for stream, at_us in entry.watermarks.items():
             namespace, _, kind = stream.partition("/")

@@ -4,6 +4,7 @@ Belongs here: the events, the facts that must hold for ever after once somebody 
 names a broken rule. What follows from these facts is in `checker.py`.
 """
 
+import sys
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -71,6 +72,13 @@ class Raised(NamedTuple):
     from_epoch: int
 
 
+class Reset(NamedTuple):
+    """The clock was ahead in the life before, and was reset (C15)."""
+
+    from_life: int
+    at_us: int
+
+
 class History:
     """All that was told, over all lives."""
 
@@ -79,6 +87,8 @@ class History:
         self.life = 0
         self.begun_us = self.now_us = 0
         self.leap_us = 0  # what the wall clock of the machine is wrong by
+        self.resets: list[Reset] = []
+        self.wrong_us = 0  # how far the clock of a life that started ahead has come
         self.given: dict[int, Given] = {}
         self.acknowledged: dict[tuple[str, int], Acknowledged] = {}
         # Final refusals; they bind once anything behind them was acknowledged.
@@ -98,6 +108,10 @@ class History:
         """The earliest time that the log allowed when a write came."""
         found = (each.earliest_us for each in self.raised if each.limit is limit and each.from_epoch <= epoch)
         return max(found, default=NEVER_US)
+
+    def fallen_us(self, before: int, life: int) -> int:
+        """What no time of an earlier life may exceed in a later one: the resets between the two say so (C15)."""
+        return min((each.at_us for each in self.resets if before < each.from_life <= life), default=sys.maxsize)
 
     def raise_limits(self, *, is_logged: bool) -> None:
         """It is known now what became of the group that was to raise them."""

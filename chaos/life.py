@@ -70,6 +70,7 @@ class Life:
             group_bytes=scale.group_bytes,
             reserved_ahead=scale.reserved_ahead,
             rules=rules,
+            resets=[each.at_us for each in history.resets],
         )
         history.rules[self.core.flusher.incarnation] = rules
         watch(self.core.engine)

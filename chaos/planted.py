@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from chaos.planted_clock import leap_not_bridged, leap_not_noticed, leap_not_refused
+from chaos.planted_clock import leap_not_bridged, leap_not_noticed, leap_not_refused, reset_by_half, reset_not_logged
 from chaos.planted_limits import cut_behind_flushed, cut_behind_lost, cut_for_all, cut_forgotten, earliest_forgotten
 from chaos.planted_producers import (
     digest_of_group,
@@ -359,5 +359,7 @@ PLANTED = (
     Planted("leap_not_noticed", "C15", "the wall clock is believed whatever it says", leap_not_noticed),
     Planted("leap_not_bridged", "C15", "during a leap all but writes go by the wall clock", leap_not_bridged),
     Planted("leap_not_refused", "C15", "writes are taken while the clock is wrong", leap_not_refused),
+    Planted("reset_by_half", "C15", "a reset of the clock leaves watermarks ahead", reset_by_half),
+    Planted("reset_not_logged", "C15", "a reset of the clock is in memory only", reset_not_logged, first_seed=300),
     Planted("bytes_kept", "C8", "a closed batch gives back less than it held", _bytes_kept),
 )

@@ -1,13 +1,18 @@
 """Planted bugs of the clock (C15): see `planted.py`.
 
-Belongs here: what goes wrong when the wall clock leaps and somebody believes it.
+Belongs here: what goes wrong when the wall clock leaps and somebody believes it, or when a reset does half of its work.
 """
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
 from resources.coordinator.clock import Clock, SteadyClock
+from resources.coordinator.control import ClockReset, Control
+from resources.coordinator.flusher import LogFlusher
+from resources.coordinator.log import LogFile
+from resources.coordinator.watermarks import _Live
 
 
 def leap_not_noticed() -> AbstractContextManager[Any]:
@@ -34,3 +39,18 @@ def leap_not_bridged() -> AbstractContextManager[Any]:
 def leap_not_refused() -> AbstractContextManager[Any]:
     """Time is carried on from before the leap, and writes are taken although it may be that which is wrong."""
     return patch.object(SteadyClock, "check", lambda *_: None)
+
+
+def reset_by_half() -> AbstractContextManager[Any]:
+    """After a reset writes are received by the right clock, but watermarks stay where the wrong one brought them."""
+    return patch.object(_Live, "start_again", lambda *_: None)
+
+
+def reset_not_logged() -> AbstractContextManager[Any]:
+    """A reset is in force until the process ends, and the log does not say so."""
+    begin_file = LogFlusher._begin_file
+
+    def silent(self: LogFlusher, opening: Sequence[Control] = ()) -> LogFile:
+        return begin_file(self, [message for message in opening if not isinstance(message, ClockReset)])
+
+    return patch.object(LogFlusher, "_begin_file", silent)

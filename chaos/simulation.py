@@ -16,6 +16,7 @@ from chaos.life import Life
 from chaos.scale import draw_scale
 from chaos.watching import Cut
 from chaos.world import World
+from resources.timegrid import DAY_US, HOUR_US
 
 # Where the disk fails or the power goes: any call, or calls at which more is at stake than at most.
 TARGETS = (
@@ -34,6 +35,9 @@ TARGETS = (
 )
 # In how many worlds the clock leaps: refused writes hide other things.
 LEAPING = 0.3
+# In these, how many lives start with a clock that is ahead, and by how much.
+STARTING_AHEAD = 0.25
+AHEAD_US = (HOUR_US, DAY_US, 365 * DAY_US)
 # What is left, and how often: what tears things apart is worth more tries than what keeps or loses them whole.
 SURVIVALS = {
     Survival.NOTHING: 3,
@@ -89,6 +93,8 @@ class Simulation(World):
     def _live(self, ending: Ending) -> None:
         plan = [self._draw_fault()] if ending is Ending.FAULT else []
         cut = self._draw_cut() if ending is Ending.CUT else None
+        if self._leaps is not None and self._leaps.random() < STARTING_AHEAD:
+            self.start_ahead(self._leaps.choice(AHEAD_US))
         is_cut = self.live(self._go_and_stop if ending is Ending.STOP else self.go_on, plan, cut)
         self.end(self._draw_survival(is_cut=is_cut))
         if self.has_cache and self.random.random() < (0.9 if is_cut else 0.3):

@@ -10,7 +10,7 @@ from random import Random
 from chaos.checker import check_end
 from chaos.clients import Producer
 from chaos.disks import Fault, PowerCut, SimulatedDisk, Survival
-from chaos.history import History, must
+from chaos.history import History, Reset, must
 from chaos.lake import Lake
 from chaos.life import Life
 from chaos.scale import FILES, KEEP_FREE, Scale
@@ -49,6 +49,7 @@ class World:
         self.history.now_us = self.history.begun_us = BEGIN_US + random.randrange(7_200 * SECOND_US)
         self._boot_us = 0
         self._behind_us = 0  # by small corrections
+        self._ahead_us = 0  # of a life that started with a wrong clock, which nobody can notice
         self.disk = SimulatedDisk()
         self.lake = Lake(self.history)
         self.stored = Stored(FILES.segments)
@@ -94,6 +95,22 @@ class World:
             self.history.note(f"cannot start: {error}")
         return False
 
+    def start_ahead(self, by_us: int) -> None:
+        """The next life starts with a clock that is ahead, and so is everything that happens in it (C15)."""
+        self._ahead_us = by_us
+        self.history.now_us += by_us
+        self.history.count("started ahead")
+
+    def _set_right(self) -> None:
+        """The clock is set right after a life that started ahead, and the home is told so."""
+        if self._ahead_us:
+            history = self.history
+            history.wrong_us = max(history.wrong_us, history.now_us)
+            history.now_us -= self._ahead_us
+            self._ahead_us = 0
+            history.resets.append(Reset(history.life + 1, history.now_us))
+            history.note("the clock is reset")
+
     def end(self, mode: Survival) -> None:
         """The process is gone, and perhaps the machine was off for a while."""
         if self.life is not None:
@@ -103,6 +120,7 @@ class World:
         self.disk = self.disk.crash(mode, self.random)
         self.history.note(f"ends; of the disk survives: {mode}")
         self.life = None
+        self._set_right()
 
     def check(self) -> None:
         """Everything, after a last life that went well."""
@@ -176,13 +194,17 @@ class World:
             case 9:
                 life.ask_batch()
             case 10:
-                life.raise_earliest(self.history.now_us - self.random.choice(RAISED_TO_US))
+                life.raise_earliest(self._limit_us())
             case 11:
-                life.cut_vectors(self.history.now_us - self.random.choice(RAISED_TO_US))
+                life.cut_vectors(self._limit_us())
             case 12:
                 life.disk.set_free_bytes(self.random.choice((None, None, KEEP_FREE - 1, int(KEEP_FREE * 1.05))))
             case _:
                 self._pass(self.random.choice((3, 30)) * SECOND_US)
+
+    def _limit_us(self) -> int:
+        """Limits are for ever, so nobody raises them by a clock that is ahead: the commands see to that."""
+        return self.history.now_us - self._ahead_us - self.random.choice(RAISED_TO_US)
 
     def _between(self) -> None:
         """Somebody comes while the disk works for the writer or the sealer."""
