@@ -11,8 +11,7 @@ from pydantic import Field
 
 from resources.coordinator.status import read_status
 from resources.home import Home
-from resources.session import start_session
-from resources.spark_server import connect
+from resources.spark_server import find_session
 
 if TYPE_CHECKING:
     from dagster import InitResourceContext
@@ -43,9 +42,7 @@ class SparkResource(PySparkResource):
         if self._spark_session is None:
             home = Home.locate(self.home or None)
             is_fast = is_small(home) if self.is_fast_start is None else self.is_fast_start
-            # Settings of its own are for a JVM of its own.
-            shared = None if self.spark_config else connect(is_fast_start=is_fast)
-            self._spark_session = shared or start_session(home, is_fast_start=is_fast, overrides=self.spark_config)
+            self._spark_session = find_session(home, is_fast_start=is_fast, overrides=self.spark_config)
         session: SparkSession = self._spark_session
         return session
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 from resources.home import Home
-from resources.session import FAST_START_SETTINGS, SERVER_VARIABLE, session_settings
+from resources.session import FAST_START_SETTINGS, SERVER_VARIABLE, session_settings, start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,11 +42,17 @@ def server_address() -> dict[str, str]:
     return {SERVER_VARIABLE: f"sc://localhost:{port}", TOKEN_VARIABLE: secrets.token_urlsafe(32)}
 
 
-def server_command(home: Home, address: Mapping[str, str]) -> list[str]:
+def server_command(
+    home: Home,
+    address: Mapping[str, str],
+    *,
+    is_fast_start: bool = False,
+    overrides: Mapping[str, str] | None = None,
+) -> list[str]:
     """What starts the server; its environment must have the variables of the address."""
     import pyspark
 
-    settings = session_settings(home)
+    settings = {**session_settings(home, is_fast_start=is_fast_start), **(overrides or {})}
     settings["spark.driver.extraJavaOptions"] += f" {SERVER_OPTIONS}"
     settings["spark.connect.grpc.binding.address"] = "127.0.0.1"
     settings["spark.connect.grpc.binding.port"] = str(urlparse(address[SERVER_VARIABLE]).port)
@@ -71,6 +77,15 @@ def connect(*, is_fast_start: bool = False, patience_s: float = PATIENCE_S) -> "
         session.conf.set(name, value)
     found: SparkSession = session
     return found
+
+
+def find_session(home: Home, *, is_fast_start: bool, overrides: dict[str, str] | None = None) -> "SparkSession":
+    """A session on the server that this process was told of, or else in a JVM of its own.
+
+    Settings of its own are for a JVM of its own.
+    """
+    shared = None if overrides else connect(is_fast_start=is_fast_start)
+    return shared or start_session(home, is_fast_start=is_fast_start, overrides=overrides)
 
 
 def _answers(url: str, patience_s: float) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 from resources.home import Home
 from resources.lake import Lake
 from tests.support.batch import FORGETFUL
+from tests.support.spark import START_LIMIT_S, served
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,17 +60,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FewSessions:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
-    """The one session of all tests; it starts with the first test that asks for it.
+    """The one session of all tests of a process, on a Spark server as the runs of the daemon have it.
 
-    On a Spark server, if the environment names one: what holds in a JVM of one's own holds there too.
+    A server refuses things that a session in this process takes, so everything that a run may execute is executed
+    here through one. Commands start a JVM of their own: those that tests run in a process of its own do too.
     """
-    from resources.session import start_session
+    from resources.session import SERVER_VARIABLE
     from resources.spark_server import connect
 
     home = Home(tmp_path_factory.mktemp("session")).create(FORGETFUL)
-    session = connect(is_fast_start=True) or start_session(home, is_fast_start=True, overrides=WITHOUT_CODE)
-    yield session
-    session.stop()
+    with nullcontext() if SERVER_VARIABLE in os.environ else served(home, WITHOUT_CODE):
+        session = connect(is_fast_start=True, patience_s=START_LIMIT_S)
+        assert session is not None, "there is a Spark server, and it does not answer"
+        yield session
+        session.stop()
 
 
 @pytest.fixture

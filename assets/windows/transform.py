@@ -73,7 +73,10 @@ def shown(windows: DataFrame, stream: Stream, columns: dict[str, Column]) -> Dat
         **{name: _in_order(name) for each in stream.aggregates for name in _float_sums(stream, each)},
     }
     rows = windows.withColumns({**statistics, **columns})
-    return rows.withColumns(means(stream.aggregates)).select(*window_table(stream).names)
+    if averages := means(stream.aggregates):
+        # Spark Connect refuses to add no columns, which a session in this process takes for nothing to do.
+        rows = rows.withColumns(averages)
+    return rows.select(*window_table(stream).names)
 
 
 def means(aggregates: Sequence[Aggregate]) -> dict[str, Column]:

@@ -90,9 +90,9 @@ def _session_in_background(home: Home) -> Iterator[None]:
     if any(shard.rows for shard in read_status(home)):
         yield
         return
-    from resources.session import start_session
+    from resources.spark_server import find_session
 
-    starting = threading.Thread(target=start_session, args=(home,), kwargs={"is_fast_start": True}, daemon=True)
+    starting = threading.Thread(target=find_session, args=(home,), kwargs={"is_fast_start": True}, daemon=True)
     starting.start()
     yield
     starting.join()

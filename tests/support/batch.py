@@ -9,6 +9,7 @@ from typing import Any
 from resources import lake_files, table_checksums
 from resources.home import Home
 from tests.support.live import HandClock, open_platform
+from tests.support.spark import without_server
 
 # Nothing is remembered at arrival, so that every copy is the drain's to find.
 FORGETFUL = 'recent_identities = 0\n[spark]\nmaster = "local[2]"\n'
@@ -38,7 +39,8 @@ def rows_of(home: Home, table: str, *columns: str) -> list[tuple[Any, ...]]:
 
 def run(home: Home, command: str, failpoint: str | None = None, options: Sequence[str] = ()) -> tuple[int, bytes]:
     """A command in a process of its own, killed at a step if one is named: its code and its answer."""
-    environment = {name: value for name, value in os.environ.items() if name != "TIDEMARK_FAILPOINT"}
+    environment = without_server(os.environ)
+    environment.pop("TIDEMARK_FAILPOINT", None)
     if failpoint:
         environment["TIDEMARK_FAILPOINT"] = failpoint
     done = subprocess.run(

@@ -25,6 +25,7 @@ from expectations.checks import CHECK_NAME
 from orchestration.attempts import OPEN
 from resources.home import Home
 from resources.spark_server import SERVER_CLASS
+from tests.support.spark import without_server
 
 TIDEMARK = Path(__file__).parents[2] / "tidemark"
 # Many times what these machines need when they are busy.
@@ -56,8 +57,8 @@ def wait_until(
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """This one, without a failpoint that somebody else asked for."""
-    return {name: value for name, value in os.environ.items() if name != "TIDEMARK_FAILPOINT"} | extra
+    """This one, without a failpoint or a Spark server that somebody else asked for."""
+    return {name: value for name, value in without_server(os.environ).items() if name != "TIDEMARK_FAILPOINT"} | extra
 
 
 def tidemark(home: Home, *arguments: str) -> Any:

@@ -10,6 +10,7 @@ from resources.coordinator.model import Kind
 from resources.ranges import Range
 from resources.streams import Aggregate, Function, Join, JoinForm, Lateness, LatePolicy, Stream, WindowSpec, WindowType
 from resources.timegrid import HOUR_US, MINUTE_US, from_us
+from tests.support.spark import plan_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -159,7 +160,7 @@ def test_pairs_are_of_the_deltas_that_each_side_admits(spark: "SparkSession") ->
     assert pairs(rows) == [("d1", "d2"), ("d1", "d6")]
     assert {(row.left_namespace, row.left_key, row.right_key) for row in rows.collect()} == {("shop", "a", "a")}
     # Wide rows are not sorted to be joined, and what follows from the definitions is not shuffled with them.
-    plan = rows._jdf.queryExecution().executedPlan().toString()
+    plan = plan_of(rows)
     assert "ShuffledHashJoin" in plan
     assert "SortMergeJoin" not in plan
 

@@ -21,6 +21,7 @@ from assets.windows.transform import count_windows
 from resources.ranges import Range
 from resources.streams import Aggregate, Function, Lateness, LatePolicy, Stream
 from resources.timegrid import HOUR_US, MINUTE_US, floor_to
+from tests.support.spark import plan_of
 from tests.support.windows import (
     TEN_MINUTES,
     Event,
@@ -273,7 +274,7 @@ def test_a_sum_that_does_not_fit_is_an_error_and_not_a_number(spark: "SparkSessi
 def test_windows_are_one_plan_without_a_python_row_boundary(spark: "SparkSession") -> None:
     """N6: adjacent steps are fused by code generation, so no row may leave it for Python on the way."""
     for of in (STREAMS[0], STREAMS[-1], stream(STREAMS[-1].window, key=("producer",))):
-        plan = count_windows(deltas_of(spark, [Event(0)]), of, ALL)._jdf.queryExecution().executedPlan().toString()
+        plan = plan_of(count_windows(deltas_of(spark, [Event(0)]), of, ALL))
         assert not [word for word in ("Python", "Pandas", "Arrow", "MapInArrow") if word in plan], plan
     every = late_deltas(deltas_of(spark, [Event(0)]), [of for of in STREAMS if not of.window.is_by_arrival], ALL)
-    assert "Python" not in every._jdf.queryExecution().executedPlan().toString()
+    assert "Python" not in plan_of(every)
