@@ -18,10 +18,10 @@ import dagster as dg
 import msgspec
 from dagster import AssetCheckEvaluation
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from assets.asked import more_partitions
 from assets.tables import GRAPH, TABLES
+from assets.trust import CHECK_NAME, edited, failed, unjudged
 from expectations.evidence import Recorded, gather
 from expectations.runner import SuiteResult, Verdict, run_suite
 from expectations.suite import Suite
@@ -32,10 +32,6 @@ from resources.lineage import Edit
 from resources.record import Record, RecordError
 from resources.tidemark import TidemarkResource
 from resources.timegrid import MINUTE, WHOLE
-
-# One check per table, not one per expectation: a range of a month would be ten thousand events, and the page of a
-# partition shows them all together anyway.
-CHECK_NAME = "suite"
 
 # Partitions whose materializations are asked for with one question to the orchestrator's storage.
 ASKED_TOGETHER = 200
@@ -135,35 +131,6 @@ def evaluate(
         seconds = time.monotonic() - started
         for target, verdict in zip(together, result.verdicts, strict=True):
             yield _evaluation(result, verdict, target, seconds)
-
-
-def edited(lake: Lake, table: str) -> dict[str, Edit]:
-    """Partitions, by key, in which somebody else has changed rows; of a table of buckets, it as a whole."""
-    spec = TABLES[table]
-    return {WHOLE if spec.buckets else spec.grain.key(start): edit for start, edit in lake.edits(table).items()}
-
-
-def unjudged(instance: dg.DagsterInstance, table: str) -> set[str]:
-    """Partitions whose last materialization has no verdict yet."""
-    key = dg.AssetKey(table)
-    check_key = dg.AssetCheckKey(key, CHECK_NAME)
-    storage = instance.event_log_storage
-    materialized = storage.get_latest_storage_id_by_partition(key, dg.DagsterEventType.ASSET_MATERIALIZATION)
-    judged = {
-        info.partition_key: info.latest_target_materialization_storage_id
-        for info in storage.get_asset_check_partition_info([check_key])
-    }
-    return {partition for partition, storage_id in materialized.items() if judged.get(partition) != storage_id}
-
-
-def failed(instance: dg.DagsterInstance, table: str) -> set[str]:
-    """Partitions that were found wrong when they were judged last."""
-    check_key = dg.AssetCheckKey(dg.AssetKey(table), CHECK_NAME)
-    return {
-        info.partition_key
-        for info in instance.event_log_storage.get_asset_check_partition_info([check_key])
-        if info.partition_key and info.latest_execution_status == AssetCheckExecutionRecordStatus.FAILED
-    }
 
 
 def describe(suite: Suite) -> str:

@@ -12,15 +12,14 @@ from weakref import WeakKeyDictionary
 import dagster as dg
 from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView
 from dagster._core.definitions.sensor_definition import SensorExecutionData
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from dagster._core.storage.tags import PARTITION_NAME_TAG
 from dagster._record import copy
 
-from assets.graph import By
+from assets.graph import By, Derived
 from assets.held import hang_on
 from assets.stale import stale_partitions
 from assets.tables import GRAPH, TABLES
-from expectations.checks import CHECK_NAME
+from assets.trust import edited_keys, found_wrong
 from orchestration.materialize import PARTITIONS_PER_RUN
 from orchestration.runs import RANGE_END, RANGE_START, ranges_of
 from resources.home import Home
@@ -91,33 +90,13 @@ def find_stale(instance: dg.DagsterInstance) -> dict[str, dict[str, str]]:
     return stale_partitions(instance, Home.locate(), seen=seen)
 
 
-class IsFoundWrong(dg.AutomationCondition[dg.AssetKey]):
-    """True for the partitions that must not be built upon: their present rows were found wrong, or not judged yet.
-
-    Dagster's own conditions on checks say the same, but go through every verdict that there is at every look: with a
-    year of hours, seconds of every ten. Here nothing is read as long as nobody asks about any partition.
-    """
-
-    @property
-    def name(self) -> str:
-        """As it is shown beside an evaluation."""
-        return "is_found_wrong"
-
-    def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
-        """Those of the partitions in question that were materialized and have no good verdict on it."""
-        view, partitions = context.asset_graph_view, context.partitions_def
-        if partitions is None or context.candidate_subset.is_empty:
-            return dg.AutomationResult(context, context.get_empty_subset())
-        wrong = {key for key in found_wrong(view.instance, context.key) if partitions.has_partition_key(key)}
-        subset = view.get_subset_from_partition_keys(context.key, partitions, wrong)
-        return dg.AutomationResult(context, context.candidate_subset.compute_intersection(subset))
-
-
 class HangsOnWrong(dg.AutomationCondition[dg.AssetKey]):
-    """True for the partitions that are made of what was found wrong, where the orchestrator cannot tell.
+    """True for the partitions that are made of what must not be built upon (`assets/trust.py`).
 
-    What arrived in an hour may have happened at any time, so for the orchestrator every partition hangs on every hour;
-    the log says which really do. And a session may have begun any time ago; the tables say when.
+    The orchestrator's own mappings cannot always tell. What arrived in an hour may have happened at any time, so for it
+    every partition hangs on every hour; the log says which really do. And a session may have begun any time ago; the
+    tables say when. Nothing is read as long as nobody asks about any partition: with a year of hours, Dagster's own
+    conditions on checks take seconds of every ten.
     """
 
     @property
@@ -132,17 +111,22 @@ class HangsOnWrong(dg.AutomationCondition[dg.AssetKey]):
             return dg.AutomationResult(context, context.get_empty_subset())
         derived = GRAPH[context.key.to_user_string()]
         inputs = {
-            table: {TABLES[table].grain.start(key) for key in self.find(context, dg.AssetKey(table))}
-            for table in derived.inputs
+            table: {TABLES[table].grain.start(key) for key in keys}
+            for table, keys in self.against(context, derived).items()
         }
         held = {derived.spec.grain.key(start) for start in hang_on(Home.locate(), derived, inputs)}
         keys = {key for key in held if partitions.has_partition_key(key)}
         subset = view.get_subset_from_partition_keys(context.key, partitions, keys)
         return dg.AutomationResult(context, context.candidate_subset.compute_intersection(subset))
 
-    def find(self, context: dg.AutomationContext[dg.AssetKey], table: dg.AssetKey) -> set[str]:
-        """The partitions of an input that nothing is to be made of."""
-        return found_wrong(context.asset_graph_view.instance, table)
+    def against(self, context: dg.AutomationContext[dg.AssetKey], derived: Derived) -> dict[str, set[str]]:
+        """Table → partitions that nothing is to be made of.
+
+        Where an hour is made of the one before, edited hours of the table itself count too.
+        """
+        home, instance = Home.locate(), context.asset_graph_view.instance
+        found = {table: found_wrong(home, instance, table) for table in derived.inputs}
+        return found | ({derived.spec.name: edited_keys(home, derived.spec.name)} if derived.is_carried else {})
 
 
 class HangsOnStale(HangsOnWrong):
@@ -153,40 +137,30 @@ class HangsOnStale(HangsOnWrong):
         """As it is shown beside an evaluation."""
         return "hangs_on_stale"
 
-    def find(self, context: dg.AutomationContext[dg.AssetKey], table: dg.AssetKey) -> set[str]:
-        """The stale partitions of an input that are not requested in this look."""
-        requested = context.request_subsets_by_key.get(table)
-        stale = IsStale().find(context.asset_graph_view).get(table.to_user_string(), {})
-        return stale.keys() - (requested.expensively_compute_partition_keys() if requested else set())
+    def against(self, context: dg.AutomationContext[dg.AssetKey], derived: Derived) -> dict[str, set[str]]:
+        """The stale partitions of each input that are not requested in this look.
 
-
-def found_wrong(instance: dg.DagsterInstance, asset: dg.AssetKey) -> set[str]:
-    """Partitions that were materialized and have no good verdict on that."""
-    storage, check = instance.event_log_storage, dg.AssetCheckKey(asset, CHECK_NAME)
-    good = {
-        info.partition_key
-        for info in storage.get_asset_check_partition_info([check])
-        if info.is_current and info.latest_execution_status == AssetCheckExecutionRecordStatus.SUCCEEDED
-    }
-    return storage.get_latest_storage_id_by_partition(asset, dg.DagsterEventType.ASSET_MATERIALIZATION).keys() - good
+        Not of the table itself: what an hour hands over is known when it was made, and then the next one is stale.
+        """
+        stale, found = IsStale().find(context.asset_graph_view), dict[str, set[str]]()
+        for table in derived.inputs:
+            requested = context.request_subsets_by_key.get(dg.AssetKey(table))
+            asked = requested.expensively_compute_partition_keys() if requested else set()
+            found[table] = stale.get(table, {}).keys() - asked
+        return found
 
 
 def follow_inputs(*, is_looked_up: bool = False) -> dg.AutomationCondition[Any]:
     """Exactly the partitions that are behind their inputs, unless one is under way or an input is wrong (O4)."""
     is_idle = (~AC.any_deps_in_progress() & ~AC.in_progress()).with_label("nothing is under way")
     may_be_tried = (~AC.execution_failed() | AC.cron_tick_passed(RETRY_CRON)).with_label("the last run did not fail")
-    is_held: dg.AutomationCondition[Any] = (
-        HangsOnWrong()
-        if is_looked_up
-        else AC.any_deps_match(IsFoundWrong()).with_label("an input was found wrong, or is not judged yet")
-    )
     must_wait: dg.AutomationCondition[Any] = (
         HangsOnStale()
         if is_looked_up
         else AC.any_deps_match(IsStale() & ~AC.will_be_requested()).with_label("an input is stale and waits itself")
     )
     # Last, because what was under way at the first question may be done at the second, and is not to be done again.
-    return IsStale() & is_idle & may_be_tried & ~is_held & ~must_wait & IsStillStale()
+    return IsStale() & is_idle & may_be_tried & ~HangsOnWrong() & ~must_wait & IsStillStale()
 
 
 def automated(asset: dg.AssetsDefinition) -> dg.AssetsDefinition:

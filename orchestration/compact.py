@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from assets.ingest.schema import DELTAS
+from assets.trust import found_wrong
 from assets.vectors.compacted import Compacted, Removed
 from assets.vectors.compaction import remove_payloads
 from assets.vectors.schema import VECTOR_CHECKPOINTS
 from orchestration.instance import open_instance
-from orchestration.materialize import drain, found_wrong
+from orchestration.materialize import drain
 from orchestration.runs import QUIET, Outcome, Progress, run
 from resources import lake_files
 from resources.coordinator import Platform

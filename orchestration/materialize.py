@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 
 from assets.held import hang_on
 from assets.tables import GRAPH, TABLES
+from assets.trust import edited_keys, found_wrong, unfinished
 from orchestration.instance import open_instance
 from orchestration.runs import Outcome, Progress, Step, ranges_of, run
 from resources.errors import TidemarkError
 from resources.home import Home
-from resources.lake import Lake
 from resources.timegrid import DAY, HOUR, HOUR_US, WEEK, Grain, floor_to, hour_key, hour_start
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
-    from pyspark.sql import SparkSession
 
 DRAIN = "drain"
 # The assets that have partitions, by what a partition is; in the order in which they follow one another.
@@ -258,9 +257,12 @@ class _Held:
         wanted, held = set(keys), dict[str, set[str]]()
         for name in names:
             inputs = GRAPH[name].inputs if name in GRAPH else ()
-            # A rebuild repairs; what follows in the same run is stopped by its checks.
             outside = {each: found_wrong(self._home, self._instance, each) for each in inputs if each not in names}
-            first = self._hanging(name, {each: found | self._all[each] for each, found in outside.items()}) & wanted
+            # A rebuild repairs, and what follows in the same run is stopped by its checks; but what lies beside the
+            # partitions that are written anew stays as it is.
+            inside = {each: edited_keys(self._home, each) - wanted for each in (*inputs, name) if each in names}
+            against = {each: found | self._all[each] for each, found in outside.items()} | inside
+            first = self._hanging(name, against) & wanted
             held[name] = first | (self._hanging(name, {each: held[each] for each in inputs if each in held}) & wanted)
             self._first[name] |= first
             self._all[name] |= held[name]
@@ -271,26 +273,5 @@ class _Held:
 
     def _hanging(self, name: str, inputs: dict[str, set[str]]) -> set[str]:
         starts = {each: {TABLES[each].grain.start(key) for key in keys} for each, keys in inputs.items() if keys}
-        found = hang_on(self._home, GRAPH[name], starts) if starts else ()
+        found = hang_on(self._home, GRAPH[name], starts) if starts and name in GRAPH else ()
         return {TABLES[name].grain.key(start) for start in found}
-
-
-def found_wrong(home: Home, instance: "DagsterInstance", table: str) -> set[str]:
-    """Partitions of a table that must not be built upon: found wrong, edited, or not judged in their present form."""
-    from expectations.checks import edited, failed, unjudged
-
-    return failed(instance, table) | unjudged(instance, table) | edited(Lake(home, _no_session), table).keys()
-
-
-def unfinished(home: Home, instance: "DagsterInstance", table: str) -> set[str]:
-    """Partitions that were written and not found right since: they are made again until they are.
-
-    What somebody else has edited is shown and not overwritten (decision 10).
-    """
-    from expectations.checks import edited, failed, unjudged
-
-    return (failed(instance, table) | unjudged(instance, table)) - edited(Lake(home, _no_session), table).keys()
-
-
-def _no_session() -> "SparkSession":
-    raise AssertionError("a question about files starts no JVM")

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
+from assets.trust import found_wrong
 from orchestration.instance import open_instance
-from orchestration.materialize import drain, found_wrong, materialize_everything_stale
+from orchestration.materialize import drain, materialize_everything_stale
 from orchestration.runs import Outcome, Progress
 from resources import lake_files
 from resources.coordinator import Platform

@@ -176,7 +176,7 @@ def run(
 def _check(asset: str) -> "AssetCheckKey":
     from dagster import AssetCheckKey, AssetKey
 
-    from expectations.checks import CHECK_NAME
+    from assets.trust import CHECK_NAME
 
     return AssetCheckKey(AssetKey(asset), CHECK_NAME)
 

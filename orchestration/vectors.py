@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from assets.ingest.schema import DELTAS
+from assets.trust import found_wrong, unfinished
 from assets.vectors.index_schema import VECTOR_INDEX
 from assets.vectors.news import has_news
 from assets.vectors.schema import VECTOR_CONFLICTS, VECTORS
 from orchestration.instance import open_instance
-from orchestration.materialize import found_wrong
 from orchestration.runs import Outcome, Progress, run
 from resources import lake_files
 from resources.home import Home
@@ -32,59 +32,20 @@ def due_tables(instance: "DagsterInstance", home: Home) -> list[str]:
     due = [
         spec.name
         for spec in FOLDED
-        if has_news(home, spec, _last(instance, spec.name)) or _is_unfinished(instance, home, spec.name)
+        if has_news(home, spec, _last(instance, spec.name)) or unfinished(home, instance, spec.name)
     ]
     return [*due, *_index_due(instance, home, due)]
 
 
 def _index_due(instance: "DagsterInstance", home: Home, due: Sequence[str]) -> list[str]:
-    """The index, if `vectors` is about to change or has changed since, and was not found wrong (O4)."""
+    """The index, if `vectors` is about to change or has changed since, and may be built upon (O4)."""
     if VECTORS.name in due:
         return [VECTOR_INDEX.name]
     state = lake_files.readable_state(home.lake / VECTORS.name)
     record = _last(instance, VECTOR_INDEX.name)
     is_behind = state is not None and (record is None or record.input_versions.get(VECTORS.name) != state.version)
-    is_due = is_behind or _is_unfinished(instance, home, VECTOR_INDEX.name)
-    return [VECTOR_INDEX.name] if is_due and not _is_found_wrong(instance, VECTORS.name) else []
-
-
-def _is_unfinished(instance: "DagsterInstance", home: Home, table: str) -> bool:
-    """Whether a table was written and not found right since: what failed is done again until it is right."""
-    from dagster import AssetKey
-
-    event = instance.get_latest_materialization_event(AssetKey(table))
-    if event is None or lake_files.readable_state(home.lake / table) is None:
-        return False
-    return _verdict_on(instance, table, event.run_id) is not True
-
-
-def _verdict_on(instance: "DagsterInstance", table: str, run_id: str) -> bool | None:
-    """What was said last of a table that is judged as a whole, if it was said of what that run has written."""
-    from dagster import AssetCheckKey, AssetKey
-    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
-
-    from expectations.checks import CHECK_NAME
-
-    key = AssetCheckKey(AssetKey(table), CHECK_NAME)
-    last = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
-    if last is None or last.evaluation is None:
-        return None
-    target = last.evaluation.target_materialization_data
-    if target is None or target.run_id != run_id:
-        return None
-    return last.status == AssetCheckExecutionRecordStatus.SUCCEEDED
-
-
-def _is_found_wrong(instance: "DagsterInstance", table: str) -> bool:
-    """Whether a table that is judged as a whole was found wrong when it was judged last."""
-    from dagster import AssetCheckKey, AssetKey
-    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
-
-    from expectations.checks import CHECK_NAME
-
-    key = AssetCheckKey(AssetKey(table), CHECK_NAME)
-    last = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
-    return last is not None and last.status == AssetCheckExecutionRecordStatus.FAILED
+    is_due = is_behind or unfinished(home, instance, VECTOR_INDEX.name)
+    return [VECTOR_INDEX.name] if is_due and not found_wrong(home, instance, VECTORS.name) else []
 
 
 def as_seen(home: Home, tables: Iterable[str]) -> str:

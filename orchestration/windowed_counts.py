@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assets.rollups.schema import TIERS, WINDOWED_COUNTS
+from assets.trust import found_wrong
 from orchestration.instance import open_instance
-from orchestration.materialize import found_wrong
 from orchestration.runs import Outcome, Progress, run
 from resources.coordinator.clock import system_clock
 from resources.coordinator.clock_reset import ceiling_us

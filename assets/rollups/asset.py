@@ -18,6 +18,8 @@ from assets.partitions import DAILY, HOURLY, SAME_TIME, WEEKLY, partitions_in, s
 from assets.rollups.records import rollup_records
 from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
 from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
+from assets.tables import GRAPH
+from assets.trust import refuse_edited, refuse_wrong
 from assets.watermarks import input_marks, remember_marks
 from resources.counters.retention import settled_before
 from resources.counters.windows import shown
@@ -97,6 +99,7 @@ def replace_sums(
     refuse_settled(lake.home, target, windows[0])
     with lake.lock(target.name):
         made_from = input_of(lake, source.name)
+        refuse_edited(lake, GRAPH[target.name], windows)
         lake.settle(target)
         rows = (
             lake.read(source.name, made_from.version).where(any_of(source.partition_by, windows)).transform(transform)
@@ -127,6 +130,7 @@ def _roll_up(
     """Read the ranges at one version of the input, sum them up, replace them, one record per partition."""
     started, lake = time.monotonic(), tidemark.lake
     windows, marks = windows_of(context, target.grain), input_marks(lake.home.plans, [source.name])
+    refuse_wrong(context.instance, lake.home, GRAPH[target.name], windows)
     version = replace_sums(lake, source, target, transform, *windows)
     reach("rollup.committed")
     duration_ms = round((time.monotonic() - started) * 1000)

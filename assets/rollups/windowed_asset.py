@@ -16,6 +16,7 @@ from assets.metadata import KINDS, OWNERS, table_metadata
 from assets.rollups.records import input_watermark, windowed_record
 from assets.rollups.schema import TIERS, WINDOWED_COUNTS
 from assets.rollups.windowed import TABLES, count_windows, spans_of
+from assets.trust import refuse_any_edit, refuse_any_wrong
 from assets.watermarks import input_marks, remember_marks
 from resources.coordinator.clock_reset import ceiling_us
 from resources.counters.decay import HalfLife, half_life
@@ -72,6 +73,8 @@ def windowed_counts(
         as_of_us = chosen_moment(
             config.as_of, input_watermark(inputs.values(), ceiling_us(lake.home, tidemark.now_us()))
         )
+        refuse_any_edit(lake, spec.name, *(table.name for table in TIERS))
+        refuse_any_wrong(context.instance, spec.name, *(table.name for table in TIERS))
         refuse_unreliable(tables, gone_before(lake.home), as_of_us, half_lives)
         lake.settle(spec)
         tiers = {tier: lake.read(table.name, tables.versions[table.name]) for tier, table in TABLES.items()}

@@ -16,6 +16,7 @@ import dagster as dg
 from assets.ingest.schema import DELTAS
 from assets.inputs import input_of
 from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
+from assets.trust import refuse_any_edit, refuse_any_wrong
 from assets.vectors.conflicts import clocked_vectors, find_conflicts
 from assets.vectors.job import folded_files
 from assets.vectors.news import covered_epochs, names_parents
@@ -78,6 +79,8 @@ def _materialize(
     previous = last_record(context.instance, spec.name)
     with lake.lock(spec.name):
         version = input_of(lake, DELTAS.name).version
+        refuse_any_edit(lake, spec.name, DELTAS.name)
+        refuse_any_wrong(context.instance, spec.name, DELTAS.name)
         lake.settle(spec)
         write(lake, version, covered_epochs(lake.home, spec, previous, version))
     reach("rollup.committed")

@@ -16,6 +16,7 @@ from assets.ingest.removal import bases_of, to_be_removed, without_payloads
 from assets.ingest.schema import DELTAS, PLACE
 from assets.inputs import input_of
 from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
+from assets.trust import refuse_any_edit, refuse_any_wrong
 from assets.vectors.asset import GROUP
 from assets.vectors.bases import checkpoints_above, new_bases, plan_bases
 from assets.vectors.checkpoints import kept_checkpoints, new_checkpoints, plan_checkpoints
@@ -73,6 +74,8 @@ def vector_checkpoints(
     previous = last_record(context.instance, spec.name)
     with lake.lock(spec.name):
         version = input_of(lake, DELTAS.name).version
+        refuse_any_edit(lake, spec.name, DELTAS.name)
+        refuse_any_wrong(context.instance, spec.name, DELTAS.name)
         lake.settle(spec)
         compacted = compact(lake, version, rules_of(config, lake), now_us=now_us, is_forced=config.force)
         reach("compact.checkpoints")

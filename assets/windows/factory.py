@@ -20,6 +20,7 @@ from assets.inputs import input_of
 from assets.metadata import KINDS, OWNERS, table_metadata
 from assets.partitions import HOURLY, partitions_in, starts_in
 from assets.tables import GRAPH
+from assets.trust import refuse_edited, refuse_wrong
 from assets.watermarks import remember_marks
 from assets.windows.catalog import PANES, STREAMS, by_event_time, of_type
 from assets.windows.late import late_deltas
@@ -99,7 +100,9 @@ def declared(derived: Derived, materialize: Materialize) -> dg.AssetsDefinition:
         metadata=table_metadata(spec),
     )
     def windows(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
-        records = materialize(context, tidemark, windows_of(context, spec.grain))
+        hours = windows_of(context, spec.grain)
+        refuse_wrong(context.instance, tidemark.home, derived, hours)
+        records = materialize(context, tidemark, hours)
         report(context, records)
         remember_marks(tidemark.home.plans, records)
         reach("record.logged")
@@ -135,6 +138,7 @@ def replace_hours(lake: Lake, derived: Derived, rows: Callable[[Inputs], DataFra
     spec = derived.spec
     with lake.lock(spec.name):
         inputs = {table: input_of(lake, table) for table in dict.fromkeys((DELTAS.name, *derived.inputs))}
+        refuse_edited(lake, derived, hours)
         lake.settle(spec)
         # Windows are small: one file per partition, in the order in which they are looked up.
         filed = rows(inputs).repartition(spec.partition_by).sortWithinPartitions(spec.partition_by, *spec.order_by)

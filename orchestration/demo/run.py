@@ -110,7 +110,7 @@ def verdicts(home: Home, outcome: Outcome) -> list[Check]:
     from dagster import AssetCheckKey, AssetKey
     from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-    from expectations.checks import CHECK_NAME, unjudged
+    from assets.trust import CHECK_NAME, unjudged
     from orchestration.instance import open_instance
 
     messages = {(check.asset, check.partition): check.message for check in outcome.failed_checks}

@@ -13,7 +13,7 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetC
 
 from assets.rollups.schema import INPUTS
 from assets.stale import stale_partitions
-from expectations.checks import CHECK_NAME
+from assets.trust import CHECK_NAME
 from orchestration import automation
 from orchestration.attempts import MAX_ATTEMPTS, GaveUpError
 from orchestration.automation import in_ranges

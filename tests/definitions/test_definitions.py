@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from assets.tables import TABLES
-from expectations.checks import CHECK_NAME
+from assets.trust import CHECK_NAME
 from orchestration.build import build_defs
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,8 +5,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from assets.trust import CHECK_NAME, unjudged
 from expectations import checks
-from expectations.checks import CHECK_NAME, unjudged
 from orchestration.instance import ensure_instance, open_instance
 from orchestration.ui import commands, environment
 from resources.home import Home

@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets import held
+from assets import held, trust
 from assets.graph import Derived, graph_of
 from assets.ingest.schema import DELTAS
 from assets.partitions import HOURLY
@@ -68,7 +68,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 @pytest.fixture
 def platform(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
     monkeypatch.setattr(automation, "GRAPH", GRAPH)
-    monkeypatch.setattr(automation, "TABLES", {DELTAS.name: DELTAS, **{name: of.spec for name, of in GRAPH.items()}})
+    tables = {DELTAS.name: DELTAS, **{name: of.spec for name, of in GRAPH.items()}}
+    for module in (automation, trust):
+        monkeypatch.setattr(module, "TABLES", tables)
     # The sessions that close in the running hour began thirty hours ago.
     monkeypatch.setattr(held, "reach_back", lambda path, spec: {RUNNING_US: RUNNING_US - 30 * HOUR_US})
     with dg.DagsterInstance.ephemeral() as instance:

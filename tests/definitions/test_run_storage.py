@@ -25,7 +25,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from dagster._core.storage.dagster_run import FINISHED_STATUSES
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
-from expectations.checks import CHECK_NAME
+from assets.trust import CHECK_NAME
 from orchestration import run_records, run_storage
 from orchestration.instance import EVENTS_FILE, RUNS_FILE, open_instance
 from orchestration.run_status import RunsUnreadableError, read_run_status

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from assets.rollups.transform import count_minutes
-from expectations.checks import CHECK_NAME
+from assets.trust import CHECK_NAME
 from orchestration.instance import open_instance
 from orchestration.materialize import (
     UnknownAssetError,

@@ -14,8 +14,8 @@ from dagster import AssetKey, AssetRecordsFilter
 
 from assets.asked import more_partitions
 from assets.tables import EVERY_TABLE, GRAPH, TABLES
+from assets.trust import unjudged
 from assets.vectors.schema import VECTOR_CHECKPOINTS
-from expectations.checks import unjudged
 from orchestration.cli.app import main
 from orchestration.demo.generator import PAST_HOURS_US, generate, planted
 from orchestration.instance import open_instance

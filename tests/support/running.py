@@ -21,7 +21,7 @@ import psutil
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from assets.tables import TABLES
-from expectations.checks import CHECK_NAME
+from assets.trust import CHECK_NAME
 from orchestration.attempts import OPEN
 from resources.home import Home
 from resources.spark_server import SERVER_CLASS
