@@ -5,9 +5,9 @@ whether the clock can be trusted with what cannot be undone. What a reset does t
 `watermarks.py`; the command is `./tidemark clock`. Why it works like this is in decision 0037.
 
 A process that starts with a clock a year ahead looks like one that starts after a year. Its rows stay as they are, but
-their times of receipt and watermarks must not bind for a year. So `log/clock.json` lists the moments at which an operator
-said: the clock is right, and nothing so far is later than now. Replacing that file is the whole reset. Every shard logs
-it as a control message when it is next opened, and every segment says how many resets its times know of.
+their times of receipt and watermarks must not bind for a year. So `log/clock.json` lists the moments at which an
+operator said: the clock is right, and nothing so far is later than now. Replacing that file is the whole reset. Every
+shard logs it as a control message when it is next opened, and every segment says how many resets its times know of.
 """
 
 from collections.abc import Callable, Sequence

@@ -15,8 +15,7 @@ import dagster as dg
 import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
-from assets import asked
-from expectations import checks
+from assets import asked, trust
 from orchestration import run_status
 from orchestration.instance import EVENTS_FILE, open_instance
 from orchestration.materialize import hours_between
@@ -62,7 +61,7 @@ def statements() -> Iterator[list[str]]:
 
 
 def test_the_check_is_the_one_that_the_suites_write() -> None:
-    assert run_status.CHECK_NAME == checks.CHECK_NAME
+    assert run_status.CHECK_NAME == trust.CHECK_NAME
 
 
 def test_the_tag_of_partitions_outside_of_a_range_is_the_one_that_runs_are_given() -> None:
@@ -75,7 +74,7 @@ def test_each_partition_is_passed_failed_or_not_judged_yet(home: Home) -> None:
         judge(instance, "deltas", HOURS[:3])
         judge(instance, "deltas", HOURS[3:5], passed=False, message=WRONG)
         found = read_run_status(home, now_us=TEN_O_CLOCK).checks["deltas"]
-        assert checks.unjudged(instance, "deltas") == {HOURS[5]}
+        assert trust.unjudged(instance, "deltas") == {HOURS[5]}
     assert (found.passed, found.unjudged) == (3, 1)
     assert found.failed == [
         FailedCheck(HOURS[4], "2 rows contradict 'A count is positive. Always.' (positive)"),
