@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 # pytest's code for "no tests were collected": nothing wrong if a whole tier was asked for and it is empty.
 NO_TESTS = 5
-# The whole default tier runs in two processes: one has Spark, and `tests/conftest.py` says which tests those are. A test
-# that hangs says where; the longest takes a minute or two.
+# The whole default tier runs in two processes: one has Spark, and `tests/conftest.py` says which tests those are.
+# A test that hangs ends and says where; the longest takes a minute or two.
 TOGETHER = ("-n", "2", "--dist", "loadscope", "--timeout", "900")
 # (slow, nightly) → which tests; None is the default tier, which pyproject.toml describes.
 TIERS = {
