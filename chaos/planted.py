@@ -23,6 +23,15 @@ from chaos.planted_producers import (
     mark_lost,
     reuse_taken_as_retry,
 )
+from chaos.planted_public import (
+    columns_kept,
+    fence_not_asked,
+    frame_unbounded,
+    objects_kept,
+    poison_measured,
+    poison_shown,
+    producer_unlocked,
+)
 from resources.coordinator import core, flusher, frames, manifest, recovery
 from resources.coordinator.batching import Batch
 from resources.coordinator.control import Lost, RulesInForce
@@ -52,6 +61,7 @@ class Planted(NamedTuple):
     # Where the search begins. A bug that takes several things at once shows in one seed of a thousand: what is known
     # of such a seed saves a minute, and if it no longer finds anything, those behind it are tried.
     first_seed: int = 0
+    is_public: bool = False  # looked for at the public API, by `public.py`
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -362,4 +372,11 @@ PLANTED = (
     Planted("reset_by_half", "C15", "a reset of the clock leaves watermarks ahead", reset_by_half),
     Planted("reset_not_logged", "C15", "a reset of the clock is in memory only", reset_not_logged, first_seed=300),
     Planted("bytes_kept", "C8", "a closed batch gives back less than it held", _bytes_kept),
+    Planted("objects_kept", "C14", "a caller's objects are read when they are flushed", objects_kept, is_public=True),
+    Planted("columns_kept", "C14", "a caller's array is read when it is flushed", columns_kept, is_public=True),
+    Planted("producer_unlocked", "Q2", "threads of a producer use a number twice", producer_unlocked, is_public=True),
+    Planted("fence_not_asked", "C14", "a process that was taken over from goes on", fence_not_asked, is_public=True),
+    Planted("frame_unbounded", "C14", "a frame is written that cannot be read", frame_unbounded, is_public=True),
+    Planted("poison_measured", "C14", "an object that raises raises at the door", poison_measured, is_public=True),
+    Planted("poison_shown", "C14", "an object that raises stops the writer", poison_shown, is_public=True),
 )

@@ -1,0 +1,67 @@
+"""Planted bugs at the public API: callers' objects and threads, frames, fences and poison. See `planted.py`."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from resources.coordinator import arrival, bounds, core, decode, flusher, log, platform
+from resources.coordinator.disk import RealDisk
+from resources.coordinator.fence import Fence
+from resources.coordinator.platform import Producer
+
+
+def objects_kept() -> AbstractContextManager[Any]:
+    """A write keeps the caller's objects, and reads them when it is flushed."""
+    return patch.object(platform, "own", lambda deltas: deltas)
+
+
+def columns_kept() -> AbstractContextManager[Any]:
+    """A write in columns stays in the caller's memory."""
+    return patch.object(platform, "own_columns", lambda batch: batch)
+
+
+def producer_unlocked() -> AbstractContextManager[Any]:
+    """Threads of one producer choose numbers without waiting for each other."""
+    init = Producer.__init__
+
+    class NoLock:
+        def acquire(self, **_: Any) -> bool:
+            return True
+
+        def release(self) -> None:
+            """Nothing is held."""
+
+    def unlocked(self: Producer, *arguments: Any) -> None:
+        init(self, *arguments)
+        self._numbering = NoLock()  # type: ignore[assignment]
+
+    return patch.object(Producer, "__init__", unlocked)
+
+
+@contextmanager
+def fence_not_asked() -> Iterator[None]:
+    """A process that was taken over from looks neither for its successor nor at the file that it writes."""
+    with patch.object(Fence, "check", lambda _: None), patch.object(RealDisk, "is_named", lambda *_: True):
+        yield
+
+
+@contextmanager
+def frame_unbounded() -> Iterator[None]:
+    """What is logged at once is as large as it is; only reading has a limit."""
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(core, "_refuse_beyond_a_frame", lambda _: None))
+        stack.enter_context(patch.object(flusher, "_frames_of", lambda writes: [list(writes)] if writes else []))
+        stack.enter_context(patch.object(log, "sum", lambda _: 0, create=True))  # how it measures a frame
+        stack.enter_context(patch.object(arrival, "RAW_BUDGET", 1 << 62))
+        yield
+
+
+def poison_measured() -> AbstractContextManager[Any]:
+    """An object that raises when it is looked at raises at the door, instead of being refused."""
+    return patch.object(bounds, "original_bytes", lambda sent: repr(sent).encode())
+
+
+def poison_shown() -> AbstractContextManager[Any]:
+    """What cannot be shown of a refused delta stops the writer."""
+    return patch.object(decode, "_shown", lambda sent: repr(sent).encode())
