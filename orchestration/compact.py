@@ -2,12 +2,13 @@
 
 Belongs here: the steps. What is computed is in `assets/vectors`, what the log does in `resources/coordinator`.
 
-1. The log refuses changes to vectors before the cut, by a control frame in every shard.
-2. What was accepted before that is drained.
-3. Checkpoints that are due are made, then a base of every vector that has deltas before the cut; the table is judged.
-4. The payloads that bases hold are removed from `deltas`.
+1. What there is, is drained, and it is asked what would go: a cut that would remove nothing is not made.
+2. The log refuses changes to vectors before the cut, by a control frame in every shard.
+3. What was accepted before that is drained.
+4. Checkpoints that are due are made, then a base of every vector that has deltas before the cut; the table is judged.
+5. The payloads that bases hold are removed from `deltas`.
 
-Without removal it is only the checkpoints of the third. Each step is done again, or found done, when the command is
+Without removal it is only the checkpoints of the fourth. Each step is done again, or found done, when the command is
 repeated after a crash; and producers may go on during all of them.
 """
 
@@ -19,8 +20,8 @@ import dagster as dg
 
 from assets.ingest.schema import DELTAS
 from assets.trust import found_wrong
-from assets.vectors.compacted import Compacted, Removed
-from assets.vectors.compaction import remove_payloads
+from assets.vectors.compacted import Compacted, KeptBack, Removed
+from assets.vectors.compaction import foresee_removal, remove_payloads
 from assets.vectors.schema import VECTOR_CHECKPOINTS
 from orchestration.instance import open_instance
 from orchestration.materialize import drain
@@ -28,11 +29,12 @@ from orchestration.runs import QUIET, Outcome, Progress, run
 from resources import lake_files
 from resources.coordinator import Platform
 from resources.coordinator.clock_reset import refuse_doubtful
-from resources.coordinator.status import read_cut
+from resources.coordinator.status import read_cut, read_status
 from resources.counters.windows import shown
 from resources.errors import TidemarkError
 from resources.failpoints import reach
 from resources.home import Home
+from resources.lake import Lake
 from resources.plans import durable_epochs
 from resources.tidemark import TidemarkResource
 from resources.timegrid import HOUR_US, floor_to
@@ -61,7 +63,8 @@ class Wanted:
 class Compaction:
     """What a compaction came to; `outcome` is the work that had to be done for it."""
 
-    cut_us: int | None = None
+    cut_us: int | None = None  # in force in the log; none if nothing would go with it, or if it did not come to that
+    considered_us: int | None = None  # the cut that was asked for
     compacted: Compacted = field(default_factory=Compacted)
     removed: Removed = field(default_factory=Removed)
     outcome: Outcome = field(default_factory=Outcome)
@@ -86,14 +89,30 @@ def compact(
     """
     if not wanted.is_removing:
         outcome, done = _checkpoints(home, wanted, None, progress)
-        return Compaction(None, done, outcome=outcome, is_done=outcome.succeeded)
+        return Compaction(compacted=done, outcome=outcome, is_done=outcome.succeeded)
     now_us = clock()
     if not wanted.is_clock_right:
         refuse_doubtful(home, now_us)
     cut_us = cut_of(home, wanted, now_us)
+    if cut is None:
+        _seal(home, cut_us, clock)
+    outcome = drain(home, progress=progress)
+    if not outcome.succeeded:
+        return Compaction(None, cut_us, outcome=outcome, is_done=False)
+    _refuse_wrong(home, cut_us)
+    going, kept_back = _foresee(home, cut_us)
+    if not going:
+        made, done = _checkpoints(home, wanted, None, progress)
+        removed = Removed(kept_back=kept_back)
+        return Compaction(None, cut_us, done, removed, outcome + made, is_done=made.succeeded)
     _cut_log(home, cut_us, clock, cut)
     reach("compact.cut")
-    outcome = drain(home, progress=progress)
+    return _remove_before(home, wanted, cut_us, outcome, progress)
+
+
+def _remove_before(home: Home, wanted: Wanted, cut_us: int, outcome: Outcome, progress: Progress | None) -> Compaction:
+    """The log refuses older changes by now."""
+    outcome += drain(home, progress=progress)
     if outcome.succeeded:
         _refuse_undrained(home)
         _refuse_wrong(home, cut_us)
@@ -101,8 +120,8 @@ def compact(
         outcome += made
         if outcome.succeeded:
             reach("compact.judged")
-            return Compaction(cut_us, done, _remove(home), outcome)
-    return Compaction(cut_us, outcome=outcome, is_done=False)
+            return Compaction(cut_us, cut_us, done, _remove(home), outcome)
+    return Compaction(cut_us, cut_us, outcome=outcome, is_done=False)
 
 
 # Has every shard's log refuse changes to vectors before a moment; returns when it is on the disk.
@@ -126,6 +145,25 @@ def remove_covered_payloads(context: dg.OpExecutionContext, tidemark: TidemarkRe
 def remove_payloads_job() -> None:
     """One step: it is safe at any time, because only what a base holds is removed."""
     remove_covered_payloads()
+
+
+def _seal(home: Home, cut_us: int, clock: Callable[[], int]) -> None:
+    """Seal what an earlier process has left in the log.
+
+    Where the log has the cut already, this is not needed, and a producer may have the home open.
+    """
+    known = read_cut(home)
+    is_cut = known is not None and known.cut_us >= cut_us
+    if not is_cut and any(shard.log_bytes for shard in read_status(home)):
+        with Platform.open(home, clock=clock):
+            pass
+
+
+def _foresee(home: Home, cut_us: int) -> tuple[int, KeptBack]:
+    from orchestration.build import default_resources
+
+    resources = default_resources(home)
+    return foresee_removal(Lake(home, lambda: resources["spark"].spark_session), cut_us)
 
 
 def _cut_log(home: Home, cut_us: int, clock: Callable[[], int], cut: Cut | None) -> None:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 # What goes: all that grows with a vector's length or with what its producer says about it.
 REMOVED = ("values", "indices", "metadata")
 
+# What becomes of a payload when those before a cut are removed.
+GOES, HAPPENED_SINCE, RECEIVED_SINCE, IN_NO_BASE = "goes", "happened_since", "received_since", "in_no_base"
+
 MAP_BYTES = "coalesce(octet_length(array_join(map_keys({0}), '')) + octet_length(array_join(map_values({0}), '')), 0)"
 # What these weigh, by what was sent, whatever its encoding; the same before and after they went.
 REMOVABLE_BYTES = (
@@ -42,10 +45,20 @@ def bases_of(lake: "Lake") -> "DataFrame | None":
     return lake.read(VECTOR_CHECKPOINTS.name).where("is_base").select("namespace", "vector_id", "cut_ts", "kept")
 
 
-def to_be_removed(deltas: "DataFrame", bases: "DataFrame") -> "DataFrame":
-    """The rows that lose their payload and have not lost it yet; only what tells it is read, and no payload."""
-    found = _with_cover(deltas, bases).where("is_covered AND removed_bytes IS NULL")
-    return found.select(*deltas.columns)
+def with_fate(deltas: "DataFrame", bases: "DataFrame", cut_us: int) -> "DataFrame":
+    """The vector deltas whose payload is there, with its `fate`: it goes, or which condition keeps it.
+
+    Only what tells it is read, and no payload.
+    """
+    cut = F.timestamp_micros(F.lit(cut_us))
+    fate = (
+        F.when(F.col("is_covered"), GOES)
+        .when(F.col("event_ts") >= cut, HAPPENED_SINCE)
+        .when(F.col("received_ts") >= cut, RECEIVED_SINCE)
+        .otherwise(IN_NO_BASE)
+    )
+    there = deltas.where(f"kind = '{Kind.VECTOR.value}' AND removed_bytes IS NULL")
+    return _with_cover(there, bases).select(*deltas.columns, fate.alias("fate"))
 
 
 def without_payloads(deltas: "DataFrame", bases: "DataFrame") -> "DataFrame":

@@ -64,6 +64,14 @@ def new_bases(plan: DataFrame, deltas: DataFrame, checkpoints: DataFrame, *, cut
     return as_checkpoints(states.withColumns(of_base))
 
 
+def foreseen_bases(plan: DataFrame, checkpoints: DataFrame, *, cut_us: int) -> DataFrame:
+    """The bases as they will be when a plan is carried out: what the removal of payloads asks of them, and no state."""
+    left_out = F.collect_list(F.when(~F.col("is_held"), F.struct(*ARRIVAL)))
+    moved = plan.groupBy(*KEYS).agg(F.timestamp_micros(F.lit(cut_us)).alias("cut_ts"), left_out.alias("kept"))
+    stay = checkpoints.where("is_base").join(moved, on=list(KEYS), how="left_anti")
+    return stay.select(*moved.columns).unionByName(moved)
+
+
 def checkpoints_above(plan: DataFrame, checkpoints: DataFrame) -> DataFrame:
     """The checkpoints that stay: of vectors that get a base, those that stand above it."""
     reach = plan.where("emit").select(*KEYS, "reach")

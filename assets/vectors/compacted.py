@@ -51,14 +51,26 @@ class Compacted(Struct, frozen=True, kw_only=True):
         return msgspec.convert(getattr(found, "value", getattr(found, "data", found)), cls)
 
 
+class KeptBack(Struct, frozen=True, kw_only=True):
+    """Payloads that stay when those before a cut go, by the condition that keeps them (K5)."""
+
+    happened_since: int = 0  # at the cut or later
+    received_since: int = 0  # happened before the cut, and was received at it or later
+    in_no_base: int = 0  # before the cut in both, but waits for a parent, or stands behind something that came later
+
+
 class Removed(Struct, frozen=True, kw_only=True):
-    """What was removed from `deltas`."""
+    """What was removed from `deltas`, and what was kept back."""
 
     payloads: int = 0
     hours: int = 0  # that were written anew, in one commit
     bytes_before: int = 0  # of the files of these hours, by the table's log
     bytes_after: int = 0
+    kept_back: KeptBack = KeptBack()
 
     def to_metadata(self) -> dict[str, Any]:
         """As metadata of an observation."""
-        return {f"removed_{name}": number for name, number in msgspec.structs.asdict(self).items()}
+        numbers = {f"removed_{name}": number for name, number in msgspec.structs.asdict(self).items()}
+        kept_back = {f"kept_{name}": number for name, number in msgspec.structs.asdict(self.kept_back).items()}
+        del numbers["removed_kept_back"]
+        return {**numbers, **kept_back}

@@ -6,21 +6,22 @@ holds (K5), which is one more commit to `deltas`. How rows are computed is in `c
 """
 
 import time
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field
 
-from assets.ingest.removal import bases_of, to_be_removed, without_payloads
+from assets.ingest.removal import GOES, bases_of, with_fate, without_payloads
 from assets.ingest.schema import DELTAS, PLACE
 from assets.inputs import input_of
 from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
 from assets.trust import refuse_any_edit, refuse_any_wrong
 from assets.vectors.asset import GROUP
-from assets.vectors.bases import checkpoints_above, new_bases, plan_bases
+from assets.vectors.bases import checkpoints_above, foreseen_bases, new_bases, plan_bases
 from assets.vectors.checkpoints import kept_checkpoints, new_checkpoints, plan_checkpoints
-from assets.vectors.compacted import Compacted, Removed
+from assets.vectors.compacted import Compacted, KeptBack, Removed
 from assets.vectors.records import last_record, vector_record
 from assets.vectors.schema import BUCKET, VECTOR_CHECKPOINTS
 from assets.vectors.transform import KEYS, arranged, with_bucket
@@ -147,20 +148,31 @@ def refuse_unsettled(lake: Lake, version: int, cut_us: int) -> None:
         )
 
 
+def foresee_removal(lake: Lake, cut_us: int) -> tuple[int, KeptBack]:
+    """How many payloads would go with a cut, and what would be kept back. No row of any table changes."""
+    if lake.version(DELTAS.name) is None:
+        return 0, KeptBack()
+    lake.settle(VECTOR_CHECKPOINTS)
+    deltas, present = lake.read(DELTAS.name), lake.read(VECTOR_CHECKPOINTS.name)
+    plan = plan_bases(deltas, present, cut_us=cut_us)
+    going, kept_back = _weigh(deltas, foreseen_bases(plan, present, cut_us=cut_us), cut_us)
+    return sum(going.values()), kept_back
+
+
 def remove_payloads(lake: Lake) -> Removed:
     """Remove the payloads that bases hold from `deltas`: only hours that have any are written anew, in one commit.
 
     Producers go on meanwhile. A drain waits for the table as for any other writer.
     """
     with lake.lock(DELTAS.name):
-        bases = bases_of(lake)
-        if bases is None or lake.version(DELTAS.name) is None:
+        bases, cut = bases_of(lake), read_cut(lake.home)
+        if bases is None or cut is None or lake.version(DELTAS.name) is None:
             return Removed()
         deltas, path = lake.read(DELTAS.name), lake.path(DELTAS.name)
-        going = removable_by_hour(deltas, bases)
+        going, kept_back = _weigh(deltas, bases, cut.cut_us)
         hours = sorted(going)
         if not hours:
-            return Removed()
+            return Removed(kept_back=kept_back)
         before = lake_files.partitions(path)
         rows = deltas.where(partition_predicate(DELTAS.partition_by, hours)).transform(without_payloads, bases)
         filed = rows.repartition(DELTAS.partition_by).sortWithinPartitions(DELTAS.partition_by, *PLACE)
@@ -171,15 +183,22 @@ def remove_payloads(lake: Lake) -> Removed:
         hours=len(hours),
         bytes_before=sum(before[hour].bytes for hour in hours),
         bytes_after=sum(after[hour].bytes for hour in hours),
+        kept_back=kept_back,
     )
 
 
-def removable_by_hour(deltas: "DataFrame", bases: "DataFrame") -> dict[int, int]:
-    """Start of an hour, in microseconds → how many of its deltas are to lose their payloads."""
+def _weigh(deltas: "DataFrame", bases: "DataFrame", cut_us: int) -> tuple[dict[int, int], KeptBack]:
+    """Start of an hour, in microseconds → how many of its payloads go; and how many stay, by condition."""
     from pyspark.sql import functions as F
 
-    hour = F.unix_micros(DELTAS.partition_by)
-    return {row[0]: row[1] for row in deltas.transform(to_be_removed, bases).groupBy(hour).count().collect()}
+    going, staying = dict[int, int](), Counter[str]()
+    fates = with_fate(deltas, bases, cut_us).groupBy(F.unix_micros(DELTAS.partition_by), "fate").count()
+    for hour, fate, count in fates.collect():
+        if fate == GOES:
+            going[hour] = count
+        else:
+            staying[fate] += count
+    return going, KeptBack(**staying)
 
 
 def _replace(lake: Lake, rows: "DataFrame", buckets: list[int], version: int) -> None:

@@ -79,6 +79,7 @@ def compaction_as_json(done: Compaction) -> dict[str, Any]:
     return {
         "is_done": done.is_done,
         "cut": None if done.cut_us is None else shown(done.cut_us),
+        "considered": None if done.considered_us is None else shown(done.considered_us),
         "checkpoints": msgspec.to_builtins(done.compacted),
         "removed": msgspec.to_builtins(done.removed),
         "outcome": outcome_as_json(done.outcome),
@@ -94,15 +95,35 @@ def _show(done: Compaction) -> None:
     console().print(rows)
     why = ", ".join(f"{count:,} by {reason}" for reason, count in made.reasons.items())
     say(f"{made.checkpoints:,} checkpoint(s) of {made.vectors:,} vector(s){f' ({why})' if why else ''}.")
-    if done.cut_us is not None and done.is_done:
-        say(
-            f"{made.bases:,} base(s) at {shown(done.cut_us)}; {removed.payloads:,} payload(s) removed from "
-            f"{removed.hours:,} hour(s). Their old files go with the next maintenance after its retention."
-        )
+    if done.is_done:
+        _show_removal(done)
     for sentence in problems(done.outcome):
         click.echo(f"FAILED: {sentence}")
     if not done.is_done:
         say("No payload was removed. Repair this, then repeat the command.")
+
+
+def _show_removal(done: Compaction) -> None:
+    if done.considered_us is None:
+        return
+    removed, cut = done.removed, shown(done.considered_us)
+    if done.cut_us is None:
+        say(f"No payload was removed, and no cut was made: nothing would go with one at {cut}.")
+    else:
+        say(
+            f"{done.compacted.bases:,} base(s) at {cut}; {removed.payloads:,} payload(s) removed from "
+            f"{removed.hours:,} hour(s). Their old files go with the next maintenance after its retention."
+        )
+    for count, why in (
+        (removed.kept_back.happened_since, f"happened at {cut} or later"),
+        (
+            removed.kept_back.received_since,
+            f"happened before {cut} but came in later; a cut that is after their receipt lets them go",
+        ),
+        (removed.kept_back.in_no_base, "wait for their parent, or follow a change that came in later"),
+    ):
+        if count:
+            say(f"{count:,} payload(s) stay: they {why}.")
 
 
 def _show_due(home: Home, wanted: Wanted, as_json: bool) -> None:

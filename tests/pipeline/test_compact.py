@@ -15,11 +15,15 @@ import pytest
 from assets.ingest.drain import drain_all
 from assets.ingest.rebuild import rebuild
 from assets.ingest.schema import DELTAS
+from assets.vectors.compacted import KeptBack, Removed
 from assets.vectors.compaction import compact, make_bases, remove_payloads
 from assets.vectors.schema import VECTOR_CHECKPOINTS
+from orchestration.compact import Wanted
+from orchestration.compact import compact as compact_home
 from orchestration.materialize import drain
 from resources import lake_files
 from resources.coordinator import Platform
+from resources.coordinator.status import read_cut
 from resources.failpoints import FAILPOINTS
 from resources.home import HOME_VARIABLE, Home
 from resources.lake import Lake, LakeError
@@ -200,3 +204,29 @@ def test_k5_a_crash_between_any_two_steps_changes_nothing_in_the_end(tmp_path: P
     assert emptied(killed) == emptied(straight) == {each[0] for each in EDITS} - {"d3"}
     assert checksums(killed, "deltas") == checksums(straight, "deltas")
     assert readable(killed, [NOW]) == readable(straight, [NOW]) == before
+
+
+@pytest.mark.slow
+def test_k5_what_came_in_since_the_horizon_stays_and_no_cut_is_made_for_what_stays(
+    tmp_path: Path, spark: "SparkSession"
+) -> None:
+    home = Home(tmp_path / "home").create()
+    for name, op, minute, payload in EDITS:
+        send(home, [vector(name, op, at=TEN_O_CLOCK + minute * MINUTE_US, **payload)], clock=HandClock(NOW))
+    removing = Wanted(Strategy.FULL_MERGE, horizon_us=0, is_removing=True)
+
+    soon = compact_home(home, removing, clock=HandClock(NOW + MINUTE_US))
+    assert soon.is_done
+    assert soon.removed == Removed(kept_back=KeptBack(received_since=len(EDITS)))
+    assert (soon.cut_us, read_cut(home)) == (None, None)
+
+    later = compact_home(home, removing, clock=HandClock(NOW + HOUR_US))
+    assert later.cut_us == NOW + HOUR_US
+    assert later.removed.payloads == len(EDITS) - 1
+    assert later.removed.kept_back == KeptBack(in_no_base=1), "it waits for its parent"
+
+    again = compact_home(home, removing, clock=HandClock(NOW + 9 * HOUR_US))
+    assert again.removed == Removed(kept_back=KeptBack(in_no_base=1))
+    cut = read_cut(home)
+    assert cut is not None
+    assert cut.cut_us == NOW + HOUR_US, "a later one would serve nothing"

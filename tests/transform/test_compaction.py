@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from assets.ingest.removal import without_payloads
-from assets.vectors.bases import checkpoints_above, new_bases, plan_bases
+from assets.ingest.removal import GOES, with_fate, without_payloads
+from assets.vectors.bases import checkpoints_above, foreseen_bases, new_bases, plan_bases
 from assets.vectors.checkpoints import kept_checkpoints, new_checkpoints, plan_checkpoints
 from assets.vectors.schema import VECTOR_CHECKPOINTS
 from resources.timegrid import HOUR_US
@@ -48,6 +48,10 @@ def compacted(deltas: "DataFrame", checkpoints: "DataFrame", rules: CompactionRu
 
 def own(table: pa.Table, vector_id: str) -> pa.Table:
     return table.filter(pc.equal(table["vector_id"], vector_id))
+
+
+def arrivals_of(deltas: "DataFrame") -> set[tuple[int, int]]:
+    return {(row["epoch"], row["ordinal"]) for row in deltas.select("epoch", "ordinal").collect()}
 
 
 def states_of(arrived: list[Delta], vector_id: str, number: int) -> list[dict[str, Any]]:
@@ -115,15 +119,19 @@ def test_adaptive_takes_the_strategy_of_the_rates_of_each_vector(spark: "SparkSe
 def test_k1_k5_what_is_readable_at_a_base_and_after_it_is_the_same_without_the_payloads(spark: "SparkSession") -> None:
     arrived = arrivals(4, 48)
     whole = delta_frame(spark, arrived)
-    deltas, held = whole, frame(spark, VECTOR_CHECKPOINTS)
+    deltas, held, gone = whole, frame(spark, VECTOR_CHECKPOINTS), set[tuple[int, int]]()
     for cut_us in (0, 2):
         plan = plan_bases(deltas, held, cut_us=cut_us)
+        foreseen = foreseen_bases(plan, held, cut_us=cut_us)
+        going = arrivals_of(with_fate(deltas, foreseen, cut_us).where(f"fate = '{GOES}'"))
+        gone_before = arrivals_of(deltas.where("removed_bytes IS NOT NULL"))
         made = new_bases(plan, deltas, held, cut_us=cut_us)
         held = spark.createDataFrame(checkpoints_above(plan, held).unionByName(made).toArrow())
         deltas = spark.createDataFrame(deltas.transform(without_payloads, held.where("is_base")).toArrow())
         assert plan_bases(deltas, held, cut_us=cut_us).count() == 0, "a base is final"
-    bases, left = held.toArrow(), deltas.toArrow()
-    gone = {(row["epoch"], row["ordinal"]) for row in left.to_pylist() if row["removed_bytes"] is not None}
+        gone = arrivals_of(deltas.where("removed_bytes IS NOT NULL"))
+        assert gone - gone_before == going != set(), "what goes is known before anything is cut"
+    bases = held.toArrow()
     assert len(gone) > 8
     emptied = [
         delta | {"op": delta["op"] if delta["op"] == "delete" else None, "values": None, "indices": None}

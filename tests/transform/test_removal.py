@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from assets.ingest.removal import to_be_removed, without_payloads
+from assets.ingest.removal import GOES, HAPPENED_SINCE, IN_NO_BASE, RECEIVED_SINCE, with_fate, without_payloads
 from assets.ingest.schema import DELTAS
 from assets.vectors.schema import VECTOR_CHECKPOINTS
 from assets.windows.view import view_of
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 BASE = ("namespace", "vector_id", "cut_ts", "kept")
 PLACE = ("shard", "epoch", "ordinal")
+# The log's; bases may have earlier ones.
+CUT = 6 * HOUR_US
 
 
 def frame(spark: "SparkSession", rows: list[Row], names: tuple[str, ...], columns: Any) -> "DataFrame":
@@ -76,6 +78,12 @@ def is_to_go(row: Row, bases: list[Row]) -> bool:
     )
 
 
+def why_it_stays(row: Row) -> str:
+    if row["event_ts"] >= CUT:
+        return HAPPENED_SINCE
+    return RECEIVED_SINCE if row["received_ts"] >= CUT else IN_NO_BASE
+
+
 def weight(vector: Row) -> int:
     words = [word for pair in (vector["metadata"] or {}).items() for word in pair if word]
     return 4 * len(vector.get("values") or []) + 4 * len(vector.get("indices") or []) + sum(map(len, words))
@@ -99,7 +107,12 @@ def test_k5_exactly_what_a_base_holds_loses_its_payload_and_keeps_its_envelope(s
     before, after = read(deltas), read(deltas.transform(without_payloads, held))
     going = {tuple(row[name] for name in PLACE): row["vector"] for row in given if is_to_go(row, bases)}
     assert 30 < len(going) < 90
-    assert read(deltas.transform(to_be_removed, held)).keys() == going.keys()
+    fates = read(deltas.transform(with_fate, held, CUT))
+    there = {tuple(row[name] for name in PLACE): row for row in given if row["kind"] == "vector"}
+    assert {place: row["fate"] for place, row in fates.items()} == {
+        place: GOES if place in going else why_it_stays(row) for place, row in there.items()
+    }
+    assert {row["fate"] for row in fates.values()} == {GOES, HAPPENED_SINCE, RECEIVED_SINCE, IN_NO_BASE}
     for place, row in before.items():
         if place in going:
             row["vector"] |= {"values": None, "indices": None, "metadata": None}
@@ -108,7 +121,7 @@ def test_k5_exactly_what_a_base_holds_loses_its_payload_and_keeps_its_envelope(s
 
     left = deltas.transform(without_payloads, held)
     assert read(left.transform(without_payloads, held)) == after, "once more, as a rebuild does, changes nothing"
-    assert not left.transform(to_be_removed, held).take(1)
+    assert GOES not in {row["fate"] for row in read(left.transform(with_fate, held, CUT)).values()}
 
     aggregates = (Aggregate("sum_factor", Function.SUM, "factor"), Aggregate("min_amount", Function.MIN, "amount"))
     stream = Stream(
