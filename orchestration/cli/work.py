@@ -33,7 +33,7 @@ from orchestration.windowed_counts import materialize_windowed_counts
 from resources.counters.retention import settled_before
 from resources.home import Home
 from resources.lake_files import partitions
-from resources.timegrid import HOUR_US, floor_to, from_us, hour_key, hour_start, to_us
+from resources.timegrid import HOUR_US, from_us, hour_key, hour_start, to_us
 
 INGESTED = ("deltas", "dead_letters")
 # What is computed again unless something is named: all that is made from deltas, partition by partition.
@@ -178,8 +178,8 @@ def _hours(home: Home, first: int | None, end: int | None) -> list[str]:
         raise click.UsageError("There is nothing in the tables yet. Send something, then './tidemark drain'.")
     first = min(starts) if first is None else first
     earliest, latest = earliest_us(home.settings), time.time_ns() // 1_000 + HOURS_AHEAD * HOUR_US
-    # Hours that a wrong clock let in are no partitions before they come (C15): up to now is all that can be meant.
-    end = min(max(starts) + HOUR_US, floor_to(latest, HOUR_US)) if end is None else end
+    # Hours that only a wrong clock has seen are no partitions before they come (C15): nobody can mean them.
+    end = max([start for start in starts if start + HOUR_US <= latest] or starts) + HOUR_US if end is None else end
     if first >= end:
         raise click.UsageError(f"The range is empty: {hour_key(first)} is not before {hour_key(end)}.")
     if first < earliest or end > latest:

@@ -1,5 +1,6 @@
 """Which partitions of time there are: every one that something may be put into, and none that lies ahead (O3)."""
 
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +15,7 @@ from orchestration.cli import work
 from resources.home import Home
 from resources.settings import Settings
 from resources.streams import Lateness, LatePolicy, Stream, Streams
-from resources.timegrid import DAY, HOUR, HOUR_US, MINUTE_US, WEEK, to_us
+from resources.timegrid import DAY, DAY_US, HOUR, HOUR_US, MINUTE_US, WEEK, to_us
 from tests.support.windows import Event as Delta
 from tests.support.windows import fixed, panes_of, sliding, tumbling
 
@@ -91,6 +92,19 @@ def test_the_command_line_takes_the_hours_that_are_partitions(tmp_path: Any, mon
     assert work._hours(home, first - HOUR_US, None) == ["2026-03-01-23:00", "2026-03-02-00:00"]
     with pytest.raises(click.UsageError, match="Hours lie between 2026-03-01T23:00"):
         work._hours(home, first - 2 * HOUR_US, None)
+
+
+def test_a_backfill_without_an_end_leaves_out_hours_that_only_a_wrong_clock_has_seen(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path / "home").create("earliest_event_ts = 2026-03-02T00:00:00Z\n")
+    first, now_us = home.settings.earliest_event_us, time.time_ns() // 1_000
+    for ahead_us in (DAY_US, 365 * DAY_US):
+        held: dict[int, None] = dict.fromkeys((first, first + 2 * HOUR_US, HOUR.floor(now_us + ahead_us)))
+        monkeypatch.setattr(work, "partitions", lambda _, held=held: held)
+        assert work._hours(home, None, None) == ["2026-03-02-00:00", "2026-03-02-01:00", "2026-03-02-02:00"]
+        with pytest.raises(click.UsageError, match="Hours lie between"):
+            work._hours(home, None, now_us + ahead_us)
 
 
 def test_what_is_asked_of_the_orchestrator_is_what_it_accepts() -> None:
