@@ -33,7 +33,7 @@ from resources.timegrid import SECOND_US
 
 # As many as one looks at together; all of them are on the orchestrator's pages.
 LAST_RUNS = 8
-# `expectations.checks.CHECK_NAME`, whose module imports Spark; a test holds the two together.
+# `assets.trust.CHECK_NAME`, whose module imports every table; a test holds the two together.
 CHECK_NAME = "suite"
 # The orchestrator's own name for the job of whatever was selected.
 UNNAMED_JOB = "__ASSET_JOB"
