@@ -20,6 +20,7 @@ from assets.held import hang_on
 from assets.stale import stale_partitions
 from assets.tables import GRAPH, TABLES
 from assets.trust import edited_keys, found_wrong
+from orchestration.backoff import IsPaused
 from orchestration.materialize import PARTITIONS_PER_RUN
 from orchestration.runs import RANGE_END, RANGE_START, ranges_of
 from resources.home import Home
@@ -27,7 +28,8 @@ from resources.record import Record
 
 AC = dg.AutomationCondition
 
-# A run that failed is tried again this often: most failures (a busy disk, a killed process) pass by themselves.
+# A run that failed is tried again at these times: most failures (a busy disk, a killed process) pass by themselves.
+# Who fails again and again is left alone for longer and longer (`backoff.py`).
 RETRY_CRON = "*/10 * * * *"
 TICK_SECONDS = 10
 
@@ -153,7 +155,8 @@ class HangsOnStale(HangsOnWrong):
 def follow_inputs(*, is_looked_up: bool = False) -> dg.AutomationCondition[Any]:
     """Exactly the partitions that are behind their inputs, unless one is under way or an input is wrong (O4)."""
     is_idle = (~AC.any_deps_in_progress() & ~AC.in_progress()).with_label("nothing is under way")
-    may_be_tried = (~AC.execution_failed() | AC.cron_tick_passed(RETRY_CRON)).with_label("the last run did not fail")
+    is_time = (AC.cron_tick_passed(RETRY_CRON) & ~IsPaused()).with_label("it is time to try again")
+    may_be_tried = (~AC.execution_failed() | is_time).with_label("the last run did not fail, or it is time")
     must_wait: dg.AutomationCondition[Any] = (
         HangsOnStale()
         if is_looked_up

@@ -33,6 +33,8 @@ from resources.timegrid import SECOND_US
 
 # As many as one looks at together; all of them are on the orchestrator's pages.
 LAST_RUNS = 8
+# Of so many it is told what has failed in a row; a run an hour among the drains of an hour is in them.
+FAILURES_AMONG = 200
 # `assets.trust.CHECK_NAME`, whose module imports every table; a test holds the two together.
 CHECK_NAME = "suite"
 # The orchestrator's own name for the job of whatever was selected.
@@ -67,6 +69,18 @@ class RunStatus(Struct, frozen=True):
     more_partitions: tuple[str, ...] = ()  # those of it that lie outside of that range
 
 
+class FailingStatus(Struct, frozen=True):
+    """What fails again and again, and has not succeeded since."""
+
+    what: str
+    from_partition: str | None
+    to_partition: str | None
+    times: int
+    since_us: int  # when the first of these runs began
+    at_us: int  # and the last
+    error: str | None = None
+
+
 class BackfillStatus(Struct, frozen=True):
     """One backfill that is not finished."""
 
@@ -97,6 +111,7 @@ class OrchestratorStatus(Struct, frozen=True):
     runs: list[RunStatus] = []  # open ones first, each group newest first
     backfills: list[BackfillStatus] = []
     checks: dict[str, CheckStatus] = {}
+    failing: list[FailingStatus] = []  # what failed last comes first
 
 
 def read_run_status(home: Home, *, now_us: int) -> OrchestratorStatus:
@@ -118,7 +133,7 @@ def _briefly(error: Exception) -> str:
 
 
 def _read(storage: Storage, now_us: int) -> OrchestratorStatus:
-    return OrchestratorStatus(_runs(storage, now_us), _backfills(storage), _checks(storage))
+    return OrchestratorStatus(_runs(storage, now_us), _backfills(storage), _checks(storage), _failing(storage, now_us))
 
 
 def _runs(storage: Storage, now_us: int) -> list[RunStatus]:
@@ -127,6 +142,37 @@ def _runs(storage: Storage, now_us: int) -> list[RunStatus]:
         found += read_runs(storage, FINISHED_RUNS, LAST_RUNS - len(found))
     errors = read_failures(storage, [run.run_id for run in found if run.status == "FAILURE"])
     return [_run(run, errors, now_us) for run in found]
+
+
+def _failing(storage: Storage, now_us: int) -> list[FailingStatus]:
+    """The same run, failed more than once, with no success since that holds all of it."""
+    succeeded: list[StoredRun] = []
+    failed: dict[tuple[str, ...], list[StoredRun]] = {}
+    for run in read_runs(storage, FINISHED_RUNS, FAILURES_AMONG):
+        if run.status == "SUCCESS":
+            succeeded.append(run)
+        elif run.status == "FAILURE" and not any(_holds(each, run) for each in succeeded):
+            failed.setdefault((run.job_name, *run.assets, *_ends(run)), []).append(run)
+    rows = [runs for runs in failed.values() if len(runs) > 1]
+    errors = read_failures(storage, [runs[0].run_id for runs in rows])
+    told = [(_run(runs[0], errors, now_us), _run(runs[-1], errors, now_us), len(runs)) for runs in rows]
+    return [
+        FailingStatus(last.what, last.from_partition, last.to_partition, times, first.at_us, last.at_us, last.error)
+        for last, first, times in told
+    ]
+
+
+def _ends(run: StoredRun) -> tuple[str, str]:
+    single = run.tags.get(PARTITION, "")
+    return run.tags.get(RANGE_START, single), run.tags.get(RANGE_END, single)
+
+
+def _holds(run: StoredRun, other: StoredRun) -> bool:
+    """Whether a run did all that another was to do; keys of partitions sort as the time that they stand for."""
+    if run.job_name != other.job_name or not set(other.assets) <= set(run.assets):
+        return False
+    (start, end), (first, last) = _ends(run), _ends(other)
+    return start <= first and last <= end
 
 
 def _run(run: StoredRun, errors: dict[str, str], now_us: int) -> RunStatus:

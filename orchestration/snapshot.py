@@ -118,6 +118,7 @@ def snapshot_as_json(snapshot: Snapshot) -> dict[str, Any]:
         },
         "tables": to_builtins(snapshot.tables),
         "runs": [_timed_as_json(run) for run in orchestrator.runs],
+        "failing": [_timed_as_json(failing) for failing in orchestrator.failing],
         "backfills": [_timed_as_json(backfill) for backfill in orchestrator.backfills],
         "checks": to_builtins(orchestrator.checks),
         "orchestrator_error": snapshot.orchestrator_error,
@@ -134,6 +135,7 @@ def _shard_as_json(shard: ShardStatus, durable: dict[int, int]) -> dict[str, Any
 
 
 def _timed_as_json(answer: Struct) -> dict[str, Any]:
-    """A run or a backfill; its moment as text, like every other one here."""
+    """A run or a backfill; its moments as text, like every other one here."""
     fields: dict[str, Any] = to_builtins(answer)
-    return {"at": from_us(fields.pop("at_us")).isoformat(), **fields}
+    moments = {name: fields.pop(name) for name in ("at_us", "since_us") if name in fields}
+    return {**{name.removesuffix("_us"): from_us(moment).isoformat() for name, moment in moments.items()}, **fields}

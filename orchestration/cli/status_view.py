@@ -11,7 +11,7 @@ from rich.table import Table
 from orchestration.cli.output import at, duration, in_bytes, table
 from orchestration.cli.watermark_view import watermark_tree_table
 from orchestration.lake_status import TableStatus
-from orchestration.run_status import BackfillStatus, CheckStatus, RunStatus
+from orchestration.run_status import BackfillStatus, CheckStatus, OrchestratorStatus, RunStatus
 from orchestration.snapshot import Snapshot, seconds_between
 from resources.coordinator.live import LiveStatus
 from resources.coordinator.status import ShardStatus
@@ -142,9 +142,11 @@ def _count(number: int, noun: str) -> str:
 
 def _partitions(run: RunStatus) -> str:
     more = f" and {len(run.more_partitions)} more" if run.more_partitions else ""
-    if run.from_partition is None or run.from_partition == run.to_partition:
-        return f"{run.from_partition or ''}{more}"
-    return f"{run.from_partition} to {run.to_partition}{more}"
+    return _span(run.from_partition, run.to_partition) + more
+
+
+def _span(first: str | None, last: str | None) -> str:
+    return first or "" if first is None or first == last else f"{first} to {last}"
 
 
 def _wrong(snapshot: Snapshot) -> Iterator[str]:
@@ -155,12 +157,20 @@ def _wrong(snapshot: Snapshot) -> Iterator[str]:
     for name, found in snapshot.tables.items():
         if found.error:
             yield f"UNREADABLE: {name}: {found.error}"
-    for run in snapshot.orchestrator.runs:
-        if run.error:
-            yield f"FAILED: {run.what} {_partitions(run)}".rstrip() + f", {at(run.at_us)}: {run.error}"
+    yield from _failures(snapshot.orchestrator)
     for name, checked in snapshot.orchestrator.checks.items():
         for failed in checked.failed[:FAILED_SHOWN]:
             yield f"FOUND WRONG: {name} {failed.partition}: {failed.message}"
         more = len(checked.failed) - FAILED_SHOWN
         if more > 0:
             yield f"FOUND WRONG: {name}: {_count(more, 'more partition')}; --json names all"
+
+
+def _failures(found: OrchestratorStatus) -> Iterator[str]:
+    for run in found.runs:
+        if run.error:
+            yield f"FAILED: {run.what} {_partitions(run)}".rstrip() + f", {at(run.at_us)}: {run.error}"
+    for failing in found.failing:
+        where = f"{failing.what} {_span(failing.from_partition, failing.to_partition)}".rstrip()
+        said = f": {failing.error}" if failing.error else ""
+        yield f"KEEPS FAILING: {where}, {failing.times} times since {at(failing.since_us)}{said}"

@@ -24,6 +24,7 @@ from orchestration.run_status import (
     BackfillStatus,
     CheckStatus,
     FailedCheck,
+    FailingStatus,
     OrchestratorStatus,
     RunStatus,
     first_sentence,
@@ -99,6 +100,7 @@ def test_the_json_has_its_keys_and_is_json(home: Home) -> None:
         "pending",
         "tables",
         "runs",
+        "failing",
         "backfills",
         "checks",
         "orchestrator_error",
@@ -128,7 +130,8 @@ def test_what_is_wrong_stands_at_the_end() -> None:
     open_run = RunStatus("r2", "minute_counts", "b", "c", "queued", True, NOON, None, more_partitions=("a",))
     backfill = BackfillStatus("bf", "hourly_counts", "requested", NOON)
     checks = {"deltas": CheckStatus(passed=5, failed=failed, unjudged=2)}
-    text = printed(empty_snapshot(OrchestratorStatus([open_run, run], [backfill], checks), "Nobody knows."))
+    failing = [FailingStatus("item_buys", "b", "c", 7, TEN_O_CLOCK, NOON, "item_buys: DamageError: It is gone.")]
+    text = printed(empty_snapshot(OrchestratorStatus([open_run, run], [backfill], checks, failing), "Nobody knows."))
     lines = [line.rstrip() for line in text.splitlines()]
     assert " deltas        5       12                2" in lines
     assert " 2026-03-02 10:00:00   drain_job                           failure   1 min 1 s" in lines
@@ -136,9 +139,11 @@ def test_what_is_wrong_stands_at_the_end() -> None:
     assert " 2026-03-02 12:00:00   hourly_counts   requested   bf" in lines
     end = lines.index("UNKNOWN: Nobody knows.")
     assert lines[end + 1] == "FAILED: drain_job, 2026-03-02 10:00:00: DamageError: It is gone."
-    assert lines[end + 2] == "FOUND WRONG: deltas 2026-03-02-00:00: 1 row contradicts '[b]it[/b]'"
+    again = "KEEPS FAILING: item_buys b to c, 7 times since 2026-03-02 10:00:00: item_buys: DamageError: It is gone."
+    assert lines[end + 2] == again
+    assert lines[end + 3] == "FOUND WRONG: deltas 2026-03-02-00:00: 1 row contradicts '[b]it[/b]'"
     assert lines[-1] == "FOUND WRONG: deltas: 2 more partitions; --json names all"
-    assert len(lines) == end + 2 + 11
+    assert len(lines) == end + 3 + 11
 
 
 @pytest.mark.parametrize(

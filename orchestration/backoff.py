@@ -1,0 +1,77 @@
+"""How long a partition is left alone whose runs fail again and again (O3).
+
+Belongs here: counting the failures in a row, in the orchestrator's runs, and the pause that follows from them. Does not
+belong here: when a run is due (`automation.py`), how often sensors try (`attempts.py`), what `status` says of it
+(`run_status.py`).
+"""
+
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+from dagster._core.storage.dagster_run import RunRecord
+from dagster._core.storage.tags import PARTITION_NAME_TAG
+
+from assets.asked import more_partitions
+from orchestration.runs import RANGE_END, RANGE_START
+
+# As many runs of a table as are looked at; who has failed more often is beyond the longest pause by far.
+RUNS_SEEN = 500
+STEP_S = 600.0
+# So that what was mended meanwhile is not waited for longer.
+LONGEST_S = 3_600.0
+ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
+
+
+def pause_s(failures: int) -> float:
+    """How long to wait after so many failures in a row: nothing, ten minutes, half an hour, then an hour."""
+    # Beyond some doublings it is the longest in any case, and the number would have no end.
+    doublings = min(max(failures - 1, 0), 10)
+    return min(STEP_S * ((1 << doublings) - 1), LONGEST_S)
+
+
+def last_runs(instance: dg.DagsterInstance, asset: dg.AssetKey) -> list[RunRecord]:
+    """The runs of an asset that have ended, the newest first."""
+    found = instance.get_run_records(dg.RunsFilter(statuses=ENDED), limit=RUNS_SEEN)
+    return [each for each in found if asset in (each.dagster_run.asset_selection or ())]
+
+
+def is_paused(runs: Sequence[RunRecord], partition: str, now_s: float) -> bool:
+    """Whether runs of a partition have failed in a row, and it is not time yet to try again."""
+    failures, last_s = 0, 0.0
+    for run in _of_partition(runs, partition):
+        if run.dagster_run.status is dg.DagsterRunStatus.SUCCESS:
+            break
+        last_s = last_s or run.end_time or run.update_timestamp.timestamp()
+        failures += 1
+    return failures > 0 and now_s < last_s + pause_s(failures)
+
+
+def _of_partition(runs: Sequence[RunRecord], partition: str) -> Iterator[RunRecord]:
+    for run in runs:
+        tags = run.dagster_run.tags
+        single = tags.get(PARTITION_NAME_TAG, "")
+        # Keys sort as the time that they stand for.
+        is_in_range = tags.get(RANGE_START, single) <= partition <= tags.get(RANGE_END, single)
+        if is_in_range or partition in more_partitions(tags):
+            yield run
+
+
+class IsPaused(dg.AutomationCondition[dg.AssetKey]):
+    """True for the partitions whose runs fail again and again, until it is time to try once more."""
+
+    @property
+    def name(self) -> str:
+        """As it is shown beside an evaluation."""
+        return "is_paused"
+
+    def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
+        """Those among the partitions in question; without any, no run is looked at."""
+        if context.partitions_def is None or context.candidate_subset.is_empty:
+            return dg.AutomationResult(context, context.get_empty_subset())
+        view, now_s = context.asset_graph_view, context.evaluation_time.timestamp()
+        runs = last_runs(view.instance, context.key)
+        asked = context.candidate_subset.expensively_compute_partition_keys()
+        keys = {key for key in asked if is_paused(runs, key, now_s)}
+        return dg.AutomationResult(
+            context, view.get_subset_from_partition_keys(context.key, context.partitions_def, keys)
+        )
