@@ -15,12 +15,25 @@ from resources.coordinator.manifest import Manifest
 from resources.home import Home
 from resources.timegrid import DAY, HOUR, HOUR_US, MINUTE, WEEK, WEEK_US, floor_to, from_us, hour_key
 from tests.support.batch import FORGETFUL, rows_of, send
+from tests.support.every_kind import SETTINGS, empty_tables, tables_of, writes_of_every_kind
 from tests.support.live import signal
-from tests.support.running import Ui, changes, materialized, not_proven, tidemark, wait_until, wait_until_quiet
+from tests.support.running import (
+    Ui,
+    changes,
+    failed_runs,
+    materialized,
+    not_proven,
+    tidemark,
+    wait_until,
+    wait_until_quiet,
+)
+from tests.support.windows import every_example
 
 pytestmark = pytest.mark.slow
 
 FOLLOWED_LIMIT_S = 360.0
+# Some forty steps, each with its suite; and all windows of the hour are asked for at the next tenth minute.
+EVERY_TABLE_LIMIT_S = 1_800.0
 
 
 def now() -> int:
@@ -89,4 +102,25 @@ def test_what_is_sent_reaches_every_table_and_touches_nothing_else(
     assert len(rows_of(home, "deltas", "delta_id")) == len(everything)
     for tier, grain in (("minute", MINUTE), ("hourly", HOUR), ("daily", DAY), ("weekly", WEEK)):
         assert table_sums(home, f"{tier}_counts") == sums(everything, grain.floor), tier
+    assert tidemark(home, "account")["disagreements"] == []
+
+
+def test_one_delta_of_each_kind_reaches_every_table_of_every_example(tmp_path: Path) -> None:
+    """The demo's streams among them: before, the daemon failed at those that have no mean, every ten minutes."""
+    home, examples = Home(tmp_path / "home").create(SETTINGS), every_example(tmp_path / "streams")
+    tables = tables_of(examples)
+    with open_instance(home) as instance, Ui(home, TIDEMARK_STREAMS=str(examples)):
+        send(home, *writes_of_every_kind(HOUR.floor(now()) - 5 * HOUR_US), clock=now)
+        wait_until(
+            "every table has rows, and no run has failed",
+            lambda: (empty_tables(home, tables), failed_runs(instance)),
+            lambda seen: not seen[0] or seen[1],
+            limit_s=EVERY_TABLE_LIMIT_S,
+        )
+        assert failed_runs(instance) == []
+        wait_until_quiet(instance, limit_s=EVERY_TABLE_LIMIT_S)
+        assert failed_runs(instance) == []
+        made = materialized(instance, tables)
+        assert not_proven(instance, made) == {}
+    assert empty_tables(home, tables) == []
     assert tidemark(home, "account")["disagreements"] == []

@@ -141,10 +141,10 @@ def _has(process: psutil.Process, word: str) -> bool:
         return False
 
 
-def materialized(instance: dg.DagsterInstance) -> Materialized:
-    """The last materialization of every partition of every table."""
+def materialized(instance: dg.DagsterInstance, tables: Iterable[str] = tuple(TABLES)) -> Materialized:
+    """The last materialization of every partition of every table that has partitions."""
     kind, storage = dg.DagsterEventType.ASSET_MATERIALIZATION, instance.event_log_storage
-    return {table: dict(storage.get_latest_storage_id_by_partition(dg.AssetKey(table), kind)) for table in TABLES}
+    return {table: dict(storage.get_latest_storage_id_by_partition(dg.AssetKey(table), kind)) for table in tables}
 
 
 def changes(before: Materialized, after: Materialized) -> dict[str, set[str]]:
@@ -175,6 +175,12 @@ def open_runs(instance: dg.DagsterInstance) -> list[str]:
     return [
         f"{run.job_name} {run.run_id} {run.status.value}" for run in instance.get_runs(dg.RunsFilter(statuses=OPEN))
     ]
+
+
+def failed_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Runs that failed, in words."""
+    failed = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE])
+    return [f"{run.job_name} {run.run_id} {run.tags}" for run in instance.get_runs(failed)]
 
 
 def wait_until_quiet(instance: dg.DagsterInstance, *, limit_s: float) -> None:
