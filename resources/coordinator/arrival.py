@@ -4,7 +4,6 @@ Belongs here: the order of decisions (structure, values, identity, watermark sta
 written down. Everything downstream reads these verdicts and never decides again.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -16,8 +15,8 @@ import pyarrow.compute as pc
 from resources.coordinator.checks import check
 from resources.coordinator.columns import Mask, Numbers, Words, constant, nulls, numbers_of, repeated
 from resources.coordinator.control import VectorsCut
-from resources.coordinator.decode import DecodedBatch, bounded_original, decode_group
-from resources.coordinator.decoded import Deltas, Refusal
+from resources.coordinator.decode import DecodedBatch, decode_group
+from resources.coordinator.decoded import Deltas, Refusal, bounded, scattered
 from resources.coordinator.delta_hashes import delta_hashes, of_passed
 from resources.coordinator.digests import write_digests
 from resources.coordinator.event_time import Stream
@@ -25,7 +24,8 @@ from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.identities import REMEMBERED_COLUMNS, Identities, Seen, Sighting
 from resources.coordinator.log_rows import FEW_TEXTS, LogRows, Writes
 from resources.coordinator.model import Reason, Verdict
-from resources.coordinator.schema import DETAIL_LIMIT, RAW_BUDGET, RAW_LIMIT, RAW_SHORT, TIMESTAMP
+from resources.coordinator.originals import keep_originals
+from resources.coordinator.schema import TIMESTAMP
 from resources.coordinator.streams import NO_TIME, Parts
 from resources.coordinator.watermarks import Watermarks
 from resources.settings import Settings
@@ -251,40 +251,19 @@ def _verdicts(rows: int, copies: dict[int, Sighting], refusals: dict[int, Refusa
         "verdict": pa.array([str(Verdict.ACCEPTED), str(Verdict.DUPLICATE), str(Verdict.REFUSED)]).take(
             pa.array(verdicts)
         ),
-        "reason": _scattered({row: str(why.reason) for row, why in refusals.items()}, rows, pa.string()),
-        "detail": _scattered({row: _bounded(why.detail) for row, why in refusals.items()}, rows, pa.string()),
+        "reason": scattered({row: str(why.reason) for row, why in refusals.items()}, rows, pa.string()),
+        "detail": scattered({row: bounded(why.detail) for row, why in refusals.items()}, rows, pa.string()),
     }
 
 
 def _originals(refusals: dict[int, Refusal], decoded: DecodedBatch, sizes: Numbers) -> dict[str, pa.Array]:
     """What was sent, for the refused ones: less of each where a write has many of them (C14)."""
-    writes = np.repeat(np.arange(len(sizes)), sizes) if refusals else sizes
-    kept: Counter[int] = Counter()
-    raw: dict[int, tuple[bytes, int]] = {}
-    for row in sorted(refusals):
-        start, length = bounded_original(decoded.original(row))
-        write = int(writes[row])
-        start = start[:RAW_SHORT] if kept[write] + len(start) > RAW_BUDGET - RAW_LIMIT else start
-        kept[write] += len(start)
-        raw[row] = (start, length)
+    writes = np.repeat(np.arange(len(sizes)), sizes).tolist() if refusals else []
+    kept = keep_originals(sorted(refusals), writes.__getitem__, decoded)
     return {
-        "raw": _scattered({row: start for row, (start, _) in raw.items()}, decoded.rows, pa.binary()),
-        "raw_bytes": _scattered({row: length for row, (_, length) in raw.items()}, decoded.rows, pa.int64()),
+        "raw": scattered({row: found.raw for row, found in kept.items()}, decoded.rows, pa.binary()),
+        "raw_bytes": scattered({row: found.length for row, found in kept.items()}, decoded.rows, pa.int64()),
     }
-
-
-def _bounded(sentence: str) -> str:
-    encoded = sentence.encode()
-    return sentence if len(encoded) <= DETAIL_LIMIT else encoded[: DETAIL_LIMIT - 3].decode(errors="ignore") + "…"
-
-
-def _scattered(values: Mapping[int, object], rows: int, kind: pa.DataType) -> pa.Array:
-    """A column with these values at their rows, and none elsewhere."""
-    if not values:
-        return nulls(rows, kind)
-    places = np.full(rows, -1)
-    places[list(values)] = np.arange(len(values))
-    return pa.array(list(values.values()), kind).take(pa.array(places, mask=places < 0))
 
 
 def _outcomes(sizes: Numbers, accepted: Mask, refused: Mask) -> list[Outcome]:

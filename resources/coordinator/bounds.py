@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from resources.coordinator.decode import Sent, original_bytes
+from resources.coordinator.decode_rows import text_bytes
 from resources.coordinator.errors import BackpressureError, DiskSpaceError, WriteTooLargeError
 from resources.coordinator.schema import RAW_BUDGET
 from resources.settings import BoundSettings
@@ -136,7 +137,7 @@ def measure(deltas: Sequence[Sent] | pa.RecordBatch) -> int:
         # Quick, and too much for a part of something larger; where it looks like that, the rows are measured.
         size = int(deltas.get_total_buffer_size())
         return size if size <= USUAL_ROW_BYTES * len(deltas) else int(deltas.nbytes)
-    return sum([len(sent) if isinstance(sent, _TEXT) else _encoded_size(sent) for sent in deltas])
+    return sum([text_bytes(sent) if isinstance(sent, _TEXT) else _encoded_size(sent) for sent in deltas])
 
 
 def _encoded_size(sent: Sent) -> int:

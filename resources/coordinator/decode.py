@@ -1,79 +1,28 @@
-"""From what a producer handed over to columns: Python objects or JSON in, one Arrow batch out.
+"""From what a producer handed over to columns: writes of rows or of columns in, one Arrow batch out.
 
-Belongs here: structure (is it an object, are the fields there and of the right type). What is wrong with a value is
-decided in `checks.py`, for all rows at once. Nothing is thrown away: what cannot be decoded becomes a row that says
-why, with the bytes that were sent. Writes that come in columns are in `decode_columns.py`.
+Belongs here: which door a write takes, and putting the writes of a group behind one another. The doors themselves are
+in `decode_rows.py` and `column_door.py`.
 """
 
-import json
-import math
-import re
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
-from operator import attrgetter
-from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
-from resources.coordinator.columns import constant, nulls
-from resources.coordinator.decode_columns import FEW_WORDS, concatenate, decode_columns, to_batch
-from resources.coordinator.decode_values import all_event_us, all_millionths, event_us, millionths_of
-from resources.coordinator.decoded import SIGNAL_NAMES, DecodedBatch, Refusal, RefusedError, Sent, name_series
+from resources.coordinator.column_door import to_batch
+from resources.coordinator.decode_columns import concatenate, decode_columns
+from resources.coordinator.decode_rows import DELTA_LIMIT, decode_rows
+from resources.coordinator.decoded import FEW_WORDS, DecodedBatch, Refusal, Sent
 from resources.coordinator.fingerprint import SeriesNames
-from resources.coordinator.model import Delta, Kind, Reason, Signal, Vector
-from resources.coordinator.schema import RAW_LIMIT, SAMPLE, SENT_FIELDS, SIGNAL, TIMESTAMP, VECTOR
+from resources.coordinator.originals import original_bytes
 
-__all__ = ["DELTA_LIMIT", "DecodedBatch", "Refusal", "Sent", "bounded_original", "decode", "decode_group", "to_batch"]
-
-# One delta: a vector of 65,536 dimensions in JSON is below this.
-DELTA_LIMIT = 4 * 1024 * 1024
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-# Groups of so many rows come again and again.
-_SMALL = 256
-# Named, because a union that is written where it is asked for is made anew for every delta.
-_TEXT = (bytes, str)
-
-_decoder = msgspec.json.Decoder(Delta)
-_encoder = msgspec.json.Encoder()
-_ENVELOPE_AND_PAYLOADS = attrgetter(*(name for name, _ in SENT_FIELDS))
-_ENVELOPE_TEXTS = ("namespace", "kind", "delta_id", "priority", "source", "origin")
-_SIGNAL_FIELDS = list(SIGNAL)
-_SIGNAL_VALUES = attrgetter("entity_id", "signal", "count", "weight")
-_PLACE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`")
+__all__ = ["DELTA_LIMIT", "DecodedBatch", "Refusal", "Sent", "decode", "decode_group", "original_bytes", "to_batch"]
 
 
 def decode(deltas: Sequence[Sent] | pa.RecordBatch, series: SeriesNames) -> DecodedBatch:
     """Lay deltas out in columns, and say which of them are none."""
-    if isinstance(deltas, pa.RecordBatch):
-        return decode_columns(deltas, series)
-    found: list[Delta | None] = []
-    refusals: dict[int, Refusal] = {}
-    envelopes: dict[int, Mapping[str, Any]] = {}  # of what was refused
-    for sent in deltas:
-        try:
-            found.append(_structure(sent))
-        except RefusedError as refused:
-            refusals[len(found)], envelopes[len(found)] = refused.refusal, refused.envelope
-            found.append(None)
-        except Exception as error:  # noqa: BLE001 - whatever a delta raises is its own refusal, and nobody else's (C14)
-            detail = f"The delta cannot be read ({type(error).__name__})."
-            refusals[len(found)], envelopes[len(found)] = Refusal(Reason.MALFORMED, detail), {}
-            found.append(None)
-    columns = None if refusals else _signal_columns(found)  # type: ignore[arg-type] # nothing is missing then
-    if columns is None:
-        rows: list[tuple[Any, ...]] = []
-        for number, delta in enumerate(found):
-            try:
-                rows.append(_row(delta, series) if delta is not None else _partial_row(envelopes[number]))
-            except RefusedError as refused:
-                refusals[number] = refused.refusal
-                rows.append(_partial_row(refused.envelope))
-        columns = _columns(rows)
-    return DecodedBatch(columns.arrays, refusals, deltas.__getitem__, columns.words)
+    return decode_columns(deltas, series) if isinstance(deltas, pa.RecordBatch) else decode_rows(deltas, series)
 
 
 def decode_group(writes: Sequence[Sequence[Sent] | pa.RecordBatch], series: SeriesNames) -> DecodedBatch:
@@ -87,9 +36,16 @@ def decode_group(writes: Sequence[Sequence[Sent] | pa.RecordBatch], series: Seri
         return parts[0]
     starts = np.cumsum([0, *(part.rows for part in parts)])
 
+    def place_of(row: int) -> int:
+        return int(np.searchsorted(starts, row, side="right")) - 1
+
     def original(row: int) -> Sent:
-        number = int(np.searchsorted(starts, row, side="right")) - 1
-        return parts[number].original(row - int(starts[number]))
+        place = place_of(row)
+        return parts[place].original(row - int(starts[place]))
+
+    def originals(rows: Sequence[int], is_short: bool) -> Iterator[Sent]:
+        for place, run in groupby(rows, place_of):
+            yield from parts[place].originals([row - int(starts[place]) for row in run], is_short)
 
     return DecodedBatch(
         {
@@ -108,291 +64,5 @@ def decode_group(writes: Sequence[Sequence[Sent] | pa.RecordBatch], series: Seri
             for name in FEW_WORDS
             if all(name in part.words for part in parts)
         },
+        originals,
     )
-
-
-def original_bytes(sent: Sent) -> bytes:
-    """What was sent, as bytes: as they came, or as JSON if an object was handed over."""
-    if isinstance(sent, bytes):
-        return sent
-    if isinstance(sent, str):
-        return sent.encode("utf-8", "backslashreplace")
-    try:
-        if isinstance(sent, Delta):
-            sent = msgspec.to_builtins(sent, builtin_types=(datetime,))
-        return json.dumps(sent, default=str).encode("utf-8", "backslashreplace")
-    except Exception:  # noqa: BLE001 - it is shown to people: what JSON cannot say is shown as Python does
-        return _shown(sent)
-
-
-def _shown(sent: object) -> bytes:
-    try:
-        return repr(sent).encode("utf-8", "backslashreplace")
-    except Exception:  # noqa: BLE001 - a caller's object may raise anything
-        return f"<{type(sent).__name__}>".encode()
-
-
-def bounded_original(sent: Sent) -> tuple[bytes, int]:
-    """The first bytes of what was sent, and how many there were."""
-    whole = original_bytes(sent)
-    return whole[:RAW_LIMIT], len(whole)
-
-
-def _structure(sent: Sent) -> Delta:
-    """The delta as a typed struct, or the reason why it is none."""
-    if isinstance(sent, _TEXT):
-        if len(sent) > DELTA_LIMIT:
-            raise RefusedError(Reason.TOO_LARGE, f"The delta has {len(sent)} bytes; {DELTA_LIMIT} are allowed.")
-        try:
-            return _decoder.decode(sent)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            return _from_object(_loads(sent))
-    if isinstance(sent, Delta):
-        sent = msgspec.to_builtins(sent, builtin_types=(datetime,))
-    return _plain(sent) or _from_object(sent)
-
-
-def _plain(found: Any) -> Delta | None:
-    """The delta, if it is surely one: of the right types, with texts that are Unicode and numbers that JSON can say."""
-    if type(found) is not dict or isinstance(found.get("event_ts"), str):
-        return None
-    try:
-        delta = msgspec.convert(found, Delta)
-        _encoder.encode(delta)
-    except (msgspec.MsgspecError, UnicodeError, OverflowError, RecursionError):
-        return None
-    return delta
-
-
-def _loads(sent: bytes | str) -> Any:
-    """JSON as Python reads it, which knows NaN and Infinity, so that these are named and not just "malformed"."""
-    try:
-        return json.loads(sent)
-    except (ValueError, RecursionError) as error:
-        raise RefusedError(Reason.MALFORMED, f"Not JSON: {error}.") from error
-
-
-def _from_object(found: Any) -> Delta:
-    if not isinstance(found, Mapping):
-        raise RefusedError(Reason.MALFORMED, f"A delta is a JSON object, not {_type_name(found)}.")
-    try:
-        # Lone surrogates are legal in Python and in escaped JSON, and no text for anybody else.
-        json.dumps(found, ensure_ascii=False, default=str).encode()
-    except (UnicodeError, ValueError, TypeError, RecursionError) as error:
-        raise RefusedError(
-            Reason.MALFORMED, f"The delta has text that is not Unicode, or refers to itself: {error}."
-        ) from error
-    if isinstance(found.get("event_ts"), str):
-        found = {**found, "event_ts": _moment(found["event_ts"], found)}
-    try:
-        return msgspec.convert(found, Delta)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise RefusedError(*_explain(str(error)), envelope=found) from error
-
-
-def _moment(text: str, envelope: Mapping[str, Any]) -> datetime:
-    """ISO 8601 as Python reads it: more forms than the fast path knows (a date alone, a space for the T)."""
-    try:
-        return datetime.fromisoformat(text.strip())
-    except ValueError as error:
-        raise RefusedError(Reason.BAD_TIMESTAMP, f"event_ts is no moment in time: {error}.", envelope) from error
-
-
-def _explain(message: str) -> Refusal:
-    """A validation message, sorted into one of our reasons."""
-    place = _PLACE.search(message)
-    where = place["path"] if place else ""
-    text = _PLACE.sub("", message).replace("`", "'")
-    if "missing required field" in text:
-        reason = Reason.MISSING_FIELD
-    elif "unknown field" in text:
-        reason = Reason.UNKNOWN_FIELD
-    elif where == "event_ts":
-        reason = Reason.BAD_TIMESTAMP
-    else:
-        reason = Reason.WRONG_TYPE
-    return Refusal(reason, f"{text}{f' at {where}' if where else ''}.")
-
-
-def _row(delta: Delta, series: SeriesNames) -> tuple[Any, ...]:
-    """A well-formed delta in the order of the columns, with its key at the end."""
-    kind, vector, sample, signal = delta.kind, delta.vector, delta.sample, delta.signal
-    if kind == Kind.SIGNAL and signal is not None and vector is None and sample is None:
-        return (*_head(delta), None, None, _signal(signal, delta), signal.entity_id)
-    if kind == Kind.SAMPLE and sample is not None and vector is None and signal is None:
-        labels = sorted(sample.labels.items())
-        try:
-            name = name_series(labels, series)
-        except RefusedError as refused:
-            raise RefusedError(*refused.refusal, _envelope(delta)) from refused
-        return (*_head(delta), None, (labels, sample.value), None, name)
-    if kind == Kind.VECTOR and vector is not None and sample is None and signal is None:
-        return (*_head(delta), _vector(vector, delta), None, None, vector.vector_id)
-    payloads = {Kind.VECTOR: vector, Kind.SAMPLE: sample, Kind.SIGNAL: signal}
-    if kind not in payloads:
-        detail = f"The kind {kind!r} is not known; it is one of vector, sample, signal."
-        raise RefusedError(Reason.UNKNOWN_KIND, detail, _envelope(delta))
-    found = ", ".join(name for name, payload in payloads.items() if payload is not None) or "none"
-    detail = f"A delta of kind {kind!r} has exactly the payload {kind!r}; this one has {found}."
-    raise RefusedError(Reason.PAYLOAD_MISMATCH, detail, _envelope(delta))
-
-
-def _head(delta: Delta) -> tuple[Any, ...]:
-    moment = delta.event_ts
-    try:
-        moment_us = event_us(moment)
-    except RefusedError as refused:
-        raise RefusedError(*refused.refusal, _envelope(delta)) from refused
-    return (delta.namespace, delta.kind, delta.delta_id, moment_us, delta.priority, delta.source, delta.origin)
-
-
-def _signal(payload: Signal, delta: Delta) -> tuple[str, str, int, int]:
-    weight = payload.weight
-    if not math.isfinite(weight):
-        raise RefusedError(Reason.NOT_FINITE, f"signal.weight is {weight}.", _envelope(delta))
-    millionths = millionths_of(weight)
-    for name, value in (("count", payload.count), ("weight", millionths)):
-        if not INT64_MIN <= value <= INT64_MAX:
-            raise RefusedError(Reason.OUT_OF_RANGE, f"signal.{name} does not fit into 64 bits.", _envelope(delta))
-    return payload.entity_id, payload.signal, payload.count, millionths
-
-
-def _vector(payload: Vector, delta: Delta) -> tuple[Any, ...]:
-    for name, numbers, low, high in (
-        ("indices", payload.indices or (), -(2**31), 2**31 - 1),
-        ("clock", (payload.clock or {}).values(), 0, INT64_MAX),
-    ):
-        if any(not low <= number <= high for number in numbers):
-            reason = Reason.INDEX_OUT_OF_RANGE if name == "indices" else Reason.OUT_OF_RANGE
-            raise RefusedError(reason, f"vector.{name} has a number outside {low} to {high}.", _envelope(delta))
-    return (
-        payload.vector_id,
-        payload.op,
-        payload.values,
-        payload.indices,
-        payload.factor,
-        payload.amount,
-        payload.parent_id,
-        sorted(payload.clock.items()) if payload.clock is not None else None,
-        sorted(payload.metadata.items()) if payload.metadata is not None else None,
-    )
-
-
-def _envelope(delta: Delta) -> dict[str, Any]:
-    return {
-        name: getattr(delta, name)
-        for name in ("namespace", "kind", "delta_id", "event_ts", "priority", "source", "origin")
-    }
-
-
-def _partial_row(envelope: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What can be shown of a refused delta: the envelope's texts that are texts."""
-    texts = {name: value for name, value in envelope.items() if isinstance(value, str)}
-    moment = envelope.get("event_ts")
-    try:
-        moment = _moment(moment, {}) if isinstance(moment, str) else moment
-        # True is an int to Python, and no moment to anybody.
-        moment_us = event_us(moment) if isinstance(moment, datetime | int) and not isinstance(moment, bool) else None
-    except RefusedError:
-        moment_us = None
-    return (
-        texts.get("namespace"),
-        texts.get("kind"),
-        texts.get("delta_id"),
-        moment_us,
-        texts.get("priority"),
-        texts.get("source"),
-        texts.get("origin"),
-        None,
-        None,
-        None,
-        None,
-    )
-
-
-class _Columns(NamedTuple):
-    arrays: dict[str, pa.Array]
-    words: dict[str, frozenset[str]]
-
-
-def _signal_columns(deltas: list[Delta]) -> _Columns | None:
-    """Deltas that are all signals, field by field instead of delta by delta; None if there is anything else to say."""
-    rows = len(deltas)
-    if not rows or deltas[0].kind != Kind.SIGNAL:
-        return None
-    values = zip(*map(_ENVELOPE_AND_PAYLOADS, deltas), strict=True)
-    by_name = dict(zip((name for name, _ in SENT_FIELDS), values, strict=True))
-    signals = by_name["signal"]
-    if by_name["kind"].count(Kind.SIGNAL) < rows or by_name["vector"].count(None) < rows:
-        return None
-    if by_name["sample"].count(None) < rows or None in signals:
-        return None
-    keys, names, counts, weights = zip(*map(_SIGNAL_VALUES, signals), strict=True)
-    moments, millionths = all_event_us(by_name["event_ts"]), all_millionths(weights)
-    if moments is None or millionths is None or min(counts) < INT64_MIN or max(counts) > INT64_MAX:
-        return None
-    key = pa.array(keys, pa.string())
-    fields = [key, _array(names, pa.string()), pa.array(np.array(counts, dtype=np.int64)), pa.array(millionths)]
-    arrays = {name: _array(by_name[name], pa.string()) for name in _ENVELOPE_TEXTS}
-    arrays["event_ts"] = pa.array(moments).view(TIMESTAMP)
-    arrays["signal"] = pa.StructArray.from_arrays(fields, fields=_SIGNAL_FIELDS)
-    arrays["vector"], arrays["sample"] = _no_payloads(rows) if rows <= _SMALL else _no_payloads.__wrapped__(rows)
-    arrays["key"] = key
-    words = {name: frozenset(by_name[name]) for name in FEW_WORDS}
-    return _Columns(arrays, words | {SIGNAL_NAMES: frozenset(names)})
-
-
-@lru_cache(_SMALL)
-def _no_payloads(rows: int) -> tuple[pa.Array, pa.Array]:
-    """Neither a vector nor a sample on any row; of as many parts as a vector has, it is worth keeping."""
-    return nulls(rows, VECTOR), nulls(rows, SAMPLE)
-
-
-def _columns(rows: list[tuple[Any, ...]]) -> _Columns:
-    """Transpose; structs are put together from their fields, which is several times faster than from dictionaries."""
-    values: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) if rows else [()] * (len(SENT_FIELDS) + 1)
-    by_name = dict(zip((name for name, _ in SENT_FIELDS), values, strict=False))
-    columns = {name: _array(by_name[name], kind) for name, kind in SENT_FIELDS}
-    # Of signals alone the key is a column that is there already.
-    columns["key"] = (
-        columns["signal"].field("entity_id")
-        if rows and not columns["signal"].null_count
-        else _array(values[len(SENT_FIELDS)], pa.string())
-    )
-    words = {name: frozenset(by_name[name]) for name in FEW_WORDS}
-    return _Columns(columns, {name: found for name, found in words.items() if None not in found})
-
-
-def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
-    first: Any = values[0] if values else None
-    if first is None and values.count(None) == len(values):
-        return nulls(len(values), kind)
-    if kind in (VECTOR, SAMPLE, SIGNAL):
-        return _structs(values, kind)
-    if pa.types.is_string(kind):
-        return constant(first, len(values)) if values.count(first) == len(values) else pa.array(values, kind)
-    if kind in (pa.int64(), TIMESTAMP) and None not in values:
-        return pa.array(np.array(values, dtype=np.int64)).view(kind)
-    return pa.array(values, kind)
-
-
-def _structs(values: tuple[Any, ...], kind: pa.StructType) -> pa.StructArray:
-    gap = (None,) * kind.num_fields
-    is_whole = None not in values
-    children = zip(*(values if is_whole else (value or gap for value in values)), strict=True)
-    fields = list(kind)
-    arrays = [_array(child, field.type) for child, field in zip(children, fields, strict=True)]
-    absent = None if is_whole else pa.array([value is None for value in values], pa.bool_())
-    return pa.StructArray.from_arrays(arrays, fields=fields, mask=absent)
-
-
-def _type_name(value: Any) -> str:
-    names = {
-        list: "an array",
-        str: "a text",
-        bool: "true or false",
-        int: "a number",
-        float: "a number",
-        type(None): "null",
-    }
-    return names.get(type(value), f"a {type(value).__name__}")

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal
 
 import numpy as np
+import numpy.typing as npt
 
-from resources.coordinator.columns import Numbers
+from resources.coordinator.columns import Mask, Numbers
 from resources.coordinator.decoded import RefusedError
 from resources.coordinator.model import Reason
 from resources.timegrid import to_us
@@ -29,6 +30,23 @@ def event_us(found: datetime | int) -> int:
             Reason.BAD_TIMESTAMP, "event_ts is not within the years 1 to 9999 (microseconds since 1970)."
         )
     return moment_us
+
+
+def moment_of(found: str | datetime) -> datetime:
+    """ISO 8601 in the forms that Python reads, or a moment of any class; what is below a microsecond is cut off.
+
+    The one reader of times: Python cuts further digits off and other readers round them, which would store two times
+    for the same text.
+    """
+    if isinstance(found, str):
+        try:
+            return datetime.fromisoformat(found)
+        except ValueError:
+            return datetime.fromisoformat(found.strip().upper())  # a lower-case z is UTC, too
+    if type(found) is datetime:
+        return found
+    # A subclass may hold what others cannot, such as the nanoseconds of pandas.
+    return datetime(*found.timetuple()[:6], found.microsecond, tzinfo=found.tzinfo, fold=found.fold)
 
 
 def all_event_us(found: Sequence[datetime | int]) -> Numbers | None:
@@ -57,9 +75,15 @@ def millionths_of(weight: float) -> int:
 
 def all_millionths(weights: Sequence[float]) -> Numbers | None:
     """The same for many; None if one of them is not clear at first sight (or not finite, which none of these is)."""
-    found = np.array(weights, dtype=np.float64)
-    scaled = found * 1e6
-    nearest = np.rint(scaled)
-    # Written so that what is not a number is not clear.
-    is_clear = np.abs(found).max() < CLEAR_WEIGHT and np.abs(scaled - nearest).max() < CLEAR_DISTANCE
-    return nearest.astype(np.int64) if is_clear else None
+    millionths, is_clear = clear_millionths(np.array(weights, dtype=np.float64))
+    return millionths if is_clear.all() else None
+
+
+def clear_millionths(weights: npt.NDArray[np.float64]) -> tuple[Numbers, Mask]:
+    """Weights in millionths, and which of them are clear at first sight; the others mean nothing."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = weights * 1e6
+        nearest = np.rint(scaled)
+        # Written so that what is not a number is not clear.
+        is_clear = (np.abs(weights) < CLEAR_WEIGHT) & (np.abs(scaled - nearest) < CLEAR_DISTANCE)
+    return np.where(is_clear, nearest, 0.0).astype(np.int64), is_clear

@@ -1,17 +1,19 @@
 """What decoding gives: deltas in columns, and why some of them are none.
 
-Belongs here: the types that both ways of decoding (objects and columns) fill in, and the naming of a series, which
+Belongs here: the types that both doors (rows and columns) fill in, and the naming of a series, which
 either may have to refuse.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
-from resources.coordinator.columns import Rows
+from resources.coordinator.columns import Rows, nulls
 from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.model import Delta, Reason
+from resources.coordinator.schema import DETAIL_LIMIT
 
 Sent = Delta | Mapping[str, Any] | bytes | str
 Deltas: TypeAlias = Sequence[Sent] | pa.RecordBatch  # what one write holds, in one shard
@@ -19,6 +21,8 @@ Deltas: TypeAlias = Sequence[Sent] | pa.RecordBatch  # what one write holds, in 
 
 # Among the words of a batch: the names of all signals in it. A field of a payload, and no column.
 SIGNAL_NAMES = "signal.signal"
+# Columns in which most groups have but one text, or a few.
+FEW_WORDS = ("namespace", "kind", "priority", "source")
 
 
 class Refusal(NamedTuple):
@@ -46,6 +50,9 @@ class RefusedError(Exception):
         self.envelope = envelope or {}
 
 
+Originals: TypeAlias = Callable[[Sequence[int], bool], Iterable[Sent]]
+
+
 class DecodedBatch(NamedTuple):
     """Columns of `SENT_FIELDS` plus `key`, with the refusals and the original bytes beside them."""
 
@@ -53,6 +60,7 @@ class DecodedBatch(NamedTuple):
     refusals: dict[int, Refusal]  # row → why; everything else was well-formed
     original: Callable[[int], Sent]  # row → what was sent
     words: dict[str, frozenset[str]]  # every text that occurs in a column, for those that have few and no gaps
+    originals: Originals  # the same for many rows; where that is told to be enough, perhaps only how they begin
 
     @property
     def rows(self) -> int:
@@ -69,3 +77,20 @@ def name_series(labels: list[tuple[str, str]], series: SeriesNames) -> str:
             f"Another series has the same fingerprint {name}; change a label of one of them.",
         )
     return name
+
+
+def bounded(sentence: str) -> str:
+    """A sentence that may quote what was sent, cut to `DETAIL_LIMIT` bytes."""
+    encoded = sentence.encode("utf-8", "backslashreplace")
+    if len(encoded) <= DETAIL_LIMIT:
+        return encoded.decode()
+    return encoded[: DETAIL_LIMIT - 3].decode(errors="ignore") + "…"
+
+
+def scattered(values: Mapping[int, object], rows: int, kind: pa.DataType) -> pa.Array:
+    """A column with these values at their rows, and none elsewhere."""
+    if not values:
+        return nulls(rows, kind)
+    places = np.full(rows, -1)
+    places[list(values)] = np.arange(len(values))
+    return pa.array(list(values.values()), kind).take(pa.array(places, mask=places < 0))

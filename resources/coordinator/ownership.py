@@ -36,6 +36,23 @@ def own(deltas: Any) -> list[Sent]:
     return [each if type(each) in _ATOMS else _own_delta(each) for each in sent]
 
 
+def as_columns(deltas: Any) -> pa.Table | pa.RecordBatch | None:
+    """A write that is in columns as Arrow has them; None if it is in rows. Any data frame with Arrow inside will do."""
+    if isinstance(deltas, pa.RecordBatch | pa.Table):
+        return deltas
+    try:
+        if type(deltas).__module__.partition(".")[0] == "pandas":
+            return pa.Table.from_pandas(deltas, preserve_index=False)
+        if hasattr(deltas, "__arrow_c_stream__") or hasattr(deltas, "__arrow_c_array__"):
+            return pa.table(deltas)
+    except (pa.lib.ArrowException, TypeError, ValueError) as error:
+        raise WriteFormatError(
+            f"The {type(deltas).__name__} has a column that is of no single type: {error}. "
+            "Give it one, or send its rows as dictionaries."
+        ) from error
+    return None
+
+
 def own_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A batch in memory of its own: the caller's may lie in an array that it fills again."""
     return pa.ipc.read_record_batch(batch.serialize(), batch.schema)

@@ -6,7 +6,7 @@ is in `shard.py`.
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -28,7 +28,6 @@ from resources.coordinator.errors import (
     BackpressureError,
     EmptyWriteError,
     ShardStoppedError,
-    WriteFormatError,
     WriteTooLargeError,
 )
 from resources.coordinator.event_time import EventTimeRules, Stream, StreamRule
@@ -36,15 +35,14 @@ from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.handles import Receipt, WriteHandle
 from resources.coordinator.memory import keep_memory
 from resources.coordinator.model import Level, Priority
-from resources.coordinator.ownership import own, own_columns
+from resources.coordinator.ownership import as_columns, own, own_columns
 from resources.coordinator.recovery import ShardFiles
+from resources.coordinator.row_objects import combined, row_objects
 from resources.coordinator.shard import Shard
 from resources.coordinator.slots import shard_of_slot, slots_of
 from resources.home import Home
-from resources.settings import is_name
 
 Deltas: TypeAlias = ShardDeltas | pa.Table
-_COLUMNS = (pa.RecordBatch, pa.Table)
 
 
 class PlatformReceipt(NamedTuple):
@@ -153,7 +151,7 @@ class Producer:
             try:
                 taken[number] = (send(shard, self.name, instance, sequence + 1, part, priority), part)
             except BackpressureError as error:
-                error.write = _join([part for other, part in parts.items() if other not in taken]) if taken else deltas
+                error.write = self._platform.not_taken(deltas, parts, taken) if taken else deltas
                 raise
             except WriteTooLargeError:
                 self._sequences[number] += 1  # refused for good: its number is used up (Q2)
@@ -249,23 +247,34 @@ class Platform:
         It goes on numbering where the last one stopped. With `from_start` it numbers from 1 again: for a source that
         is read again from its beginning, where every write already taken is answered as a retry.
         """
-        if not is_name(name):
-            raise WriteFormatError(
-                f"{name!r} is no name for a producer. Use a lower-case letter, then up to 62 of a-z, 0-9 and _."
-            )
         return Producer(self, name, from_start)
 
     def split(self, deltas: Deltas) -> dict[int, ShardDeltas]:
         """The parts of a write by shard, each in its order; nothing in them is the caller's any more (C14)."""
-        is_columns = isinstance(deltas, _COLUMNS)
-        whole: ShardDeltas = with_hashes(own_columns(to_batch(deltas))) if is_columns else own(deltas)
+        table = as_columns(deltas)
+        whole: ShardDeltas = own(deltas) if table is None else with_hashes(own_columns(to_batch(table)))
         if not len(whole):
             raise EmptyWriteError
         if len(self.shards) == 1:
             return {0: whole}
-        decoded = decode(whole, self._series)
-        shards = self._shard_of_slot[slots_of(decoded.columns["namespace"], decoded.columns["key"])]
+        shards = self._shards_of(whole)
         return {int(number): _take(whole, np.flatnonzero(shards == number)) for number in np.unique(shards)}
+
+    def _shards_of(self, whole: ShardDeltas) -> npt.NDArray[np.int64]:
+        decoded = decode(whole, self._series)
+        return self._shard_of_slot[slots_of(decoded.columns["namespace"], decoded.columns["key"])]
+
+    def not_taken(self, deltas: Deltas, parts: Mapping[int, ShardDeltas], taken: Collection[int]) -> Deltas:
+        """What is given back of a write: rows as a copy, and rows of columns as they were handed over."""
+        table = as_columns(deltas)
+        if table is None:
+            return [delta for shard, part in parts.items() if shard not in taken for delta in part]
+        is_left = ~np.isin(self._shards_of(to_batch(table)), list(taken))
+        try:
+            return table.filter(pa.array(is_left))
+        except pa.ArrowNotImplementedError:  # for a type that can be sent and not be filtered
+            columns = {name: combined(table[name]) for name in table.column_names}
+            return list(row_objects(columns, np.flatnonzero(is_left).tolist()))
 
     def seal(self) -> None:
         """Seal what every shard has taken, with the watermarks that it has come to over all of them."""
@@ -334,13 +343,6 @@ def _take(deltas: ShardDeltas, rows: npt.NDArray[np.int64]) -> ShardDeltas:
     if isinstance(deltas, pa.RecordBatch):
         return deltas.take(pa.array(rows))
     return [deltas[row] for row in rows]
-
-
-def _join(parts: list[ShardDeltas]) -> ShardDeltas:
-    batches = [part for part in parts if isinstance(part, pa.RecordBatch)]
-    if batches:
-        return pa.concat_batches(batches)
-    return [delta for part in parts if not isinstance(part, pa.RecordBatch) for delta in part]
 
 
 def _defined_rules(home: Home) -> Mapping[Stream, StreamRule]:

@@ -49,6 +49,14 @@ SENT_FIELDS: list[tuple[str, pa.DataType]] = [
 
 SENT_SCHEMA = pa.schema(SENT_FIELDS)
 
+# Beside these, a write in columns brings along what its door has refused, as the log names it.
+REFUSED_FIELDS: list[tuple[str, pa.DataType]] = [
+    ("reason", pa.string()),
+    ("detail", pa.string()),
+    ("raw", pa.binary()),
+    ("raw_bytes", pa.int64()),
+]
+
 # Worked out from what was sent, on whatever thread has the time.
 HASHES = ("identity_hash", "content_hash")
 
@@ -68,12 +76,13 @@ ARRIVAL_FIELDS: list[tuple[str, pa.DataType]] = [
     ("reason", pa.string()),  # null unless refused
     ("detail", pa.string()),  # the reason in words
     ("raw", pa.binary()),  # what was sent, up to RAW_LIMIT bytes; only for refused deltas
-    ("raw_bytes", pa.int64()),  # how long it really was
+    ("raw_bytes", pa.int64()),  # how long it was; an object or a row beyond `RAW_BUDGET`, at least so long
 ]
 
 # A dead letter shows what was sent; one that is larger is cut here, so that a hostile producer cannot fill the lake.
 RAW_LIMIT = 16 * 1024
-# The first refused deltas of a write say what went wrong. Beyond this budget, a short beginning is kept of each.
+# The first refused deltas of a write say what went wrong. From the one that is beyond this budget on, a short beginning
+# is kept of each, and no more of it is rendered.
 RAW_BUDGET = 1024 * 1024
 RAW_SHORT = 256
 # A sentence may quote what was sent, such as the name of a field.

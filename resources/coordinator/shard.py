@@ -26,6 +26,7 @@ from resources.coordinator.errors import (
     ShardBusyError,
     ShardStoppedError,
     WaitTimeoutError,
+    WriteFormatError,
 )
 from resources.coordinator.event_time import EventTimeRules
 from resources.coordinator.flusher import LogPart, LogSnapshot
@@ -37,7 +38,7 @@ from resources.coordinator.retries import same_write
 from resources.coordinator.subscriptions import Subscription
 from resources.coordinator.writer import BackgroundSealing, Writer
 from resources.privacy import file_mode, make_directory
-from resources.settings import Settings
+from resources.settings import Settings, is_name
 from resources.timegrid import SECOND_US
 
 # How often a waiter for `durable` looks at the table: a look costs milliseconds, a commit takes seconds.
@@ -111,6 +112,10 @@ class Shard:
 
     def open_producer(self, producer: str) -> tuple[int, int]:
         """A new instance of a producer, and the last sequence taken from it; older instances are fenced out."""
+        if not is_name(producer):
+            raise WriteFormatError(
+                f"{producer!r} is no name for a producer. Use a lower-case letter, then up to 62 of a-z, 0-9 and _."
+            )
         with self._changed:
             opened = self.core.open_producer(producer)
             self._wait_for_next_group()

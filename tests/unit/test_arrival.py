@@ -12,7 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from resources.coordinator.arrival import Arrivals, NumberedWrite
-from resources.coordinator.decode import Sent, _from_object, _plain, decode, to_batch
+from resources.coordinator.decode import Sent, decode, to_batch
+from resources.coordinator.decode_rows import _from_object, _plain
 from resources.coordinator.decode_values import millionths_of
 from resources.coordinator.decoded import RefusedError
 from resources.coordinator.errors import WriteFormatError
@@ -182,12 +183,6 @@ def test_columns_that_are_missing_or_of_another_width_are_filled_in() -> None:
     assert batch["vector"].null_count == 2
 
 
-def test_a_column_that_is_there_twice_is_refused() -> None:
-    kinds = pa.array(["signal"])
-    with pytest.raises(WriteFormatError, match="kind, kind"):
-        to_batch(pa.RecordBatch.from_arrays([kinds, kinds], names=["kind", "kind"]))
-
-
 def test_what_lies_hidden_below_a_missing_payload_is_no_key() -> None:
     columns = columns_of(1)
     hidden = pa.array([{"vector_id": "hidden", "op": "delete"}], VECTOR)
@@ -206,7 +201,7 @@ def test_a_label_without_a_value_is_refused_and_stops_nobody() -> None:
     )
     batch = pa.RecordBatch.from_pydict({**{name: columns[name] for name, _ in SENT_FIELDS}, "sample": payload})
     decided, _ = arrivals().decide([NumberedWrite(1, "web", 1, TEN_O_CLOCK, to_batch(batch))])
-    assert decided.column("reason").to_pylist() == ["bad_id", None]
+    assert decided.column("reason").to_pylist() == ["wrong_type", None]
 
 
 def test_the_least_number_of_64_bits_is_out_of_range() -> None:

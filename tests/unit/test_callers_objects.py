@@ -216,7 +216,8 @@ def test_refused_rows_keep_no_more_than_is_useful_and_the_home_opens_again_c14(h
     assert sum(map(len, kept)) < 2 * 1024 * 1024
     assert len(kept[0]) == 16 * 1024
     assert min(map(len, kept)) == 256
-    assert min(lengths) > 16 * 1024
+    assert lengths[0] > 16 * 1024
+    assert min(lengths) > 256  # of those beyond the budget no more is rendered than shows that they were longer
 
 
 def test_a_group_that_no_frame_could_hold_is_logged_in_several_c14(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

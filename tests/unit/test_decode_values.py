@@ -8,11 +8,10 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator import decode as decoding
+from resources.coordinator import decode_rows as decoding
 from resources.coordinator.decode import decode
-from resources.coordinator.decode_columns import FEW_WORDS
 from resources.coordinator.decode_values import all_event_us, all_millionths, event_us, millionths_of
-from resources.coordinator.decoded import DecodedBatch, RefusedError
+from resources.coordinator.decoded import FEW_WORDS, DecodedBatch, RefusedError
 from resources.coordinator.fingerprint import SeriesNames
 from tests.support.live import TEN_O_CLOCK, sample, signal, vector
 

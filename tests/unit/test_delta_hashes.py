@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resources.coordinator import delta_hashes as module
+from resources.coordinator.column_door import to_batch
 from resources.coordinator.columns import constant_of
-from resources.coordinator.decode_columns import concatenate, decode_columns, to_batch
+from resources.coordinator.decode_columns import concatenate, decode_columns
 from resources.coordinator.delta_hashes import delta_hashes, of_passed, with_hashes
 from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.hashing import hash_rows

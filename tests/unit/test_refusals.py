@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from resources.coordinator import Delta, Reason, Signal
 from resources.coordinator.arrival import Arrivals, NumberedWrite
 from resources.coordinator.decode import Sent, decode
-from resources.coordinator.errors import WriteFormatError
 from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.identities import Identities
 from resources.coordinator.schema import RAW_LIMIT
@@ -224,15 +223,6 @@ def test_columns_get_the_same_verdicts_as_objects() -> None:
     assert by_column.batch().select(compared).to_pylist() == [
         {name: row[name] for name in compared} for row in by_object
     ]
-
-
-def test_columns_that_are_no_deltas_are_refused_whole(tmp_path: Path) -> None:
-    with open_platform(new_home(tmp_path)) as platform:
-        producer = platform.producer("web")
-        with pytest.raises(WriteFormatError, match="this one has colour"):
-            producer.write(pa.table({"colour": ["red"]}))
-        producer.write([signal("a")]).wait()
-    assert [row["delta_id"] for row in sealed_rows(new_home(tmp_path))] == ["a"]
 
 
 def test_one_row_from_2099_makes_no_honest_row_late(tmp_path: Path) -> None:
