@@ -14,6 +14,7 @@ FAILPOINTS = (
     "seal.segment_written",  # the segment is complete under its temporary name
     "seal.segment_named",  # the segment has its name, the manifest does not know it
     "seal.manifest_appended",  # the manifest names the segment, the log still holds the same writes
+    "seal.ledger_written",  # what the file says of producers is written, and no state names it
     "seal.log_removed",  # the log file is gone; nobody was told that it is sealed
     "plan.written",  # the plan is fixed, nothing of it is committed
     "dead_letters.committed",  # first of the two commits of a plan
