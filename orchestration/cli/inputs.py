@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from orchestration.cli.parquet_pieces import PIECE_BYTES, ROWS, PiecesError, read_pieces
 from resources.coordinator.decode import DELTA_LIMIT
-from resources.coordinator.schema import SENT_FIELDS, TIMESTAMP
+from resources.coordinator.row_objects import row_objects
+from resources.coordinator.schema import SENT_FIELDS
 from resources.errors import TidemarkError
 
 if TYPE_CHECKING:
@@ -201,12 +202,9 @@ def _is_native(schema: pa.Schema) -> bool:
 
 
 def _rows(batch: pa.RecordBatch) -> "list[Sent]":
-    for index, field in enumerate(batch.schema):
-        if pa.types.is_timestamp(field.type):
-            # Nanoseconds have no place in a delta; a time without zone is UTC.
-            moments = batch.column(index).cast(pa.timestamp("us", field.type.tz), safe=False).cast(TIMESTAMP)
-            batch = batch.set_column(index, field.name, moments)
-    return [without_nulls(row) for row in batch.to_pylist(maps_as_pydicts="strict")]
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    found = row_objects(columns, range(len(batch)))
+    return [without_nulls(row) if isinstance(row, dict) else row for row in found]
 
 
 def _text(cell: str) -> Any:

@@ -109,7 +109,7 @@ def _field(column: pa.Array | None, name: str, rows: int) -> Taken:
         if column is None and default is not None:
             return Taken(default)
         return take.texts(column, rows, is_required=name in _REQUIRED_TEXTS, default=default)
-    except pa.lib.ArrowException:  # a conversion that Arrow does not have: row by row it may well be possible
+    except Exception:  # noqa: BLE001 - a conversion that Arrow does not have: row by row it may well be possible (C14)
         return Taken(nulls(rows, SENT_SCHEMA.field(name).type), np.ones(rows, dtype=np.bool_))
 
 
@@ -121,12 +121,12 @@ def _payload(column: pa.Array | None, name: str, rows: int) -> Taken:
     if not pa.types.is_struct(column.type):
         return Taken(nulls(rows, kind), take.unknown(column))
     is_there = np.asarray(column.is_valid()) if column.null_count else None
-    whole = is_there is None
-    children = [column.field(place) for place in range(column.type.num_fields)] if whole else column.flatten()
-    found = dict(zip((field.name for field in column.type), children, strict=True))
+    found = {field.name: column.field(place) for place, field in enumerate(column.type)}
     fields, others = _FIELDS_OF[name](found, rows)
     unknown = [take.unknown(child) for field, child in found.items() if field not in fields and field not in others]
-    doubts = either(*(field.where(is_there).doubts for field in fields.values()), *unknown)
+    doubts = either(*(field.doubts for field in fields.values()), *unknown)
+    if doubts is not None and is_there is not None:
+        doubts = doubts & is_there
     if column.type == kind and all(field.column is found[child] for child, field in fields.items()):
         return Taken(column, doubts)
     made = [fields[field.name].column for field in kind]

@@ -27,10 +27,6 @@ class Taken(NamedTuple):
     column: pa.Array
     doubts: Mask | None = None  # None: no row
 
-    def where(self, is_there: Mask | None) -> "Taken":
-        """The same with doubts on these rows only."""
-        return self if is_there is None or self.doubts is None else Taken(self.column, self.doubts & is_there)
-
 
 def either(*masks: Mask | None) -> Mask | None:
     """Rows that are in one of these; None stands for none."""

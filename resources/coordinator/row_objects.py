@@ -41,7 +41,10 @@ class ArrowValue:
     """A value that only Arrow can tell, such as a date beyond the year 9999."""
 
     def __init__(self, value: pa.Scalar) -> None:
-        self._text = f"{value} ({value.type})"
+        try:
+            self._text = f"{value.cast(pa.int64())} ({value.type})"
+        except pa.lib.ArrowException:
+            self._text = str(value.type)
 
     def __str__(self) -> str:
         return self._text
@@ -56,7 +59,7 @@ def row_objects(
     at_once = _MOST_ROWS if few_elements else max(1, min(_MOST_ROWS, _MOST_BYTES * length // max(total, 1)))
     for start in range(0, len(rows), at_once):
         chosen = pa.array(rows[start : start + at_once], pa.int64())
-        values = {name: _rendered(_take(column, chosen), few_elements) for name, column in columns.items()}
+        values = {name: _column(column, chosen, few_elements) for name, column in columns.items()}
         for place in range(len(chosen)):
             found = {name: column[place] for name, column in values.items() if column[place] is not None}
             yield _as_sent(found)
@@ -94,6 +97,13 @@ def _as_sent(found: dict[str, Any]) -> Sent:
         if isinstance(payload, dict) and any(type(value) is _Pairs for value in payload.values()):
             return json.dumps(found, default=str).encode()
     return found
+
+
+def _column(column: pa.Array, rows: pa.Array, few: int | None) -> list[Any]:
+    try:
+        return _rendered(_take(column, rows), few)
+    except Exception:  # noqa: BLE001 - what cannot be rendered is shown as what it is, and refused by the door for rows (C14)
+        return [ArrowValue(column[row]) if column[row].is_valid else None for row in rows.to_pylist()]
 
 
 def _take(column: pa.Array, rows: pa.Array) -> pa.Array:
@@ -143,7 +153,8 @@ def _moment(value: int, unit: str) -> Any:
 
 def _structs(column: pa.StructArray, few: int | None) -> list[Any]:
     names = [field.name for field in column.type]
-    children = [_rendered(child, few) for child in column.flatten()]
+    # Not `flatten`: below a missing struct that ends the process where a field is a union.
+    children = [_rendered(column.field(place), few) for place in range(len(names))]
     return [
         {name: child[place] for name, child in zip(names, children, strict=True) if child[place] is not None}
         if is_there
@@ -158,7 +169,7 @@ def _list(value: pa.ListScalar, few: int | None) -> list[Any]:
 
 def _map(value: pa.MapScalar, few: int | None) -> dict[Any, Any]:
     entries = _few(value.values, few)
-    names, items = (_rendered(child, few) for child in entries.flatten())
+    names, items = (_rendered(entries.field(place), few) for place in range(2))
     pairs = list(zip(names, items, strict=True))
     found = dict(pairs)
     return found if len(found) == len(pairs) else _Pairs(pairs)

@@ -54,9 +54,17 @@ def is_told(delta: dict[str, Any]) -> bool:
         return False
 
 
+def as_json(delta: dict[str, Any]) -> bytes:
+    moment = delta.get("event_ts")
+    return json.dumps({**delta, **({"event_ts": moment.isoformat()} if type(moment) is datetime else {})}).encode()
+
+
 def assert_same(table: pa.Table | pa.RecordBatch, rows: list[Any]) -> None:
     """The law, for a write in columns and the rows that say the same."""
     (found, outcomes), (expected, expected_outcomes) = by_columns(table), by_rows(*rows)
+    if all(map(is_told, rows)):
+        in_json = by_rows(*map(as_json, rows))[0]
+        assert texts_of(without_raw(in_json)) == texts_of(without_raw(expected))
     assert texts_of(without_raw(found)) == texts_of(without_raw(expected))
     assert outcomes == expected_outcomes
     assert sum(outcomes[0]) == len(rows)

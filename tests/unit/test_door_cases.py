@@ -4,18 +4,23 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
+from orchestration.cli.inputs import read_parquet
 from resources.coordinator import Platform, Reason
 from resources.coordinator.arrival import Outcome
-from resources.coordinator.decode import DELTA_LIMIT
+from resources.coordinator.decode import DELTA_LIMIT, to_batch
 from resources.coordinator.errors import BackpressureError, EmptyWriteError, WriteFormatError
-from resources.coordinator.schema import RAW_BUDGET, RAW_LIMIT, RAW_SHORT
+from resources.coordinator.ownership import own_columns
+from resources.coordinator.schema import RAW_BUDGET, RAW_LIMIT, RAW_SHORT, SENT_FIELDS, SENT_SCHEMA
 from resources.timegrid import from_us
 from tests.support.live import TEN_O_CLOCK, new_home, open_platform, sample, sealed_rows, signal, vector
-from tests.support.two_doors import assert_same, by_columns, by_rows, columns_of, reasons
+from tests.support.two_doors import assert_same, by_columns, by_rows, columns_of, decide, reasons
 
 LABELS = pa.map_(pa.string(), pa.string())
 CLOCK = pa.map_(pa.string(), pa.int64())
@@ -236,3 +241,90 @@ def only_in(platform: Platform, shard: int) -> str:
 def test_a_shard_opens_no_producer_without_a_plain_name(tmp_path: Path, name: str) -> None:
     with open_platform(new_home(tmp_path)) as platform, pytest.raises(WriteFormatError, match="is no name"):
         platform.shards[0].open_producer(name)
+
+
+def test_a_parquet_file_with_a_name_twice_in_a_map_is_read_and_that_row_refused(tmp_path: Path) -> None:
+    labels = pa.array([[("a", "x"), ("a", "y")], [("a", "x")]], LABELS)
+    payload = pa.StructArray.from_arrays([labels, pa.array([1, 2], pa.int16())], ["labels", "value"])
+    pq.write_table(columns_of(sample("a", 1.0), sample("b", 1.0), sample=payload), tmp_path / "a.parquet")
+    [(rows, done)] = read_parquet(tmp_path / "a.parquet")
+    assert (reasons(by_rows(*rows)), done) == ([Reason.MALFORMED, None], 1.0)
+
+
+# Every type that Arrow has.
+
+UNION = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])])
+ARRAYS: dict[str, pa.Array] = {
+    **{
+        str(kind): pa.array([1, 2], kind)
+        for kind in (
+            *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+            *(pa.float32(), pa.float64(), pa.date32(), pa.time32("s"), pa.time64("ns")),
+            *(
+                pa.timestamp("s"),
+                pa.timestamp("ns", "UTC"),
+                pa.duration("ns"),
+                pa.decimal128(5, 1),
+                pa.decimal256(50, 2),
+            ),
+            *(pa.decimal32(5, 1), pa.decimal64(5, 1)),
+        )
+    },
+    "date64": pa.array([0, 86_400_000], pa.date64()),
+    "float16": pa.array(np.array([1, 2], np.float16)),
+    "bool": pa.array([True, False]),
+    "null": pa.nulls(2),
+    **{str(kind): pa.array(["a", "b"], kind) for kind in (pa.string(), pa.large_string(), pa.string_view())},
+    **{
+        str(kind): pa.array([b"a", b"b"], kind)
+        for kind in (pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1))
+    },
+    **{
+        str(kind): pa.array([[1], [2]], kind)
+        for kind in (
+            *(pa.list_(pa.int64()), pa.large_list(pa.int8()), pa.list_(pa.float32(), 1)),
+            *(pa.list_view(pa.int32()), pa.large_list_view(pa.float64())),
+        )
+    },
+    "nested list": pa.array([[[1]], [[2], None]]),
+    "interval": pa.array([(1, 2, 3), (4, 5, 6)], pa.month_day_nano_interval()),
+    "struct": pa.array([{"a": {"b": 1}}, {"a": None}]),
+    "empty struct": pa.array([{}, {}], pa.struct([])),
+    "map": pa.array([[("a", "b")], []], LABELS),
+    "map of numbers": pa.array([[(1, 2)], []], pa.map_(pa.int8(), pa.int8())),
+    "dictionary": pa.array(["a", "b"]).dictionary_encode(),
+    "dictionary of numbers": pa.array([1, 2]).dictionary_encode(),
+    "runs": pc.run_end_encode(pa.array(["a", "b"])),
+    "sparse union": UNION,
+    "dense union": pa.UnionArray.from_dense(
+        pa.array([0, 1], pa.int8()), pa.array([0, 0], pa.int32()), [pa.array([1]), pa.array(["a"])]
+    ),
+    "uuid": pa.array([b"0123456789abcdef"] * 2, pa.uuid()),
+    "json": pa.ExtensionArray.from_storage(pa.json_(), pa.array(["1", "{}"])),
+    "bool8": pa.ExtensionArray.from_storage(pa.bool8(), pa.array([0, 1], pa.int8())),
+    "date beyond": pa.array([2**31 - 1, -(2**31)], pa.int32()).view(pa.date32()),
+    "duration beyond": pa.array([2**63 - 1, -(2**63)], pa.duration("s")),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_a_column_of_any_type_in_any_field_is_accounted_for_row_by_row(name: str) -> None:
+    array = ARRAYS[name]
+    deltas = [vector("a", "scale", factor=1.0), signal("a"), sample("a", 1.0)]
+    tables = []
+    for delta in deltas:
+        table = columns_of(delta, delta)
+        kind = delta["kind"]
+        tables += [columns_of(delta, delta, **{field: array}) for field, _ in SENT_FIELDS] + [
+            columns_of(delta, delta, extra=array)
+        ]
+        payload = table[kind].combine_chunks()
+        names = [field.name for field in SENT_SCHEMA.field(kind).type]
+        for field in [*names, "weight", "extra"]:
+            children = {child.name: payload.field(child.name) for child in payload.type} | {field: array}
+            made = pa.StructArray.from_arrays(list(children.values()), list(children))
+            tables.append(columns_of(delta, delta, **{kind: made}))
+    decided, outcomes = decide(*(own_columns(to_batch(table)) for table in tables))
+    assert [sum(outcome) for outcome in outcomes] == [2] * len(tables)
+    decided.batch().validate(full=True)
+    assert all(row["raw"] for row in decided.batch().to_pylist() if row["verdict"] == "refused")
