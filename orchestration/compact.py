@@ -110,20 +110,6 @@ def compact(
     return _remove_before(home, wanted, cut_us, outcome, progress)
 
 
-def _remove_before(home: Home, wanted: Wanted, cut_us: int, outcome: Outcome, progress: Progress | None) -> Compaction:
-    """The log refuses older changes by now."""
-    outcome += drain(home, progress=progress)
-    if outcome.succeeded:
-        _refuse_undrained(home)
-        _refuse_wrong(home, cut_us)
-        made, done = _checkpoints(home, wanted, cut_us, progress)
-        outcome += made
-        if outcome.succeeded:
-            reach("compact.judged")
-            return Compaction(cut_us, cut_us, done, _remove(home), outcome)
-    return Compaction(cut_us, cut_us, outcome=outcome, is_done=False)
-
-
 # Has every shard's log refuse changes to vectors before a moment; returns when it is on the disk.
 Cut = Callable[[int], None]
 
@@ -145,6 +131,20 @@ def remove_covered_payloads(context: dg.OpExecutionContext, tidemark: TidemarkRe
 def remove_payloads_job() -> None:
     """One step: it is safe at any time, because only what a base holds is removed."""
     remove_covered_payloads()
+
+
+def _remove_before(home: Home, wanted: Wanted, cut_us: int, outcome: Outcome, progress: Progress | None) -> Compaction:
+    """The log refuses older changes by now."""
+    outcome += drain(home, progress=progress)
+    if outcome.succeeded:
+        _refuse_undrained(home)
+        _refuse_wrong(home, cut_us)
+        made, done = _checkpoints(home, wanted, cut_us, progress)
+        outcome += made
+        if outcome.succeeded:
+            reach("compact.judged")
+            return Compaction(cut_us, cut_us, done, _remove(home), outcome)
+    return Compaction(cut_us, cut_us, outcome=outcome, is_done=False)
 
 
 def _seal(home: Home, cut_us: int, clock: Callable[[], int]) -> None:
