@@ -6,12 +6,11 @@ and by batch, the log says which. No Spark, no Dagster.
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from assets.graph import By, Derived
 from assets.ingest.log import Log
 from assets.stale import hours_of, reach_back
-from resources.coordinator.manifest import Entry
 from resources.home import Home
 from resources.timegrid import HOUR_US, floor_to
 
@@ -34,33 +33,43 @@ def hang_on(home: Home, derived: Derived, inputs: Mapping[str, set[int]]) -> set
             for start in starts:
                 found.update(need.partitions_of(derived.spec, start, need.table.partition_us))
             continue
-        for hour in _hours_by_the_log(Log(home).beyond({}), need.by, starts):
+        log = Log(home)
+        for hour in _batch_hours(log, starts) if need.by is By.BATCH else _hours_by_the_log(log, need.by, starts):
             found.update(need.partitions_of(derived.spec, hour, HOUR_US))
     return found
 
 
-def _hours_by_the_log(entries: Iterable[Entry], by: By, starts: set[int]) -> set[int]:
-    """Hours, by receipt, stamp or batch, of the segments that have deltas of the given event hours."""
-    known = list(entries)
-    touched = [entry for entry in known if starts.intersection(hours_of(entry, By.EVENT))]
-    if by is By.BATCH:
-        return _batch_hours(known, touched)
+def _hours_by_the_log(log: Log, by: By, starts: set[int]) -> set[int]:
+    """Hours, by receipt or stamp, of the segments that have deltas of the given event hours."""
+    touched = (entry for entry in log.beyond({}) if starts.intersection(hours_of(entry, By.EVENT)))
     return {hour for entry in touched for hour in hours_of(entry, by)}
 
 
-def _batch_hours(entries: Iterable[Entry], touched: Iterable[Entry]) -> set[int]:
-    """Hours in which batches were closed that hold epochs of the touched segments.
+def _batch_hours(log: Log, starts: set[int]) -> set[int]:
+    """Hours in which batches were closed that hold epochs of the segments with deltas of the given event hours.
 
-    The record of a batch may stand in a later entry than its deltas, so they are matched by epochs.
+    The record of a batch may stand in a later entry than its deltas, and never in an earlier one. So they are matched
+    by epochs, and only segments are opened that record batches of these.
     """
-    by_shard = defaultdict[int, list[Entry]](list)
-    for entry in touched:  # of one shard, segments are in order and do not overlap
-        by_shard[entry.shard].append(entry)
+    touched = defaultdict[int, list[tuple[int, int]]](list)  # of one shard, in order, without an overlap
+    batched_to = defaultdict[int, int](lambda: 1)
     found: set[int] = set()
-    for entry in entries:
-        mine = by_shard[entry.shard]
-        for batch in entry.batches:
-            place = bisect_right(mine, batch.from_epoch, key=lambda each: each.to_epoch)
-            if place < len(mine) and mine[place].from_epoch < batch.to_epoch:
-                found.add(floor_to(batch.closed_us, HOUR_US))
+    for entry in log.beyond({}):
+        mine = touched[entry.shard]
+        if starts.intersection(hours_of(entry, By.EVENT)):
+            mine.append((entry.from_epoch, entry.to_epoch))
+        first = batched_to[entry.shard]
+        batched_to[entry.shard] = entry.totals.batched_to if entry.totals else first
+        if entry.batches_sha256 and not _overlaps(mine, first, batched_to[entry.shard]):
+            continue
+        found |= {
+            floor_to(batch.closed_us, HOUR_US)
+            for batch in log.batches_of(entry)
+            if _overlaps(mine, batch.from_epoch, batch.to_epoch)
+        }
     return found
+
+
+def _overlaps(ranges: list[tuple[int, int]], first: int, end: int) -> bool:
+    place = bisect_right(ranges, first, key=lambda each: each[1])
+    return place < len(ranges) and ranges[place][0] < end

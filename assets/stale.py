@@ -16,6 +16,7 @@ from assets.ingest.log import Log
 from assets.ingest.schema import DELTAS
 from assets.tables import GRAPH
 from resources import lake_files
+from resources.coordinator.batch_record import batch_hours
 from resources.coordinator.manifest import Entry
 from resources.counters.retention import settled_before
 from resources.home import Home
@@ -23,7 +24,7 @@ from resources.lake import TableSpec
 from resources.lineage import Lineage, LineageFile, find_break
 from resources.plans import durable_epochs
 from resources.record import Record
-from resources.timegrid import HOUR_US, floor_to, hour_start
+from resources.timegrid import HOUR_US, hour_start
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -40,7 +41,7 @@ class _Found:
     present: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     stale: dict[str, dict[str, str]] = field(default_factory=dict)
     lineages: dict[str, int] = field(default_factory=dict)
-    _committed: list[Entry] | None = None
+    _committed: dict[By, dict[tuple[int, int], int]] = field(default_factory=dict)
     _reach: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def read(self, spec: TableSpec) -> dict[str, Record]:
@@ -50,13 +51,16 @@ class _Found:
             self.lineages[spec.name] = _present(self.home, spec)
         return self.records[spec.name]
 
-    @property
-    def committed(self) -> list[Entry]:
-        """The segments whose deltas are in the lake."""
-        if self._committed is None:
+    def committed(self, by: By) -> dict[tuple[int, int], int]:
+        """Of each hour and shard, the last epoch of the segments in the lake that have something for the hour."""
+        if not self._committed:
+            ways: dict[By, dict[tuple[int, int], int]] = {each: {} for each in (By.RECEIPT, By.STAMP, By.BATCH)}
             upto = {shard: epoch + 1 for shard, epoch in durable_epochs(self.home).items()}
-            self._committed = Log(self.home).below(upto)
-        return self._committed
+            for entry in Log(self.home).below(upto):
+                for way, last in ways.items():
+                    last.update({(hour, entry.shard): entry.to_epoch - 1 for hour in hours_of(entry, way)})
+            self._committed = ways
+        return self._committed[by]
 
     def reach(self, spec: TableSpec) -> dict[int, int]:
         """Of each partition of sessions, the hour in which the first of them begins."""
@@ -129,17 +133,16 @@ def _behind(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int,
 def _behind_the_log(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int, str | None]]:
     """By receipt, stamp or batch: a partition is behind when a segment has something for it that it does not cover."""
     found.read(need.table)
-    for entry in found.committed:
-        for hour in hours_of(entry, need.by):
-            for own in need.partitions_of(target, hour, HOUR_US):
-                made = found.records[target.name].get(target.grain.key(own))
-                why = _why(need.table, None, target, made, found.lineages)
-                if why is None and made and entry.to_epoch - 1 > made.durable.get(entry.shard, 0):
-                    why = (
-                        f"{need.table.name} has deltas for it up to epoch {entry.to_epoch - 1} of shard {entry.shard}, "
-                        f"it was made from those up to {made.durable.get(entry.shard, 0)}"
-                    )
-                yield own, why
+    for (hour, shard), epoch in found.committed(need.by).items():
+        for own in need.partitions_of(target, hour, HOUR_US):
+            made = found.records[target.name].get(target.grain.key(own))
+            why = _why(need.table, None, target, made, found.lineages)
+            if why is None and made and epoch > made.durable.get(shard, 0):
+                why = (
+                    f"{need.table.name} has deltas for it up to epoch {epoch} of shard {shard}, "
+                    f"it was made from those up to {made.durable.get(shard, 0)}"
+                )
+            yield own, why
 
 
 def _behind_the_carry(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int, str | None]]:
@@ -192,7 +195,7 @@ def reach_back(path: Path, spec: TableSpec) -> dict[int, int]:
 def hours_of(entry: Entry, by: By) -> list[int]:
     """Hours, in microseconds, that a segment has accepted deltas for; by batch, in which a batch of it was closed."""
     if by is By.BATCH:
-        return sorted({floor_to(batch.closed_us, HOUR_US) for batch in entry.batches})
+        return [hour_start(key) for key in entry.batch_hours or batch_hours(entry.batches)]
     if by is By.RECEIPT:
         return [hour_start(key) for key, counts in entry.receipt_hours.items() if key and counts.accepted]
     if by is By.STAMP:

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from resources.coordinator.hashing import combine, hash_array
-from resources.coordinator.manifest import Manifest, verify_segment
+from resources.coordinator.manifest import Manifest
 from resources.coordinator.schema import SENT_FIELDS, SIGNAL, TIMESTAMP
+from resources.coordinator.segment_files import verify_segment
 from resources.home import Home
 
 ENTITIES = 100_000
@@ -118,6 +119,6 @@ def sealed_content(home: Home) -> Content:
 def _segments(home: Home) -> Iterator[pa.Table]:
     for shard in range(home.settings.shards):
         manifest = Manifest(home.segments(shard))
-        for entry in manifest.entries:
+        for entry in manifest.all():
             path = verify_segment(manifest.directory, entry)
             yield pq.read_table(path, columns=["identity_hash", "verdict"], partitioning=None)

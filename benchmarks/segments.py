@@ -28,7 +28,7 @@ def seal(directory: Path, rows: pa.Table, *, sealed_us: int, watermarks: dict[st
     rows = rows.select(LOG_SCHEMA.names).cast(LOG_SCHEMA)
     first, last = pc.min(rows["epoch"]).as_py(), pc.max(rows["epoch"]).as_py()
     lost = [(manifest.to_epoch, first)] if first > manifest.to_epoch else []
-    number = len(manifest.entries) + 1
+    number = manifest.count + 1
     path = directory / f"{number:08d}-{first:012d}.parquet"
     pq.write_table(rows, path, compression="zstd", row_group_size=128 * 1024)
     verdicts = rows["verdict"]
@@ -54,8 +54,7 @@ def seal(directory: Path, rows: pa.Table, *, sealed_us: int, watermarks: dict[st
         incarnation=1,
         previous=manifest.head,
     )
-    manifest.append(entry)
-    return entry
+    return manifest.append(entry)
 
 
 def _hours(times: pa.ChunkedArray) -> np.ndarray:

@@ -15,7 +15,7 @@ from chaos.oracle import expected_verdicts
 from chaos.scale import FILES, Scale
 from chaos.stored import Row, Stored, rows_of
 from chaos.traffic import Write
-from resources.coordinator.batch_record import BatchRecord
+from resources.coordinator.batch_record import BatchRecord, batch_hours
 from resources.coordinator.batching import Batch
 from resources.coordinator.core import ShardCore
 from resources.coordinator.disk import Disk
@@ -23,6 +23,7 @@ from resources.coordinator.engine import View
 from resources.coordinator.errors import EpochLostError, EpochNotAssignedError
 from resources.coordinator.event_time import parse_stream
 from resources.coordinator.flusher import LogPart, LogSnapshot
+from resources.coordinator.manifest import Totals
 from resources.coordinator.state import STATE_FILE, ShardState, load
 from resources.timegrid import MINUTE_US
 
@@ -223,7 +224,8 @@ def check_end(scale: Scale, stored: Stored, history: History, lake: Lake, disk: 
     _check_manifest(disorder, stored, history)
     _check_idleness(stored, history)
     state = load(disk, FILES.log / STATE_FILE, ShardState) or ShardState()
-    _check_batches([batch for entry in stored.entries for batch in entry.batches] + state.batches, found)
+    _check_totals(stored)
+    _check_batches([batch for batches in stored.batches() for batch in batches] + state.batches, found)
 
 
 def _check_verdicts(scale: Scale, rows: list[Row], history: History) -> None:
@@ -358,6 +360,16 @@ def _check_manifest(disorder: Mapping[tuple[Any, Any], int], stored: Stored, his
         counts = {name: sum(row.verdict == name for row in rows) for name in ("accepted", "duplicate", "refused")}
         said = {name: getattr(entry.verdicts, name) for name in counts}
         must(counts == said, "Q3", f"segment {entry.file} says {said}, and has {counts}")
+
+
+def _check_totals(stored: Stored) -> None:
+    """Each entry says what everything up to it adds up to, whatever was read again to know it (C7)."""
+    expected = Totals()
+    for entry, batches in zip(stored.entries, stored.batches(), strict=True):
+        expected = expected.plus(entry, batches)
+        must(entry.totals == expected, "C7", f"segment {entry.file} says {entry.totals}, not {expected}")
+        hours = batch_hours(batches)
+        must(entry.batch_hours == hours, "C5", f"segment {entry.file} says {entry.batch_hours}, not {hours}")
 
 
 def _check_batches(batches: Sequence[BatchRecord], found: Writes) -> None:

@@ -243,8 +243,7 @@ def _lost_in_log_forgotten() -> AbstractContextManager[Any]:
     """Epochs that were lost between two files that are not sealed yet are taken for writes."""
     return _found(
         lambda found: found._replace(
-            lost=[span for entry in found.manifest.entries for span in entry.lost]
-            + [(message.from_epoch, message.to_epoch) for message in found.opening if isinstance(message, Lost)]
+            lost=[(message.from_epoch, message.to_epoch) for message in found.opening if isinstance(message, Lost)]
         )
     )
 
@@ -282,12 +281,12 @@ def _log_removed_first() -> AbstractContextManager[Any]:
     """The log file goes before the manifest names its segment."""
     append = manifest.Manifest.append
 
-    def late(self: manifest.Manifest, entry: Any) -> None:
+    def late(self: manifest.Manifest, entry: Any, batches: Any) -> Any:
         for name in self._disk.list(Path("/home/log/0")):
             if name.endswith(".log"):
                 self._disk.remove(Path("/home/log/0") / name)
                 break
-        append(self, entry)
+        return append(self, entry, batches)
 
     return patch.object(manifest.Manifest, "append", late)
 

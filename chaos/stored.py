@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.disk import Disk
 from resources.coordinator.manifest import Entry, Manifest
+from resources.coordinator.segments import read_batches
 
 _COLUMNS = (
     "epoch",
@@ -57,15 +59,15 @@ class Stored:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._known: list[tuple[str, list[Row]]] = []  # checksum and rows of each segment
+        self._known: list[tuple[str, list[Row], list[BatchRecord]]] = []  # of each segment: checksum, rows, batches
         self.entries: list[Entry] = []
 
     def look(self, disk: Disk) -> None:
         """Bring this up to date; segments that were read before are not read again."""
         manifest = Manifest(self._directory, disk)
-        self.entries = manifest.entries
+        self.entries = list(manifest.all())
         same = 0
-        for (checksum, _), entry in zip(self._known, self.entries, strict=False):
+        for (checksum, _, _), entry in zip(self._known, self.entries, strict=False):
             if checksum != entry.sha256:
                 break
             same += 1
@@ -73,15 +75,20 @@ class Stored:
         for entry in self.entries[same:]:
             with manifest.open_segment(entry) as file:
                 table = pq.ParquetFile(file).read(columns=_READ, use_threads=False)
-            self._known.append((entry.sha256, rows_of(table)))
+            batches = read_batches(self._directory, entry, disk)
+            self._known.append((entry.sha256, rows_of(table), batches))
 
     def rows(self) -> list[Row]:
         """All rows, in the order of the segments."""
-        return [row for _, rows in self._known for row in rows]
+        return [row for _, rows, _ in self._known for row in rows]
+
+    def batches(self) -> list[list[BatchRecord]]:
+        """The batches that each segment records."""
+        return [batches for _, _, batches in self._known]
 
     def parts(self) -> list[tuple[Entry, list[Row]]]:
         """Each segment's entry and rows."""
-        return [(entry, rows) for entry, (_, rows) in zip(self.entries, self._known, strict=True)]
+        return [(entry, rows) for entry, (_, rows, _) in zip(self.entries, self._known, strict=True)]
 
 
 def rows_of(table: pa.Table) -> list[Row]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from assets.graph import made_of
 from assets.ingest.log import Log
+from assets.ingest.records import count_hours
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.tables import EVERY_TABLE, GRAPH
 from assets.vectors.index_schema import VECTOR_INDEX
@@ -21,7 +22,7 @@ from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from expectations.refold import refold, sampled
 from expectations.suite import Extent, Suite
 from resources.coordinator.clock_reset import read_resets
-from resources.coordinator.manifest import Entry, HourCounts
+from resources.coordinator.manifest import HourCounts
 from resources.lake import Lake
 from resources.lineage import Edit
 from resources.ranges import Range, any_of, contiguous
@@ -217,21 +218,20 @@ def _edits(suite: Suite, recorded: Sequence[Recorded], starts: Sequence[int]) ->
 
 def _arrivals(suite: Suite, recorded: Sequence[Recorded], starts: Sequence[int], log: Log) -> pa.Table:
     """What the manifest counted for each hour, as far as the partition's own record says that it is durable."""
-    is_receipt = suite.table == DEAD_LETTERS.name
-    entries: dict[tuple[tuple[int, int], ...], list[Entry]] = {}
-    counts: list[list[HourCounts]] = []
+    is_event = suite.table == DELTAS.name
+    counted: dict[tuple[tuple[int, int], ...], dict[str, HourCounts]] = {}
+    counts: list[HourCounts] = []
     for each, start in zip(recorded, starts, strict=True):
         upto = tuple(sorted((shard, epoch + 1) for shard, epoch in each.record.durable.items()))
-        if upto not in entries:
-            entries[upto] = log.below(dict(upto))
-        hours = [entry.receipt_hours if is_receipt else entry.event_hours for entry in entries[upto]]
-        counts.append([hour[hour_key(start)] for hour in hours if hour_key(start) in hour])
+        if upto not in counted:
+            counted[upto] = count_hours(log.below(dict(upto)), map(hour_key, starts), is_event=is_event)
+        counts.append(counted[upto][hour_key(start)])
     return pa.table(
         {
             suite.partition: pa.array(starts, _partition_type(suite)),
-            "accepted": _integers(sum(count.accepted for count in each) for each in counts),
-            "duplicate": _integers(sum(count.duplicate for count in each) for each in counts),
-            "refused": _integers(sum(count.refused for count in each) for each in counts),
+            "accepted": _integers(count.accepted for count in counts),
+            "duplicate": _integers(count.duplicate for count in counts),
+            "refused": _integers(count.refused for count in counts),
         }
     )
 
@@ -255,18 +255,19 @@ def _problems(lake: Lake, recorded: Recorded) -> pa.Table:
 
 def _segments(log: Log) -> dict[str, pa.Table]:
     """Every segment that was sealed, and the epochs that were lost in a crash."""
-    entries = log.beyond({})
-    lost = [(entry.shard, start, end) for entry in entries for start, end in entry.lost]
+    numbers, counts = ("number", "from_epoch", "to_epoch", "rows"), ("accepted", "duplicate", "refused")
+    lost: list[tuple[int, int, int]] = []
+    # Only what is asked for is kept of an entry: there may be a year of them.
+    columns: dict[str, list[int]] = {name: [] for name in ("shard", *numbers, *counts)}
+    for entry in log.beyond({}):
+        lost += [(entry.shard, start, end) for start, end in entry.lost]
+        columns["shard"].append(entry.shard)
+        for name in numbers:
+            columns[name].append(getattr(entry, name))
+        for name in counts:
+            columns[name].append(getattr(entry.verdicts, name))
     segments = {
-        "shard": pa.array([entry.shard for entry in entries], pa.int32()),
-        **{
-            name: _integers(getattr(entry, name) for entry in entries)
-            for name in ("number", "from_epoch", "to_epoch", "rows")
-        },
-        **{
-            name: _integers(getattr(entry.verdicts, name) for entry in entries)
-            for name in ("accepted", "duplicate", "refused")
-        },
+        name: pa.array(values, pa.int32()) if name == "shard" else _integers(values) for name, values in columns.items()
     }
     return {
         "segments": pa.table(segments),

@@ -5,12 +5,11 @@ only the drain could see, from `dead_letters`; and whether the tables agree. Rea
 """
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from resources.coordinator.manifest import Entry, Manifest
+from resources.coordinator.manifest import Entry, HourCounts, Manifest
 from resources.coordinator.model import Reason, Verdict
 from resources.home import Home
 from resources.lake_files import partitions
@@ -42,12 +41,14 @@ def take_account(home: Home) -> Account:
     durable = durable_epochs(home)
     drained, pending = Counter[str](), Counter[str]()
     reasons: Counter[str] = Counter()
-    for entry in _entries(home):
-        is_drained = entry.to_epoch - 1 <= durable.get(entry.shard, 0)
-        for verdict in Verdict:
-            (drained if is_drained else pending)[verdict] += getattr(entry.verdicts, verdict)
-        if not is_drained and entry.verdicts.refused:
-            reasons.update(_reasons_in_segment(home, entry))
+    for shard in range(home.settings.shards):
+        manifest = Manifest(home.segments(shard))
+        epoch = durable.get(shard, 0)
+        drained.update(_counted(manifest.totals_of(manifest.up_to(epoch)).verdicts))
+        for entry in manifest.since(epoch + 1):
+            pending.update(_counted(entry.verdicts))
+            if entry.verdicts.refused:
+                reasons.update(_reasons_in_segment(home, entry))
     letters = _dead_letters(home)
     refused_letters = {reason: count for (verdict, reason), count in letters.items() if verdict == Verdict.REFUSED}
     copies = letters[Verdict.ACCEPTED, Reason.DUPLICATE]
@@ -81,9 +82,8 @@ def take_account(home: Home) -> Account:
     )
 
 
-def _entries(home: Home) -> Iterator[Entry]:
-    for shard in range(home.settings.shards):
-        yield from Manifest(home.segments(shard)).entries
+def _counted(verdicts: HourCounts) -> dict[str, int]:
+    return {verdict: getattr(verdicts, verdict) for verdict in Verdict}
 
 
 def _reasons_in_segment(home: Home, entry: Entry) -> list[str]:

@@ -11,7 +11,8 @@ from msgspec import Struct
 from resources.coordinator.disk import RealDisk
 from resources.coordinator.fence import INCARNATION_FILE, Incarnation
 from resources.coordinator.log_content import read_log
-from resources.coordinator.manifest import Entry, Manifest, verify_segment
+from resources.coordinator.manifest import Entry, Manifest
+from resources.coordinator.segment_files import verify_segment
 from resources.coordinator.state import STATE_FILE, ShardState, load, read_reservation
 from resources.errors import DamageError
 from resources.home import Home
@@ -53,7 +54,9 @@ def prove(home: Home) -> Proof:
 
 def _prove_segments(home: Home, shard: int, proof: Proof) -> None:
     manifest = proof.attempt(lambda: Manifest(home.segments(shard)))
-    for entry in manifest.entries if manifest else []:
+    entries = manifest.all() if manifest else iter(())
+    # From the first line on, and not only from where a start begins to read.
+    while entry := proof.attempt(lambda: next(entries, None)):
         proof.manifest_entries += 1
         if proof.attempt(lambda entry=entry: _prove_segment(home, shard, entry)):  # type: ignore[misc]
             proof.segments += 1

@@ -194,7 +194,7 @@ def _has_segments_to_drain(home: Home) -> bool:
     from assets.ingest.log import Log
     from resources.plans import durable_epochs
 
-    return bool(Log(home).beyond({shard: epoch + 1 for shard, epoch in durable_epochs(home).items()}))
+    return Log(home).has_beyond({shard: epoch + 1 for shard, epoch in durable_epochs(home).items()})
 
 
 def _prepare_checks() -> None:

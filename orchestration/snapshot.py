@@ -73,8 +73,7 @@ def read_pending(home: Home, shards: list[ShardStatus], durable: dict[int, int])
         entry
         for shard in shards
         if shard.sealed_epoch > durable.get(shard.shard, 0)
-        for entry in Manifest(home.segments(shard.shard)).entries
-        if entry.to_epoch - 1 > durable.get(shard.shard, 0)
+        for entry in Manifest(home.segments(shard.shard)).since(durable.get(shard.shard, 0) + 1)
     ]
     return Pending(
         segments=len(waiting),

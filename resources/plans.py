@@ -5,6 +5,7 @@ again, so it commits the same rows whatever has arrived since. Does not belong h
 """
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -92,17 +93,16 @@ class PlanStore:
             )
         return plan
 
-    def all_committed(self, number: int) -> list[Plan]:
-        """Plans 1 to `number`, each proved to be there and to follow the one before."""
-        plans = [plan for each in range(1, number + 1) if (plan := self.committed(each))]
+    def all_committed(self, number: int) -> Iterator[Plan]:
+        """Plans 1 to `number`, read one by one, each proved to be there and to follow the one before."""
         upto: dict[int, int] = {}
-        for plan in plans:
+        for plan in filter(None, map(self.committed, range(1, number + 1))):
             if any(upto.get(shard, 1) != start for shard, (start, _) in plan.ranges.items()):
                 raise PlanDamageError(
                     f"Plan {self._path(plan.number)} does not follow plan {plan.number - 1}. Restore both from backups."
                 )
             upto = plan.upto
-        return plans
+            yield plan
 
     def adopt(self, earlier: "PlanStore") -> None:
         """Take over the plans of the lineage before: what was planned stays planned, whatever became of the table."""

@@ -119,8 +119,7 @@ def unreported_hours(instance: dg.DagsterInstance, lake: Lake, plan: Plan | None
     """
     last = _last_drain(instance)
     reported = {shard: end for shard, (_, end) in last.epochs.items()} if last else {}
-    committed = Log(lake.home).below(plan.upto if plan else {})
-    fresh = touched_hours(entry for entry in committed if entry.from_epoch >= reported.get(entry.shard, 1))
+    fresh = touched_hours(Log(lake.home).below(plan.upto if plan else {}, after=reported))
     return fresh | TouchedHours(
         event=_of_another_lineage(instance, lake, DELTAS), receipt=_of_another_lineage(instance, lake, DEAD_LETTERS)
     )

@@ -5,7 +5,7 @@ the last one before a crash: the next call finds the same plan and finishes it.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import pyarrow.compute as pc
@@ -64,9 +64,9 @@ def drain(lake: Lake, *, clock: Callable[[], int] | None = None, rows_per_plan: 
         log, store, number = Log(lake.home), plan_store(lake), committed_number(lake, DELTAS)
         last = store.committed(number)
         if last:
-            log.entries_of(last)
+            _refuse_unless_planned(log, last)
         upto = last.upto if last else {}
-        plan = store.find(number + 1) or _make_plan(store, number + 1, log.beyond(upto), upto, clock, rows_per_plan)
+        plan = store.find(number + 1) or _make_plan(store, number + 1, log.by_age(upto), upto, clock, rows_per_plan)
         if plan is None:
             return _nothing(lake, noticed)
         return _carry_out(lake, log, plan, noticed)
@@ -90,9 +90,15 @@ def _is_anything_to_do(lake: Lake) -> bool:
     last = store.committed(number)
     log = Log(lake.home)
     if last:
-        log.entries_of(last)
-        log.below(last.upto)
-    return store.find(number + 1) is not None or bool(log.beyond(last.upto if last else {}))
+        _refuse_unless_planned(log, last)
+    return store.find(number + 1) is not None or log.has_beyond(last.upto if last else {})
+
+
+def _refuse_unless_planned(log: Log, last: Plan) -> None:
+    """What the table holds must still be what the manifest names."""
+    for _ in log.entries_of(last):
+        pass
+    log.refuse_unless_reaching(last.upto)
 
 
 def _nothing(lake: Lake, noticed: dict[str, str]) -> DrainResult:
@@ -106,15 +112,15 @@ def _nothing(lake: Lake, noticed: dict[str, str]) -> DrainResult:
 def _make_plan(
     store: PlanStore,
     number: int,
-    entries: list[Entry],
+    entries: Iterable[Entry],
     upto: dict[int, int],
     clock: Callable[[], int] | None,
     rows_per_plan: int,
 ) -> Plan | None:
-    """Fix what the next commit contains: whole segments, in order within each shard, up to a number of rows."""
+    """Fix what the next commit contains: whole segments, in the order of `entries`, up to a number of rows."""
     chosen: list[Entry] = []
     rows = 0
-    for entry in in_order(entries):
+    for entry in entries:
         if chosen and rows + entry.rows > rows_per_plan:
             break
         chosen.append(entry)
@@ -135,19 +141,9 @@ def _make_plan(
     return plan
 
 
-def in_order(entries: list[Entry]) -> list[Entry]:
-    """By the time at which they were sealed, but never against their order within a shard: a clock may go back."""
-    latest: dict[int, int] = {}
-    keys = []
-    for entry in sorted(entries, key=lambda entry: (entry.shard, entry.number)):
-        latest[entry.shard] = max(entry.sealed_us, latest.get(entry.shard, entry.sealed_us))
-        keys.append((latest[entry.shard], entry.shard, entry.number, entry))
-    return [entry for *_, entry in sorted(keys, key=lambda key: key[:3])]
-
-
 def _carry_out(lake: Lake, log: Log, plan: Plan, noticed: dict[str, str]) -> DrainResult:
     """Commit a plan: dead letters first, so that no delta is ever in neither table."""
-    entries = log.entries_of(plan)
+    entries = list(log.entries_of(plan))
     segments = [Segment(entry, path) for entry, path in zip(entries, log.verify(entries), strict=True)]
     touched = touched_hours(entries)
     with scratch(lake) as directory:
@@ -173,7 +169,7 @@ def _carry_out(lake: Lake, log: Log, plan: Plan, noticed: dict[str, str]) -> Dra
         copies=_copies_of(lake, plan) if judged.suspects else 0,
         versions={spec.name: lake.version(spec.name) or 0 for spec in (DELTAS, DEAD_LETTERS)},
         noticed=noticed,
-        is_last=not log.beyond(plan.upto),
+        is_last=not log.has_beyond(plan.upto),
     )
 
 

@@ -4,12 +4,15 @@ Belongs here: which segments lie where, whether they are what was sealed, which 
 watermark has got. Does not belong here: anything that needs Spark, and anything that writes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import merge
 from pathlib import Path
 
+from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.clock_reset import corrected, read_resets
-from resources.coordinator.manifest import Entry, Manifest, verify_segment
+from resources.coordinator.manifest import Entry, Manifest, Totals
+from resources.coordinator.segment_files import verify_segment
 from resources.home import Home
 from resources.plans import NotRetainedError, Plan, PlannedSegment
 from resources.timegrid import hour_start
@@ -77,7 +80,7 @@ def least(marks: Iterable[SourceMark]) -> Watermark:
 
 
 class Log:
-    """The sealed segments of all shards, as they are now."""
+    """The sealed segments of all shards, as they are now. Entries are read when they are asked for, and not kept."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -88,9 +91,12 @@ class Log:
         """Shard → first epoch that is not sealed."""
         return {shard: manifest.to_epoch for shard, manifest in self._manifests.items()}
 
-    def below(self, upto: Mapping[int, int]) -> list[Entry]:
-        """All segments that lie before `upto`, in order; refused when the manifest does not reach that far any more."""
-        found: list[Entry] = []
+    def has_beyond(self, upto: Mapping[int, int]) -> bool:
+        """Whether anything is sealed after `upto`."""
+        return any(manifest.to_epoch > upto.get(shard, 1) for shard, manifest in self._manifests.items())
+
+    def refuse_unless_reaching(self, upto: Mapping[int, int]) -> None:
+        """An error if the manifest does not reach as far as `upto` any more."""
         for shard, manifest in self._manifests.items():
             limit = upto.get(shard, 1)
             if manifest.to_epoch < limit:
@@ -98,21 +104,62 @@ class Log:
                     f"Shard {shard}: epochs up to {limit - 1} are committed, but {manifest.directory} names "
                     f"segments only up to {manifest.to_epoch - 1}. Restore the manifest and the segments from a backup."
                 )
-            found.extend(entry for entry in manifest.entries if entry.to_epoch <= limit)
-        return found
 
-    def beyond(self, upto: Mapping[int, int]) -> list[Entry]:
-        """All segments after `upto`, in order."""
-        return [
+    def below(self, upto: Mapping[int, int], after: Mapping[int, int] | None = None) -> Iterator[Entry]:
+        """The segments before `upto`, in order, read one by one; with `after`, only those behind it."""
+        self.refuse_unless_reaching(upto)
+        epochs = {shard: ((after or {}).get(shard, 1), upto.get(shard, 1)) for shard in self._manifests}
+        return (entry for entry in self.within(epochs) if entry.to_epoch <= upto.get(entry.shard, 1))
+
+    def beyond(self, upto: Mapping[int, int]) -> Iterator[Entry]:
+        """All segments after `upto`, in order, read one by one."""
+        return self.within(
+            {shard: (upto.get(shard, 1), manifest.to_epoch) for shard, manifest in self._manifests.items()}
+        )
+
+    def by_age(self, upto: Mapping[int, int]) -> Iterator[Entry]:
+        """The same, by the time at which they were sealed, but never against their order within a shard."""
+        shards = (_timed(manifest.since(upto.get(shard, 1))) for shard, manifest in self._manifests.items())
+        return (entry for _, entry in merge(*shards, key=lambda each: (each[0], each[1].shard, each[1].number)))
+
+    def within(self, epochs: Mapping[int, tuple[int, int]]) -> Iterator[Entry]:
+        """The segments that hold epochs of these ranges, shard by shard; read only when asked for."""
+        return (
             entry
             for shard, manifest in self._manifests.items()
-            for entry in manifest.entries
-            if entry.from_epoch >= upto.get(shard, 1)
-        ]
+            if shard in epochs
+            for entry in manifest.between(*epochs[shard])
+        )
 
-    def entries_of(self, plan: Plan) -> list[Entry]:
-        """The manifest's entries for the segments of a plan, which must still be the ones that were planned."""
-        return [self._entry_of(segment, plan.number) for segment in plan.segments]
+    def totals(self, upto: Mapping[int, int]) -> Iterator[Totals]:
+        """What the segments before `upto` add up to, shard by shard."""
+        self.refuse_unless_reaching(upto)
+        return (
+            manifest.totals_of(manifest.up_to(upto.get(shard, 1) - 1)) for shard, manifest in self._manifests.items()
+        )
+
+    def entries_of(self, *plans: Plan) -> Iterator[Entry]:
+        """The manifest's entries for the segments of plans, which must still be the ones that were planned.
+
+        Plans name the segments of each shard in their order, so that one reading of each manifest serves them all.
+        """
+        readers: dict[int, Iterator[Entry]] = {}
+        for plan in plans:
+            for segment in plan.segments:
+                if segment.shard not in readers:
+                    manifest = self._manifests.get(segment.shard)
+                    entries = manifest.numbered(segment.number, manifest.count + 1) if manifest else iter(())
+                    readers[segment.shard] = entries
+                found = next(readers[segment.shard], None)
+                if found is None or (found.number, found.sha256) != (segment.number, segment.sha256):
+                    raise _not_planned(segment, plan.number, found)
+                yield found
+
+    def batches_of(self, entry: Entry) -> list[BatchRecord]:
+        """The batches that a segment records."""
+        from resources.coordinator.segments import read_batches
+
+        return read_batches(self._home.segments(entry.shard), entry)
 
     def verify(self, entries: Iterable[Entry]) -> list[Path]:
         """Paths of segments, each proved byte by byte to be what was sealed."""
@@ -120,22 +167,29 @@ class Log:
 
     def sources(self, upto: Mapping[int, int]) -> dict[str, SourceMark]:
         """How far each source had come when everything before `upto` was sealed, by `namespace/kind`."""
-        return source_marks({entry.shard: entry for entry in self.below(upto)}.values(), read_resets(self._home))
+        self.refuse_unless_reaching(upto)
+        last = (manifest.up_to(upto.get(shard, 1) - 1) for shard, manifest in self._manifests.items())
+        return source_marks([entry for entry in last if entry], read_resets(self._home))
 
     def watermark(self, upto: Mapping[int, int]) -> Watermark:
         """The minimum over all sources; those that are idle do not count (T3)."""
         return least(self.sources(upto).values())
 
-    def _entry_of(self, segment: PlannedSegment, number: int) -> Entry:
-        entries = self._manifests[segment.shard].entries if segment.shard in self._manifests else []
-        found = entries[segment.number - 1] if segment.number <= len(entries) else None
-        if found is None or found.sha256 != segment.sha256:
-            raise NotRetainedError(
-                f"Plan {number} names segment {segment.number} of shard {segment.shard} ({segment.file}), but the "
-                f"manifest {'names another one in its place' if found else 'does not name it any more'}. "
-                "Restore the manifest from a backup."
-            )
-        return found
+
+def _timed(entries: Iterable[Entry]) -> Iterator[tuple[int, Entry]]:
+    """Entries of one shard, each with a time that does not go back: a clock may."""
+    latest = 0
+    for entry in entries:
+        latest = max(latest, entry.sealed_us)
+        yield latest, entry
+
+
+def _not_planned(segment: PlannedSegment, number: int, found: Entry | None) -> NotRetainedError:
+    return NotRetainedError(
+        f"Plan {number} names segment {segment.number} of shard {segment.shard} ({segment.file}), but the "
+        f"manifest {'names another one in its place' if found else 'does not name it any more'}. "
+        "Restore the manifest from a backup."
+    )
 
 
 def touched_hours(entries: Iterable[Entry]) -> TouchedHours:

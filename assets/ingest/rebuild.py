@@ -7,7 +7,7 @@ opens (C7).
 """
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,10 +95,8 @@ def scratch(lake: Lake) -> Iterator[Path]:
 
 
 def _replace(lake: Lake, spec: TableSpec, hours: Hours, number: int, *, is_opening: bool = False) -> Commit:
-    log = Log(lake.home)
-    plans = plan_store(lake).all_committed(number)
-    committed = [entry for plan in plans for entry in log.entries_of(plan)]
-    entries = _needed(spec, committed, hours)
+    log, store = Log(lake.home), plan_store(lake)
+    entries = _needed(spec, lambda: log.entries_of(*store.all_committed(number)), hours)
     segments = [Segment(entry, path) for entry, path in zip(entries, log.verify(entries), strict=True)]
     with scratch(lake) as directory:
         aside = sift(segments, known_files=(), target=directory / "aside.parquet")
@@ -113,22 +111,24 @@ def _replace(lake: Lake, spec: TableSpec, hours: Hours, number: int, *, is_openi
         return lake.replace(spec, _only(rows, spec, hours), hours=hours, plan_number=number if is_opening else None)
 
 
-def _needed(spec: TableSpec, committed: list[Entry], hours: Hours) -> list[Entry]:
-    """Segments that the hours of a table can depend on.
+def _needed(spec: TableSpec, committed: Callable[[], Iterator[Entry]], hours: Hours) -> list[Entry]:
+    """Segments that the hours of a table can depend on, of those that are committed.
 
     Copies of a delta share its event hour, so an hour of `deltas` depends on the segments that touch it. A dead
     letter may be a copy of a delta that arrived at any time before, so an hour of receipt depends on the segments
     received in it and on all that touch the same event hours.
     """
     if hours is None:
-        return committed
+        return list(committed())
     if spec is DELTAS:
-        return [entry for entry in committed if _any_in(touched_hours([entry]).event, hours)]
-    received = [entry for entry in committed if _any_in(touched_hours([entry]).receipt, hours)]
+        return [entry for entry in committed() if _any_in(touched_hours([entry]).event, hours)]
+    received = [entry for entry in committed() if _any_in(touched_hours([entry]).receipt, hours)]
     events = touched_hours(received).event
     numbers = {(entry.shard, entry.number) for entry in received}
     return [
-        entry for entry in committed if (entry.shard, entry.number) in numbers or touched_hours([entry]).event & events
+        entry
+        for entry in committed()
+        if (entry.shard, entry.number) in numbers or touched_hours([entry]).event & events
     ]
 
 
@@ -176,8 +176,8 @@ def _lost_hours(lake: Lake, spec: TableSpec, known: Lineage, broken: Break, numb
     left = lake_files.marker(lake.path(spec.name), app_id(spec.name, known.lineage), broken.left_version)
     if left is None:
         return None
-    log, plans = Log(lake.home), plan_store(lake).all_committed(number)
-    touched = touched_hours(entry for plan in plans[left:] for entry in log.entries_of(plan))
+    plans = list(plan_store(lake).all_committed(number))
+    touched = touched_hours(Log(lake.home).entries_of(*plans[left:]))
     return sorted(touched.event if spec is DELTAS else touched.receipt)
 
 

@@ -56,7 +56,7 @@ def hour_records(
     hour of `deltas`, what it accepted and the drain set aside as copies.
     """
     log, known, wanted = Log(lake.home), lake.lineage(spec.name), sorted(starts)
-    committed = log.below(plan.upto if plan else {})
+    counted = count_hours(log.below(plan.upto if plan else {}), map(hour_key, wanted), is_event=spec is DELTAS)
     path = lake.path(spec.name)
     files = lake_files.partitions(path, known.version)
     held = lake_files.summarize(path, known.version, wanted, has_stamps=spec is DELTAS)
@@ -64,7 +64,7 @@ def hour_records(
     records = []
     ceiling = ceiling_us(lake.home, now_us)
     for start in wanted:
-        counts = _counts(committed, hour_key(start), is_event=spec is DELTAS)
+        counts = counted[hour_key(start)]
         summary = held.get(start, lake_files.PartitionSummary(0, {}, 0))
         watermark_us, held_by = not_below(watermark.time_us, watermark.held_by, previous.get(hour_key(start)), ceiling)
         records.append(
@@ -96,7 +96,7 @@ def drain_record(lake: Lake, plan: Plan | None, previous: Record | None, *, dura
     """The record of the drain: everything up to `epochs` has been reported to the orchestrator."""
     log, known = Log(lake.home), lake.lineage(DELTAS.name)
     upto = plan.upto if plan else {}
-    entries, watermark, reached = log.below(upto), log.watermark(upto), levels(lake, plan)
+    sealed, watermark, reached = list(log.totals(upto)), log.watermark(upto), levels(lake, plan)
     files = lake_files.partitions(lake.path(DELTAS.name)).values()
     watermark_us, held_by = not_below(watermark.time_us, watermark.held_by, previous, ceiling_us(lake.home, now_us))
     return Record(
@@ -111,21 +111,20 @@ def drain_record(lake: Lake, plan: Plan | None, previous: Record | None, *, dura
         durable=reached.durable,
         watermark_us=watermark_us,
         held_by=held_by,
-        rows_in=sum(entry.rows for entry in entries),
+        rows_in=sum(totals.rows for totals in sealed),
         rows_out=sum(partition.rows for partition in files),
-        rows_refused=sum(entry.verdicts.refused for entry in entries),
+        rows_refused=sum(totals.verdicts.refused for totals in sealed),
         bytes=sum(partition.bytes for partition in files),
         duration_ms=duration_ms,
         recorded_us=now_us,
     )
 
 
-def _counts(entries: list[Entry], key: str, *, is_event: bool) -> HourCounts:
-    found = [
-        counts for entry in entries if (counts := (entry.event_hours if is_event else entry.receipt_hours).get(key))
-    ]
-    return HourCounts(
-        accepted=sum(counts.accepted for counts in found),
-        duplicate=sum(counts.duplicate for counts in found),
-        refused=sum(counts.refused for counts in found),
-    )
+def count_hours(entries: Iterable[Entry], keys: Iterable[str], *, is_event: bool) -> dict[str, HourCounts]:
+    """What the log has for each of these hours, of event or of receipt, added up in one pass."""
+    found = dict.fromkeys(keys, HourCounts())
+    for entry in entries:
+        hours = entry.event_hours if is_event else entry.receipt_hours
+        for key in hours.keys() & found.keys():
+            found[key] = found[key].plus(hours[key])
+    return found

@@ -1,24 +1,26 @@
 """Adaptive windows: the coordinator's recorded batches, as windows of a stream's own deltas (N1, C5).
 
-Belongs here: which batch a delta is in, and what a batch holds of each key. The records stand in the manifest (decision
-0013); a batch is a range of epochs of one shard, and every accepted delta is in exactly one. Nothing is ever late for a
-batch: it holds what came. Pure functions.
+Belongs here: which batch a delta is in, and what a batch holds of each key. The segments record them (decisions
+0013 and 0038); a batch is a range of epochs of one shard, and every accepted delta is in exactly one. Nothing is ever
+late for a batch: it holds what came. Nothing is written.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from assets.graph import By
+from assets.ingest.log import Log, touched_hours
+from assets.stale import hours_of
 from assets.windows.lateness import floor_us
 from assets.windows.schema import WINDOW_HOUR
 from assets.windows.transform import shown, window_id, windows_by
 from assets.windows.view import view_of
-from resources.coordinator.manifest import Entry
 from resources.ranges import Range
 from resources.streams import Stream
-from resources.timegrid import HOUR_US, hour_start
+from resources.timegrid import HOUR_US
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,9 +63,8 @@ class Batches(NamedTuple):
         }
 
 
-def closed_batches(entries: Iterable[Entry], hours: Range) -> Batches:
-    """Batches that were closed in the hours, by the entries of all segments that are committed."""
-    known = list(entries)
+def closed_batches(log: Log, upto: Mapping[int, int], hours: Range) -> Batches:
+    """Batches that were closed in the hours, by the segments that are committed: those before `upto`."""
     batches = [
         Batch(
             entry.shard,
@@ -74,21 +75,13 @@ def closed_batches(entries: Iterable[Entry], hours: Range) -> Batches:
             batch.opened_us,
             batch.closed_us,
         )
-        for entry in known
-        for batch in entry.batches
+        for entry in log.below(upto)
+        if any(map(hours.holds, hours_of(entry, By.BATCH)))
+        for batch in log.batches_of(entry)
         if hours.holds(batch.closed_us)
     ]
-    ranges = Batches(batches, []).epochs
-    touched = {
-        hour_start(key)
-        for entry in known
-        if entry.shard in ranges
-        and entry.from_epoch < ranges[entry.shard][1]
-        and entry.to_epoch > ranges[entry.shard][0]
-        for key, counts in entry.event_hours.items()
-        if key and counts.accepted
-    }
-    return Batches(sorted(batches), sorted(touched))
+    touched = touched_hours(log.within(Batches(batches, []).epochs))
+    return Batches(sorted(batches), sorted(touched.event))
 
 
 def batch_rows(spark: "SparkSession", batches: Sequence[Batch]) -> DataFrame:

@@ -96,7 +96,7 @@ def adaptive_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.A
 def batches_of(lake: Lake, stream: Stream, version: int, hours: Range) -> DataFrame:
     """The windows of the batches that were closed in some hours and whose deltas are in a version of `deltas`."""
     plan = plan_at(lake, version)
-    found = closed_batches(Log(lake.home).below(plan.upto if plan else {}), hours)
+    found = closed_batches(Log(lake.home), plan.upto if plan else {}, hours)
     deltas = lake.read(DELTAS.name, version)
     # The manifest knows in which hours the deltas of a batch happened: no others are read.
     is_needed = [partition_predicate(DELTAS.partition_by, found.event_hours)] if found.event_hours else ["false"]

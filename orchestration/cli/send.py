@@ -147,8 +147,8 @@ def reasons_of(home: Home, epochs: dict[int, set[int]]) -> Counter[str]:
     reasons: Counter[str] = Counter()
     for shard, wanted in epochs.items():
         first, last = min(wanted), max(wanted)
-        for entry in Manifest(home.segments(shard)).entries:
-            if entry.verdicts.refused and entry.from_epoch <= last and entry.to_epoch > first:
+        for entry in Manifest(home.segments(shard)).between(first, last + 1):
+            if entry.verdicts.refused:
                 with pq.ParquetFile(home.segments(shard) / entry.file) as segment:
                     found = segment.read(columns=["epoch", "reason"])
                 found = found.filter(pc.is_in(found["epoch"], pa.array(sorted(wanted), pa.int64())))

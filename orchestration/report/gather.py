@@ -5,7 +5,8 @@ seconds and no memory of Python's. What `status` knows is taken from there. Noth
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,18 +34,18 @@ def gather(home: Home, *, now_us: int) -> Figures:
     files = {name: _files(home.lake / name) for name in ("deltas", "dead_letters", "hourly_counts")}
     # Taken after the files: what a drain commits in between is missed once, and never counted twice.
     snapshot = take_snapshot(home, now_us=now_us)
-    entries = [entry for shard in snapshot.shards for entry in Manifest(home.segments(shard.shard)).entries]
+    manifests = [Manifest(home.segments(shard.shard)) for shard in snapshot.shards]
     waiting = [
-        str(home.segments(entry.shard) / entry.file)
-        for entry in entries
-        if entry.to_epoch - 1 > snapshot.durable.get(entry.shard, 0)
+        str(manifest.directory / entry.file)
+        for shard, manifest in zip(snapshot.shards, manifests, strict=True)
+        for entry in manifest.since(snapshot.durable.get(shard.shard, 0) + 1)
     ]
     with quiet_database() as database:
         has_accepted = _create_accepted(database, files["deltas"], waiting)
         return Figures(
             snapshot=snapshot,
             account=take_account(home),
-            arrivals=_arrivals(entries),
+            arrivals=_arrivals(chain.from_iterable(manifest.all() for manifest in manifests)),
             lateness=_lateness(database) if has_accepted else None,
             lag=_lag(database),
             counts=_counts(database, files["hourly_counts"]),
@@ -56,7 +57,7 @@ def _files(table: Path) -> list[str]:
     return [file for partition in partitions(table).values() for file in partition.files]
 
 
-def _arrivals(entries: Sequence[Entry]) -> Hourly:
+def _arrivals(entries: Iterable[Entry]) -> Hourly:
     found: Counter[tuple[int, str]] = Counter()
     for entry in entries:
         for hour, counts in entry.receipt_hours.items():

@@ -1,12 +1,17 @@
 """What is recorded of a batch, and why it was closed (C5, N3).
 
-Belongs here: the record, as it stands in the log and in the manifest. It needs no Arrow, so that whoever only looks at
-a manifest need not load it. What a batch is, and when it is due, is in `batching.py`.
+Belongs here: the record, as it stands in the log and in the footer of a segment. It needs no Arrow, so that a reader of
+the manifest need not load it. What a batch is, and when it is due, is in `batching.py`.
 """
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
+import msgspec
 from msgspec import Struct
+
+from resources.timegrid import hour_key
 
 
 class Trigger(StrEnum):
@@ -41,3 +46,18 @@ class BatchRecord(Struct, frozen=True):
     max_event_us: int | None
     opened_us: int  # when the first of it was flushed
     closed_us: int
+
+
+def encode_batches(batches: Sequence[BatchRecord]) -> bytes:
+    """Records as a segment holds them; empty if there are none."""
+    return msgspec.json.encode(batches) if batches else b""
+
+
+def decode_batches(records: bytes) -> list[BatchRecord]:
+    """The records that a segment holds."""
+    return msgspec.json.decode(records, type=list[BatchRecord]) if records else []
+
+
+def batch_hours(batches: Iterable[BatchRecord]) -> dict[str, int]:
+    """How many of them were closed in each hour."""
+    return dict(sorted(Counter(hour_key(batch.closed_us) for batch in batches).items()))

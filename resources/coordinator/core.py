@@ -207,7 +207,8 @@ class ShardCore:
         """Raise for an epoch that nobody can wait for (C6)."""
         if epoch > self.engine.applied_epoch:
             raise EpochNotAssignedError(epoch, self.engine.applied_epoch)
-        if any(begin <= epoch < end for begin, end in self._lost):
+        is_older = epoch < min(self._first_epoch, self._manifest.to_epoch)  # of a life before, and sealed by now
+        if any(begin <= epoch < end for begin, end in self._lost) or (is_older and self._manifest.is_lost(epoch)):
             raise EpochLostError(epoch)
 
     def durable_epoch(self) -> int:

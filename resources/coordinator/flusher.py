@@ -143,10 +143,9 @@ class LogSnapshot(NamedTuple):
         # Listed before the manifest is read: what is sealed in between is in one of them at least.
         names = [name for name in self.disk.list(self.files.log) if name.endswith(".log")]
         manifest = Manifest(self.files.segments, self.disk)
-        for entry in manifest.entries:
-            if entry.from_epoch <= self.epoch:
-                with manifest.open_segment(entry) as file:
-                    yield self._visible(read_segment(file), 1)
+        for entry in manifest.between(1, self.epoch + 1):
+            with manifest.open_segment(entry) as file:
+                yield self._visible(read_segment(file), 1)
         for name in names:
             if content := read_log(self.disk, self.files.log / name):
                 batches = [group.rows.batch() for group in content.groups() if group.rows is not None]

@@ -46,6 +46,7 @@ from resources.coordinator.manifest import Entry, Manifest
 from resources.coordinator.producers import Producers, encode_state
 from resources.coordinator.schema import LOG_SCHEMA
 from resources.coordinator.seal import ClosedFile
+from resources.coordinator.segment_files import folder_of
 from resources.coordinator.segments import read_segment, whole
 from resources.coordinator.state import STATE_FILE, ShardState, load, read_reservation, save
 from resources.coordinator.watermarks import Watermarks
@@ -73,7 +74,7 @@ class Recovered(NamedTuple):
     logged_epoch: int  # the last that was written, to the log or a segment; those behind it are lost
     next_file: int
     opening: list[Control]  # what the next log file begins with
-    lost: list[tuple[int, int]]  # epochs that were given out and never written, ever
+    lost: list[tuple[int, int]]  # epochs that were given out and never written; of sealed ones the manifest knows
     last_received_us: int
     producers: Producers
     ledger: Ledger
@@ -111,7 +112,7 @@ def recover(
     manifest = Manifest(files.segments, disk)
     found = _read_logs(disk, files)
     _make_certain(disk, files, manifest, found)
-    _remove_leftovers(disk, files)
+    _remove_leftovers(disk, files, manifest.count + 1)
     ledger = _open_ledger(disk, files, fence, state)
     logs = _remove_superfluous(disk, found, state.next_file)
 
@@ -138,18 +139,15 @@ def recover(
     fence.reserve(next_epoch)
     fence.forget_others()
     found_lost = [(replay.logged_to, next_epoch)] if next_epoch > replay.logged_to else []
-    recorded = [
-        *(batch for entry in manifest.entries for batch in entry.batches),
-        *(batch for closed in unsealed for batch in closed.batches),
-        *replay.batches,
-    ]
+    recorded = [*(batch for closed in unsealed for batch in closed.batches), *replay.batches]
+    sealed = manifest.totals
     return Recovered(
         fence=fence,
         next_epoch=next_epoch,
         logged_epoch=replay.logged_to - 1,
         next_file=max([state.next_file, *(content.header.number + 1 for _, content in logs)]),
         opening=[*(Lost(*span) for span in found_lost), *opening],
-        lost=[span for entry in manifest.entries for span in entry.lost] + replay.lost + found_lost,
+        lost=replay.lost + found_lost,
         last_received_us=last_received_us,
         producers=replay.producers,
         ledger=ledger,
@@ -158,8 +156,8 @@ def recover(
         manifest=manifest,
         unsealed=unsealed,
         batches=replay.batches,
-        next_batch=max((batch.number for batch in recorded), default=0) + 1,
-        unbatched=_unbatched(manifest, logs, max((batch.to_epoch for batch in recorded), default=1)),
+        next_batch=max([sealed.batch, *(batch.number for batch in recorded)]) + 1,
+        unbatched=_unbatched(manifest, logs, max([sealed.batched_to, *(batch.to_epoch for batch in recorded)])),
     )
 
 
@@ -174,9 +172,9 @@ def _open_ledger(disk: Disk, files: ShardFiles, fence: Fence, state: ShardState)
     return ledger
 
 
-def _remove_leftovers(disk: Disk, files: ShardFiles) -> None:
+def _remove_leftovers(disk: Disk, files: ShardFiles, next_segment: int) -> None:
     """Files under temporary names were never promised to anybody."""
-    for directory in (files.log, files.segments):
+    for directory in (files.log, files.segments, files.segments / folder_of(next_segment)):
         for name in disk.list(directory):
             if name.endswith((".tmp", ".sealing")):
                 disk.remove(directory / name)
@@ -344,7 +342,7 @@ def _unbatched(manifest: Manifest, logs: Logs, batched_to: int) -> Iterator[LogR
 
     Which files have them is settled now; they are read when they are asked for, and may be sealed by then.
     """
-    entries = [entry for entry in manifest.entries if entry.to_epoch > batched_to]
+    entries = list(manifest.since(batched_to))
     return chain(
         _rows_of_segments(manifest, entries, batched_to),
         _rows_of_logs(logs, max(batched_to, manifest.to_epoch)),
@@ -385,7 +383,7 @@ def _last_epoch(parts: pq.ParquetFile, number: int) -> int:
 def _remember_segments(arrivals: Arrivals, manifest: Manifest, wanted: int) -> None:
     """Fill the memory of identities from the newest segments, oldest of those first."""
     chosen, rows = [], 0
-    for entry in reversed(manifest.entries):
+    for entry in manifest.newest() if wanted > 0 else ():
         if rows >= wanted:
             break
         chosen.append(entry)

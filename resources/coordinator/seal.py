@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from resources.coordinator.batch_record import BatchRecord
+from resources.coordinator.batch_record import BatchRecord, batch_hours, encode_batches
 from resources.coordinator.control import ProducerOpened, WriteRefused
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
@@ -20,6 +20,7 @@ from resources.coordinator.ledger import Ledger
 from resources.coordinator.log_content import LogContent, read_log
 from resources.coordinator.manifest import Entry, EventTime, Manifest
 from resources.coordinator.producers import Producers
+from resources.coordinator.segment_files import folder_of
 from resources.coordinator.segments import Census, encode_segment
 from resources.coordinator.state import STATE_FILE, ShardState, save
 from resources.failpoints import reach
@@ -45,6 +46,7 @@ class Sealer:
         self._directory = directory
         self._manifest = manifest
         self.next_file = next_file  # log files below this number are sealed, and the ledger has what they say
+        self._folder: Path | None = None  # made, or found, by this process
 
     def seal_closed(self, closed: ClosedFile, sealed_us: int) -> None:
         """Seal one log file, save what the shard knew at its end, and let it go."""
@@ -76,14 +78,19 @@ class Sealer:
         census = Census(groups)
         if census.to_epoch <= self._manifest.to_epoch:
             return None
-        data = encode_segment(groups)
-        number = len(self._manifest.entries) + 1
-        path = self._directory / f"{number:08d}-{self._manifest.to_epoch:012d}-{census.to_epoch:012d}.parquet"
+        records = encode_batches(batches)
+        data = encode_segment(groups, records)
+        number = self._manifest.count + 1
+        folder = self._directory / folder_of(number)
+        if folder != self._folder:
+            self._disk.make_directory(folder)
+            self._folder = folder
+        path = folder / f"{number:08d}-{self._manifest.to_epoch:012d}-{census.to_epoch:012d}.parquet"
         self._write(data, path)
         entry = Entry(
             shard=content.header.shard,
             number=number,
-            file=path.name,
+            file=f"{folder.name}/{path.name}",
             from_epoch=self._manifest.to_epoch,
             to_epoch=census.to_epoch,
             lost=census.gaps(self._manifest.to_epoch),
@@ -98,7 +105,8 @@ class Sealer:
             },
             producers=census.sequences(),
             watermarks=event_time.watermarks,
-            batches=batches,
+            batch_hours=batch_hours(batches),
+            batches_sha256=hashlib.sha256(records).hexdigest() if records else "",
             received_us=event_time.received_us,
             idle_from=event_time.idle_from,
             resets=event_time.resets,
@@ -107,7 +115,7 @@ class Sealer:
             previous=self._manifest.head,
         )
         self._fence.check()  # a process that was fenced out must not put its line behind another's
-        self._manifest.append(entry)
+        entry = self._manifest.append(entry, batches)
         reach("seal.manifest_appended")
         return entry
 

@@ -4,6 +4,7 @@ Belongs here: the encoding of log rows, and counting them without a step per row
 and in which order that reaches the disk, is in `seal.py`.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from io import BufferedIOBase
@@ -15,9 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from resources.coordinator.batch_record import BatchRecord, decode_batches
 from resources.coordinator.columns import Mask, Numbers, nulls, numbers_of
+from resources.coordinator.disk import Disk, RealDisk
+from resources.coordinator.errors import SegmentDamageError
 from resources.coordinator.log_rows import FEW_TEXTS, NUMBERING, LogRows, Writes
-from resources.coordinator.manifest import HourCounts
+from resources.coordinator.manifest import Entry, HourCounts
+from resources.coordinator.manifest_lines import RESTORE
 from resources.coordinator.model import Verdict
 from resources.coordinator.schema import LOG_SCHEMA, PAYLOADS
 from resources.timegrid import HOUR_US, hour_key
@@ -36,14 +41,17 @@ STATISTICS = ["epoch", "event_ts", "received_ts"]
 _VALUES_AT_ONCE = 16_384
 # A part of a segment that can be read alone.
 _ROWS_TOGETHER = 250_000
+# Under this name the footer holds the records of batches.
+BATCHES_KEY = b"tidemark.batches"
 # Groups of fewer rows than this are copied together first: every piece of a column has its price.
 _LARGE_GROUP = 2_048
 
 
-def encode_segment(groups: Sequence[LogRows]) -> memoryview:
+def encode_segment(groups: Sequence[LogRows], batches: bytes = b"") -> memoryview:
     """Log rows as a Parquet file. Part by part: what is made for one is still in the cache when it is encoded.
 
-    A payload that no row has is left out: nothing takes as long to encode as a vector that is not there.
+    A payload that no row has is left out: nothing takes as long to encode as a vector that is not there. The records of
+    batches go into the footer (`encode_batches`).
     """
     coded = frozenset(
         name for name in (*FEW_TEXTS, "producer") if all(rows.texts_by_run(name) is not None for rows in groups)
@@ -66,7 +74,24 @@ def encode_segment(groups: Sequence[LogRows]) -> memoryview:
     ) as writer:
         for table in chain([first], tables):
             writer.write_table(table, row_group_size=len(table))
+        if batches:
+            writer.add_key_value_metadata({BATCHES_KEY: batches})
     return memoryview(sink.getvalue())
+
+
+def read_batches(directory: Path, entry: Entry, disk: Disk | None = None) -> list[BatchRecord]:
+    """The batches that a segment records (C5); of the file, only the footer is read."""
+    if not entry.batches_sha256:
+        return entry.batches  # of an older home, or none
+    path = directory / entry.file
+    try:
+        with (disk or RealDisk()).open(path) as file, pq.ParquetFile(file) as segment:
+            records = (segment.metadata.metadata or {}).get(BATCHES_KEY, b"")
+    except (FileNotFoundError, pa.ArrowInvalid) as error:
+        raise SegmentDamageError(f"Segment {path} is missing or damaged ({error}). {RESTORE}") from error
+    if hashlib.sha256(records).hexdigest() != entry.batches_sha256:
+        raise SegmentDamageError(f"Segment {path} has other records of batches than when it was sealed. {RESTORE}")
+    return decode_batches(records)
 
 
 def read_segment(file: BinaryIO | BufferedIOBase | Path, columns: Sequence[str] = LOG_SCHEMA.names) -> pa.Table:

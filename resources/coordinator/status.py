@@ -106,7 +106,6 @@ def _shard_status(home: Home, shard: int) -> ShardStatus:
                 if frame.last_epoch > sealed:
                     flushed = max(flushed, frame.last_epoch)
                     log_bytes += frame.end - frame.offset
-    last = manifest.entries[-1] if manifest.entries else None
     live = read_live(home.log(shard))
     return ShardStatus(
         shard=shard,
@@ -116,9 +115,9 @@ def _shard_status(home: Home, shard: int) -> ShardStatus:
         flushed_epoch=flushed,
         sealed_epoch=sealed,
         log_bytes=log_bytes,
-        segments=len(manifest.entries),
-        rows=sum(entry.rows for entry in manifest.entries),
-        last_segment=last,
+        segments=manifest.count,
+        rows=manifest.totals.rows,
+        last_segment=manifest.last,
         watermarks={
             name: stream.watermark_us for name, stream in state.watermarks.items() if stream.watermark_us is not None
         },

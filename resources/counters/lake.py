@@ -114,7 +114,7 @@ class LakeCounts:
         """Namespaces that are declared, or that somebody has sent something of."""
         found = {*self._home.settings.namespaces}
         for shard in range(self._home.settings.shards):
-            for entry in Manifest(self._home.segments(shard)).entries[-1:]:
+            if entry := Manifest(self._home.segments(shard)).last:
                 found |= {stream.partition("/")[0] for stream in entry.watermarks}
         deltas = TableMoment(self._home, DELTAS)
         files = [file.path for start in deltas.starts for file in deltas.files[start]]
@@ -305,7 +305,7 @@ class _Question:
         """The minimum over the shards of what their last segment in `deltas` says of the stream (T2)."""
         stream, found, resets = f"{self._namespace}/signal", list[int](), read_resets(self._home)
         for shard, epoch in epochs.items():
-            entries = [each for each in Manifest(self._home.segments(shard)).entries if each.to_epoch - 1 <= epoch]
-            last = [corrected(entry, resets) for entry in entries[-1:]]
-            found += [entry.watermarks[stream] for entry in last if stream in entry.watermarks]
+            if entry := Manifest(self._home.segments(shard)).up_to(epoch):
+                watermarks = corrected(entry, resets).watermarks
+                found += [watermarks[stream]] if stream in watermarks else []
         return min(found, default=None)

@@ -53,13 +53,12 @@ def _pieces(home: Home, shard: int, after: int, upto: int, disk: Disk) -> Iterat
     names = [name for name in disk.list(home.log(shard)) if name.endswith(".log")]
     # Listed before the manifest is read: what is sealed in between is in one of them at least.
     manifest = Manifest(home.segments(shard), disk)
-    for entry in manifest.entries:
-        if entry.to_epoch - 1 > after and entry.from_epoch <= upto:
-            with manifest.open_segment(entry) as file:
-                table = read_segment(file, LOG_COLUMNS)
-            last = min(entry.to_epoch - 1, upto)
-            yield Piece(shard, last, accepted_signals(of_table(table), after, last))
-            after = last
+    for entry in manifest.between(after + 1, upto + 1):
+        with manifest.open_segment(entry) as file:
+            table = read_segment(file, LOG_COLUMNS)
+        last = min(entry.to_epoch - 1, upto)
+        yield Piece(shard, last, accepted_signals(of_table(table), after, last))
+        after = last
     for name in names:
         content = read_log(disk, home.log(shard) / name)
         for group in content.groups() if content else ():

@@ -52,7 +52,7 @@ def assert_all_there_once(home: Home) -> None:
     )
     assert {row["verdict"] for row in rows} == {"accepted"}
     for shard in range(home.settings.shards):
-        entries = Manifest(home.segments(shard)).entries
+        entries = list(Manifest(home.segments(shard)).all())
         mine = sealed_rows(home, shard)
         for entry in entries:
             seen = {row["epoch"] for row in mine if entry.from_epoch <= row["epoch"] < entry.to_epoch}

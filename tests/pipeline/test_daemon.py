@@ -85,7 +85,7 @@ def test_what_is_sent_reaches_every_table_and_touches_nothing_else(
         before, sent_at = materialized(instance), time.monotonic()
         assert tidemark(home, "send", str(write_file(tmp_path / "deltas.jsonl", late + fresh)))["accepted"] == 5
         # Of the hours of receipt it is reported that nothing was refused in them.
-        touched["dead_letters"] = set(Manifest(home.segments(0)).entries[-1].receipt_hours)
+        touched["dead_letters"] = set(list(Manifest(home.segments(0)).all())[-1].receipt_hours)
         wait_until(
             "every touched partition is materialized and proven",
             lambda: (changes(before, materialized(instance)), not_proven(instance, touched)),

@@ -35,7 +35,7 @@ def test_maintenance_changes_no_row_and_names_what_is_damaged(
     assert len(list((tiny_home.lake / "deltas").rglob("*.parquet"))) == files + 1, "two small files became one"
     assert lake.edits("deltas") == {}
 
-    segment = next(tiny_home.segments(0).glob("*.parquet"))
+    segment = next(tiny_home.segments(0).rglob("*.parquet"))
     segment.write_bytes(segment.read_bytes()[:-1])
     failed = maintain(tiny_home)
     assert not failed.success

@@ -131,7 +131,7 @@ def test_c7_a_commit_of_a_killed_run_that_lands_late_leaves_no_trace(
 
 
 def segment_of(home: Home) -> Path:
-    return min(home.segments(0).glob("*.parquet"))
+    return min(home.segments(0).rglob("*.parquet"))
 
 
 def test_a_truncated_segment_is_refused(home: Home, lake: Lake) -> None:

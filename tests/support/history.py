@@ -8,10 +8,12 @@ from typing import Any, TypeAlias
 from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.disk import RealDisk
 from resources.coordinator.log_content import read_log
-from resources.coordinator.manifest import Entry, Manifest, verify_segment
+from resources.coordinator.manifest import Entry, Manifest
+from resources.coordinator.segment_files import verify_segment
 from resources.coordinator.segments import read_segment
 from resources.coordinator.state import STATE_FILE, ShardState, load
 from resources.home import Home
+from tests.support.live import sealed_batches
 from tests.support.mortal import DELTAS_PER_WRITE, PRODUCERS, Said, Stream, deltas_of, entities_of, is_with_copy
 
 COLUMNS = ["epoch", "producer", "sequence", "ordinal", "delta_id", "verdict"]
@@ -78,10 +80,10 @@ class History:
         """Read what was sealed since the last check. What was flushed must be in it, or in a log file that is left."""
         for shard in self._shards:
             manifest = Manifest(self._home.segments(shard))
-            for entry in manifest.entries[self._read[shard] :]:
+            for entry in manifest.numbered(self._read[shard] + 1, manifest.count + 1):
                 self._check_segment(manifest, entry)
-            self._read[shard] = len(manifest.entries)
-            check_records([record for entry in manifest.entries for record in entry.batches])
+            self._read[shard] = manifest.count
+            check_records(sealed_batches(self._home, shard))
         self._check_told(self.flushed, self._epochs_in_logs() | self._epochs)
 
     def check_all(self) -> None:
@@ -92,8 +94,7 @@ class History:
         for shard in self._shards:
             state = load(RealDisk(), self._home.log(shard) / STATE_FILE, ShardState)
             assert state is not None
-            entries = Manifest(self._home.segments(shard)).entries
-            records = [record for entry in entries for record in entry.batches] + state.batches
+            records = sealed_batches(self._home, shard) + state.batches
             check_records(records)
             self._check_cover(shard, records)
 

@@ -9,9 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from resources.coordinator import Platform
+from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.disk import RealDisk
-from resources.coordinator.manifest import Manifest, verify_segment
-from resources.coordinator.segments import read_segment
+from resources.coordinator.manifest import Manifest
+from resources.coordinator.segment_files import verify_segment
+from resources.coordinator.segments import read_batches, read_segment
 from resources.home import Home
 from resources.timegrid import HOUR_US, SECOND_US
 
@@ -93,9 +95,15 @@ def sample(delta_id: str, value: float, *, at: int = TEN_O_CLOCK, **labels: str)
 def sealed_rows(home: Home, shard: int = 0) -> list[dict[str, Any]]:
     """Every row of every sealed segment, in order, after proving the manifest and each checksum."""
     manifest = Manifest(home.segments(shard))
-    tables = [read_segment(verify_segment(manifest.directory, entry)) for entry in manifest.entries]
+    tables = [read_segment(verify_segment(manifest.directory, entry)) for entry in manifest.all()]
     rows: list[dict[str, Any]] = pa.concat_tables(tables).to_pylist() if tables else []
     return rows
+
+
+def sealed_batches(home: Home, shard: int = 0) -> list[BatchRecord]:
+    """The batches that the segments of a shard record, in order."""
+    manifest = Manifest(home.segments(shard))
+    return [batch for entry in manifest.all() for batch in read_batches(manifest.directory, entry)]
 
 
 def hour_of(hours: int) -> int:

@@ -20,6 +20,7 @@ from resources.coordinator.log_rows import LogRows
 from resources.coordinator.manifest import Manifest
 from resources.coordinator.recovery import LEDGER, Recovered, ShardFiles, recover
 from resources.coordinator.seal import ClosedFile, Sealer
+from resources.coordinator.segment_files import folder_of
 from resources.coordinator.segments import read_segment
 from resources.coordinator.state import ShardState
 from resources.settings import Settings
@@ -125,8 +126,8 @@ class Life:
 
 def paths_of(disk: Disk) -> list[Path]:
     """Everything that a shard has on a disk."""
-    folders = (FILES.log, FILES.log / LEDGER, FILES.segments)
-    return [folder / name for folder in folders for name in disk.list(folder) if name != LEDGER]
+    folders = (FILES.log, FILES.log / LEDGER, FILES.segments, FILES.segments / folder_of(1))
+    return [folder / name for folder in folders for name in disk.list(folder) if folder / name not in folders]
 
 
 def start(disk: Disk) -> Recovered:
@@ -176,7 +177,7 @@ def sealed_rows(disk: Disk) -> list[Row]:
     """Every row of every segment, in order, after proving each."""
     manifest = Manifest(FILES.segments, disk)
     rows: list[Row] = []
-    for entry in manifest.entries:
+    for entry in manifest.all():
         with manifest.open_segment(entry) as file:
             table = read_segment(file, Row._fields)
         rows += [Row(**row) for row in table.to_pylist()]

@@ -10,6 +10,7 @@ from resources.coordinator.batch_record import BatchRecord, Trigger
 from resources.coordinator.manifest import Entry, HourCounts
 from resources.ranges import Range
 from resources.timegrid import HOUR_US, hour_key
+from tests.support.entries import LogOf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,11 +70,11 @@ ENTRIES = [
 
 def test_a_batch_belongs_to_the_hour_in_which_it_was_closed_and_its_deltas_are_found_by_the_manifest() -> None:
     assert [hours_of(each, By.BATCH) for each in ENTRIES] == [[0], [HOUR_US, 2 * HOUR_US]]
-    found = closed_batches(ENTRIES, Range(HOUR_US, 2 * HOUR_US))
+    found = closed_batches(LogOf(ENTRIES), {0: 10**6}, Range(HOUR_US, 2 * HOUR_US))
     assert [batch.batch for batch in found.batches] == [2]
     assert found.epochs == {0: (100, 250)}
     assert found.event_hours == [-HOUR_US, 0, 5 * HOUR_US]
-    assert closed_batches(ENTRIES, Range(0, HOUR_US)).event_hours == [0]
+    assert closed_batches(LogOf(ENTRIES), {0: 10**6}, Range(0, HOUR_US)).event_hours == [0]
 
 
 def test_every_delta_is_in_the_one_batch_that_holds_its_epoch(spark: "SparkSession") -> None:
@@ -96,7 +97,7 @@ def test_every_delta_is_in_the_one_batch_that_holds_its_epoch(spark: "SparkSessi
 
 
 def test_a_range_without_batches_has_no_deltas(spark: "SparkSession") -> None:
-    nothing = closed_batches(ENTRIES, Range(9 * HOUR_US, 10 * HOUR_US))
+    nothing = closed_batches(LogOf(ENTRIES), {0: 10**6}, Range(9 * HOUR_US, 10 * HOUR_US))
     assert nothing == ([], [])
     assert (
         assign_batches(spark.createDataFrame([(0, 1)], "shard int, epoch bigint"), batch_rows(spark, [])).count() == 0

@@ -51,9 +51,7 @@ def write_lines(path: Path, deltas: list[dict[str, Any]], *extra: bytes) -> Path
 
 
 def sealed_rows(home: Home) -> pa.Table:
-    files = [
-        home.segments(shard) / entry.file for shard in range(2) for entry in Manifest(home.segments(shard)).entries
-    ]
+    files = [home.segments(shard) / entry.file for shard in range(2) for entry in Manifest(home.segments(shard)).all()]
     return pa.concat_tables([pq.read_table(file) for file in files], promote_options="default")
 
 

@@ -34,12 +34,12 @@ def test_an_unharmed_home_is_proved(home: Home, capsys: pytest.CaptureFixture[st
 
 
 def test_every_damaged_segment_is_named_and_none_hides_another(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = sorted(home.segments(0).glob("*.parquet"))
+    first, second = sorted(home.segments(0).rglob("*.parquet"))
     data = bytearray(first.read_bytes())
     data[len(data) // 2] ^= 1
     first.write_bytes(data)
     second.write_bytes(second.read_bytes()[:-1])
-    next(home.segments(1).glob("*.parquet")).unlink()
+    next(home.segments(1).rglob("*.parquet")).unlink()
     code, proof = verify(home, capsys)
     assert code == 1
     assert len(proof["damage"]) == 3

@@ -197,7 +197,7 @@ def test_a_write_during_a_leap_is_given_back_and_its_number_stays_free(home: Hom
         assert producer.write([signal("2", at=TEN_O_CLOCK)]).wait().accepted == 1
     assert written(home) == [TEN_O_CLOCK, TEN_O_CLOCK + SECOND_US]
     for shard in range(2):
-        assert all(entry.sealed_us <= machine.wall_us for entry in Manifest(home.segments(shard)).entries)
+        assert all(entry.sealed_us <= machine.wall_us for entry in Manifest(home.segments(shard)).all())
 
 
 def test_watermarks_idleness_and_seals_go_on_during_a_leap(home: Home) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from assets.ingest.drain import in_order
 from assets.ingest.log import Log, source_marks
 from chaos.disks import EVERY_KIND, Moment, SimulatedDisk, Survival
 from chaos.kernel import PowerCut
@@ -88,13 +87,13 @@ def test_idleness_and_sealing_by_age_work_after_a_reset(home: Home) -> None:
         shard.open_producer("other")  # returns behind a flush, at which the age is looked at
         shard._sealing.wait()
         assert shard.core.sealed_epoch == shard.applied_epoch
-    entry = Manifest(home.segments(shard.number)).entries[-1]
+    *_, entry = Manifest(home.segments(shard.number)).all()
     assert entry.sealed_us <= clock.now_us
     assert entry.received_us == TEN_O_CLOCK + HOUR_US
 
 
 def test_sources_go_by_the_reset_also_in_a_shard_that_was_not_written_to_since(home: Home) -> None:
-    last = {entry.shard: entry for shard in range(2) for entry in Manifest(home.segments(shard)).entries}
+    last = {entry.shard: entry for shard in range(2) for entry in Manifest(home.segments(shard)).all()}
     assert max(entry.received_us for entry in last.values()) >= AHEAD
     clock = reset(home, TEN_O_CLOCK + HOUR_US)
     mark = source_marks(last.values(), read_resets(home))[STREAM]
@@ -108,7 +107,7 @@ def test_sources_go_by_the_reset_also_in_a_shard_that_was_not_written_to_since(h
         clock.advance(60)
         sent = [signal(f"more {each}", at=clock.now_us, entity=f"e{each}") for each in range(20)]
         platform.producer("web").write(sent).wait()
-    fresh = Manifest(home.segments(wrong.shard)).entries[-1]
+    *_, fresh = Manifest(home.segments(wrong.shard)).all()
     assert fresh.number > wrong.number
     assert source_marks([fresh], read_resets(home))[STREAM].time_us == fresh.watermarks[STREAM] < clock.now_us
 
@@ -118,9 +117,10 @@ def test_segments_are_drained_in_their_order_when_the_clock_went_back(home: Home
     with open_platform(home, clock) as platform:
         sent = [signal(f"more {each}", at=clock.now_us, entity=f"e{each}") for each in range(20)]
         platform.producer("web").write(sent).wait()
-    entries = [entry for shard in range(2) for entry in Manifest(home.segments(shard)).entries]
+    entries = [entry for shard in range(2) for entry in Manifest(home.segments(shard)).all()]
     assert any(one.sealed_us > other.sealed_us for one, other in pairwise(entries))
-    found = in_order(entries[::-1])
+    found = list(Log(home).by_age({}))
+    assert sorted(found, key=lambda entry: (entry.shard, entry.number)) == entries
     for shard in range(2):
         numbers = [entry.number for entry in found if entry.shard == shard]
         assert numbers == sorted(numbers)

@@ -141,7 +141,7 @@ def test_a_segment_says_nothing_of_the_group_that_came_after_it_t2(disk: Simulat
         steps.send(signal(f"d{minute}", event_ts=TEN_O_CLOCK + minute * 60 * SECOND_US))
         steps.flush()
     steps.sealing.wait()
-    entries = Manifest(FILES.segments, disk).entries
+    entries = list(Manifest(FILES.segments, disk).all())
     assert len(entries) > 1
     for entry in entries:
         last_event_us = TEN_O_CLOCK + (entry.to_epoch - 2) * 60 * SECOND_US
@@ -192,7 +192,7 @@ def test_a_start_takes_writes_before_the_files_that_it_found_are_sealed_c7(disk:
     steps.send(signal("new"))
     steps.flush()
     assert steps.sealing.has_job
-    assert Manifest(FILES.segments, disk).entries == []
+    assert Manifest(FILES.segments, disk).last is None
     assert len(log_files(disk)) == 4
     assert steps.rows("delta_id") == ["kept-0", "kept-1", "kept-2", "new"]
 
@@ -204,7 +204,7 @@ def test_files_of_several_lives_are_sealed_in_their_order_with_what_was_lost_bet
     steps = Steps(disk, reserved_ahead=2)
     assert [steps.core.sealed_epoch, steps.core.engine.flushed_epoch] == [0, 6]
     steps.sealing.step()
-    entries = Manifest(FILES.segments, disk).entries
+    entries = list(Manifest(FILES.segments, disk).all())
     assert [(entry.from_epoch, entry.to_epoch, entry.lost) for entry in entries] == [
         (1, 2, []),
         (2, 4, [(2, 3)]),
@@ -244,7 +244,7 @@ def test_a_stop_seals_what_was_found_before_its_own_file_c10(disk: SimulatedDisk
             steps.core.release(batch.bytes)
     steps.core.close()
     assert log_files(disk) == []
-    assert [entry.rows for entry in Manifest(FILES.segments, disk).entries] == [1, 1, 1]
+    assert [entry.rows for entry in Manifest(FILES.segments, disk).all()] == [1, 1, 1]
 
 
 def test_an_error_while_what_was_found_is_sealed_stops_the_shard_c7(disk: SimulatedDisk) -> None:
@@ -280,7 +280,7 @@ def test_rows_in_no_batch_are_gathered_once_while_their_file_is_sealed_c5(disk: 
             self.step()
 
     core = ShardCore(FILES, SMALL, lambda: TEN_O_CLOCK, disk, AtOnce())
-    assert len(Manifest(FILES.segments, disk).entries) == 2
+    assert Manifest(FILES.segments, disk).count == 2
     assert core.batcher.pending_deltas == 2
 
 

@@ -170,7 +170,7 @@ def test_a_source_that_stops_goes_idle_after_its_timeout_and_the_others_go_on_t3
         (10, True, "shard 0, shop/signal"),
         (15, True, "shard 0, shop/signal"),
     ]
-    entries = Manifest(home.segments(0)).entries
+    entries = list(Manifest(home.segments(0)).all())
     assert source_marks(entries[1:2])["fleet/sample"].is_idle is False, "the same segments say the same, whenever asked"
 
 

@@ -33,7 +33,7 @@ def rows(home: Home) -> list[str]:
     tables = [
         read_segment(home.segments(shard) / entry.file)
         for shard in range(home.settings.shards)
-        for entry in Manifest(home.segments(shard)).entries
+        for entry in Manifest(home.segments(shard)).all()
     ]
     order = [("shard", "ascending"), ("epoch", "ascending"), ("ordinal", "ascending")]
     return [repr(row) for row in pa.concat_tables(tables).sort_by(order).to_pylist()]

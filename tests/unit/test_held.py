@@ -9,33 +9,17 @@ from assets.graph import By, Derived, Need
 from assets.held import hang_on
 from assets.ingest.schema import DELTAS
 from assets.windows.schema import window_table
-from resources.coordinator.batch_record import BatchRecord, Trigger
+from resources.coordinator.batch_record import BatchRecord
 from resources.coordinator.manifest import Entry, HourCounts
 from resources.home import Home
 from resources.streams import WindowSpec, WindowType
-from resources.timegrid import HOUR_US, MINUTE_US, hour_key
+from resources.timegrid import HOUR_US, hour_key
+from tests.support.entries import LogOf, batch
 from tests.support.live import TEN_O_CLOCK
 from tests.support.windows import stream
 
 ADAPTIVE = Derived(window_table(stream(WindowSpec(WindowType.ADAPTIVE))), (Need(DELTAS, By.BATCH),))
 WRONG, GOOD = TEN_O_CLOCK - 5 * HOUR_US, TEN_O_CLOCK - HOUR_US
-
-
-def batch(number: int, from_epoch: int, to_epoch: int, closed_us: int) -> BatchRecord:
-    counted = dict.fromkeys(("writes", "deltas", "duplicates", "refused", "keys", "bytes"), 1)
-    return BatchRecord(
-        number=number,
-        trigger=Trigger.TIME,
-        also=(),
-        from_epoch=from_epoch,
-        to_epoch=to_epoch,
-        mean_bytes=1.0,
-        min_event_us=None,
-        max_event_us=None,
-        opened_us=closed_us - MINUTE_US,
-        closed_us=closed_us,
-        **counted,
-    )
 
 
 def entry(number: int, from_epoch: int, to_epoch: int, hour_us: int, *batches: BatchRecord, shard: int = 0) -> Entry:
@@ -63,14 +47,7 @@ def entry(number: int, from_epoch: int, to_epoch: int, hour_us: int, *batches: B
 
 
 def held_by(entries: list[Entry], monkeypatch: pytest.MonkeyPatch, wrong_us: int) -> set[int]:
-    class FromHere:
-        def __init__(self, home: Home) -> None:
-            pass
-
-        def beyond(self, upto: dict[int, int]) -> list[Entry]:
-            return entries
-
-    monkeypatch.setattr(held, "Log", FromHere)
+    monkeypatch.setattr(held, "Log", lambda _: LogOf(entries))
     return hang_on(Home(Path("nowhere")), ADAPTIVE, {DELTAS.name: {wrong_us}})
 
 

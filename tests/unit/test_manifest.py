@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from resources.coordinator.errors import ManifestDamageError, SegmentDamageError
-from resources.coordinator.manifest import Manifest, verify_segment
+from resources.coordinator.manifest import Manifest
+from resources.coordinator.segment_files import verify_segment
 from resources.home import Home
 from resources.timegrid import hour_key
 from tests.support.live import HandClock, new_home, open_platform, sealed_rows, signal
@@ -30,7 +31,7 @@ def lines(home: Home) -> list[tuple[Path, int]]:
 
 
 def test_an_entry_says_what_its_segment_holds(home: Home) -> None:
-    entries = Manifest(home.segments(0)).entries
+    entries = list(Manifest(home.segments(0)).all())
     assert [(entry.number, entry.from_epoch, entry.to_epoch) for entry in entries] == [
         (1, 1, 2),
         (2, 2, 3),
@@ -46,24 +47,24 @@ def test_an_entry_says_what_its_segment_holds(home: Home) -> None:
     assert len({path for path, _ in lines(home)}) == 2
 
 
-def test_any_missing_line_is_noticed(home: Home) -> None:
+def test_any_missing_line_is_noticed_when_the_whole_row_is_read(home: Home) -> None:
     for path, number in lines(home):
         whole = path.read_text()
         kept = whole.splitlines(keepends=True)
         path.write_text("".join(kept[:number] + kept[number + 1 :]))
         with pytest.raises(ManifestDamageError, match="missing"):
-            Manifest(home.segments(0))
+            list(Manifest(home.segments(0)).all())
         path.write_text(whole)
 
 
-def test_any_changed_line_is_noticed(home: Home) -> None:
+def test_any_changed_line_is_noticed_when_the_whole_row_is_read(home: Home) -> None:
     for path, number in lines(home):
         whole = path.read_text()
         changed = whole.splitlines(keepends=True)
         changed[number] = changed[number].replace('"rows":2', '"rows":3')
         path.write_text("".join(changed))
         with pytest.raises(ManifestDamageError, match="changed"):
-            Manifest(home.segments(0))
+            list(Manifest(home.segments(0)).all())
         path.write_text(whole)
 
 
@@ -72,7 +73,7 @@ def test_a_missing_file_is_noticed(home: Home) -> None:
         whole = path.read_bytes()
         path.unlink()
         with pytest.raises(ManifestDamageError, match="missing"):
-            Manifest(home.segments(0))
+            list(Manifest(home.segments(0)).all())
         path.write_bytes(whole)
 
 
@@ -80,7 +81,7 @@ def test_half_a_line_at_the_end_is_what_a_crash_leaves_and_is_cut(home: Home) ->
     last, _ = lines(home)[-1]
     whole = last.read_bytes()
     last.write_bytes(whole + b'{"shard":0,"num')
-    assert len(Manifest(home.segments(0)).entries) == 4
+    assert Manifest(home.segments(0)).count == 4
     with open_platform(home):
         pass
     assert last.read_bytes() == whole
@@ -88,14 +89,15 @@ def test_half_a_line_at_the_end_is_what_a_crash_leaves_and_is_cut(home: Home) ->
 
 def test_a_truncated_a_changed_and_a_missing_segment_are_named(home: Home) -> None:
     manifest = Manifest(home.segments(0))
-    path = home.segments(0) / manifest.entries[1].file
+    entry = list(manifest.all())[1]
+    path = home.segments(0) / entry.file
     whole = path.read_bytes()
     for damaged, complaint in ((whole[:-1], "truncated"), (whole[:-1] + b"?", "checksum"), (None, "missing")):
         path.unlink()
         if damaged is not None:
             path.write_bytes(damaged)
         with pytest.raises(SegmentDamageError, match=complaint) as refused:
-            verify_segment(manifest.directory, manifest.entries[1])
+            verify_segment(manifest.directory, entry)
         assert path.name in str(refused.value)
         path.write_bytes(whole)
-    assert verify_segment(manifest.directory, manifest.entries[1]) == path
+    assert verify_segment(manifest.directory, entry) == path

@@ -161,7 +161,7 @@ def test_a_file_that_becomes_unreadable_on_the_way_is_sent_up_to_there_and_known
     said = " ".join(capsys.readouterr().err.split())
     assert "in row 2,201" in said
     assert "known by their ids" in said
-    sent = sum(entry.verdicts.accepted for entry in Manifest(home.segments(0)).entries)
+    sent = sum(entry.verdicts.accepted for entry in Manifest(home.segments(0)).all())
     assert 2_000 <= sent <= 2_200
     assert f"The {sent:,} deltas before that were sent" in said
     pq.write_table(pa.Table.from_pylist(rows), path)

@@ -103,7 +103,8 @@ def test_a_home_that_was_opened_to_its_group_stays_so_and_what_is_new_is_readabl
         platform.seal()
     assert mode(home.root) == 0o750
     assert mode(home.log(0)) == mode(home.segments(0)) == 0o750
-    assert {mode(path) for path in home.segments(0).iterdir()} == {0o640}
+    assert {mode(path) for path in home.segments(0).rglob("*") if path.is_file()} == {0o640}
+    assert {mode(path) for path in home.segments(0).iterdir() if path.is_dir()} == {0o750}
     assert not open_to_others(home.root, withheld=0o027)
     assert session_settings(home)["spark.hadoop.fs.permissions.umask-mode"] == "027"
 

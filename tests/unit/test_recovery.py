@@ -317,7 +317,7 @@ def test_a_crash_at_any_call_while_the_files_of_three_lives_are_sealed_takes_not
     seal_found(disk, found)
     for where, then, told in moments:
         checker.check_all(then, told, where)
-    assert len(Manifest(FILES.segments, disk).entries) == 3
+    assert Manifest(FILES.segments, disk).count == 3
     assert check(disk, history) == 3
 
 
@@ -370,7 +370,7 @@ def test_a_line_of_the_manifest_that_lost_its_middle_is_cut_if_nothing_followed_
     (path,) = [FILES.segments / name for name in disk.list(FILES.segments) if name.endswith(".jsonl")]
     whole = disk.read(path)
     disk.store(path, whole + b'{"shard":0,"number"' + bytes(512) + b'sha256"}\n')
-    assert len(Manifest(FILES.segments, disk).entries) == 2
+    assert Manifest(FILES.segments, disk).count == 2
     assert check(disk, history) == 6
     assert disk.read(path) == whole
 

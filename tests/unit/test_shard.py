@@ -61,7 +61,7 @@ def test_epochs_go_on_after_a_clean_stop_and_none_is_lost(home: Home) -> None:
     for start in range(3):
         with open_platform(home) as platform:
             assert platform.producer("web").write([signal(str(start))]).wait().epochs == {0: start + 1}
-    entries = Manifest(home.segments(0)).entries
+    entries = list(Manifest(home.segments(0)).all())
     assert [(entry.from_epoch, entry.to_epoch, entry.lost) for entry in entries] == [(1, 2, []), (2, 3, []), (3, 4, [])]
 
 
@@ -176,7 +176,8 @@ def test_everything_flushed_is_there_after_a_crash_and_what_was_skipped_is_lost(
         receipts = [again.write([signal(str(number))]).wait() for number in range(4)]
         assert [receipt.is_retry for receipt in receipts] == [True, True, True, False]
         assert receipts[3].epochs == {0: RESERVED_AHEAD + 1}
-    entry = Manifest(after_crash.segments(0)).entries[-1]
+    entry = Manifest(after_crash.segments(0)).last
+    assert entry is not None
     assert (entry.from_epoch, entry.to_epoch) == (4, RESERVED_AHEAD + 2)
     assert entry.lost == [(4, RESERVED_AHEAD + 1)]
 
@@ -228,7 +229,9 @@ def test_a_crash_changes_no_verdict_and_no_stamp(home: Home, tmp_path: Path) -> 
         crashed = Home(tmp_path / f"crash-{number}")
         send(crashed)
         assert [[row[name] for name in columns] for row in sealed_rows(crashed)] == expected
-        last, last_crashed = (Manifest(each.segments(0)).entries[-1] for each in (home, crashed))
+        last, last_crashed = (Manifest(each.segments(0)).last for each in (home, crashed))
+        assert last
+        assert last_crashed
         assert last_crashed.watermarks == last.watermarks
 
 
@@ -319,7 +322,7 @@ def test_a_log_is_sealed_by_size(tmp_path: Path) -> None:
         producer = platform.producer("web")
         for number in range(20):
             producer.write([signal(f"{number}-{at}") for at in range(20)]).wait()
-    assert len(Manifest(home.segments(0)).entries) > 3
+    assert Manifest(home.segments(0)).count > 3
     assert len(sealed_rows(home)) == 400
 
 
@@ -331,14 +334,14 @@ def test_a_log_is_sealed_by_age_and_one_with_little_in_it_later_c5(home: Home, d
         for number, seconds in enumerate((0, age_s - 1, 1)):
             clock.advance(seconds)
             producer.write([signal(f"{number}-{at}") for at in range(deltas)]).wait()
-    assert [entry.rows for entry in Manifest(home.segments(0)).entries] == [2 * deltas, deltas]
+    assert [entry.rows for entry in Manifest(home.segments(0)).all()] == [2 * deltas, deltas]
 
 
 def test_one_write_larger_than_a_segment_is_still_one_write(tmp_path: Path) -> None:
     home = new_home(tmp_path, "segment_bytes = 4096")
     with open_platform(home) as platform:
         platform.producer("web").write([signal(str(at)) for at in range(500)]).wait()
-    assert [entry.rows for entry in Manifest(home.segments(0)).entries] == [500]
+    assert [entry.rows for entry in Manifest(home.segments(0)).all()] == [500]
 
 
 def test_copies_fall_into_one_shard_and_shards_number_for_themselves(tmp_path: Path) -> None:

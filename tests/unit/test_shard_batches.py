@@ -11,18 +11,17 @@ from resources.coordinator.batching import Batch
 from resources.coordinator.delivery import Missed
 from resources.coordinator.disk import RealDisk
 from resources.coordinator.errors import SubscriptionEndedError
-from resources.coordinator.manifest import Manifest
 from resources.coordinator.state import STATE_FILE, ShardState, load
 from resources.coordinator.status import read_status
 from resources.home import Home
-from tests.support.live import FailingDisk, HandClock, new_home, open_platform, sealed_rows, signal
+from tests.support.live import FailingDisk, HandClock, new_home, open_platform, sealed_batches, sealed_rows, signal
 
 
 def recorded(home: Home) -> list[BatchRecord]:
-    """In the manifest, and those that wait for the next segment."""
+    """In the segments, and those that wait for the next segment."""
     state = load(RealDisk(), home.log(0) / STATE_FILE, ShardState)
     assert state is not None
-    return [batch for entry in Manifest(home.segments(0)).entries for batch in entry.batches] + state.batches
+    return sealed_batches(home) + state.batches
 
 
 def batch_of(found: Batch | Missed | None) -> Batch:

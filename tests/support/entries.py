@@ -1,0 +1,74 @@
+"""Entries without segments, batches without deltas, and a log of given entries, for what only reads them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from assets.ingest.log import Log
+from resources.coordinator.batch_record import BatchRecord, Trigger
+from resources.coordinator.manifest import Entry, HourCounts, Manifest
+from resources.timegrid import MINUTE_US
+from tests.support.live import TEN_O_CLOCK
+
+
+class LogOf(Log):
+    """As if these were all entries there are."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._entries = entries
+
+    def below(self, upto: Mapping[int, int], after: Mapping[int, int] | None = None) -> Iterator[Entry]:
+        return (entry for entry in self.beyond(after or {}) if entry.to_epoch <= upto.get(entry.shard, 1))
+
+    def beyond(self, upto: Mapping[int, int]) -> Iterator[Entry]:
+        return (entry for entry in self._entries if entry.from_epoch >= upto.get(entry.shard, 1))
+
+    def within(self, epochs: Mapping[int, tuple[int, int]]) -> Iterator[Entry]:
+        for entry in self._entries:
+            first, end = epochs.get(entry.shard, (0, 0))
+            if entry.from_epoch < end and entry.to_epoch > first:
+                yield entry
+
+    def batches_of(self, entry: Entry) -> list[BatchRecord]:
+        return entry.batches
+
+
+def next_entry(manifest: Manifest, *, sealed_us: int, epochs: int = 1, lost: int = 0, refused: int = 0) -> Entry:
+    """An entry that follows the last one of a manifest; its segment is not there."""
+    first, number = manifest.to_epoch, manifest.count + 1
+    return Entry(
+        shard=0,
+        number=number,
+        file=f"{number:08d}.parquet",
+        from_epoch=first,
+        to_epoch=first + lost + epochs,
+        lost=[(first, first + lost)] if lost else [],
+        rows=epochs + refused,
+        bytes=100 * epochs,
+        sha256=f"{number:064d}",
+        verdicts=HourCounts(accepted=epochs, refused=refused),
+        event_hours={},
+        receipt_hours={},
+        stamp_hours={},
+        producers={"web": (first, first)},
+        watermarks={},
+        sealed_us=sealed_us,
+        incarnation=1,
+        previous=manifest.head,
+    )
+
+
+def batch(number: int, from_epoch: int, to_epoch: int, closed_us: int = TEN_O_CLOCK) -> BatchRecord:
+    """A batch of some epochs, a minute long."""
+    counted = dict.fromkeys(("writes", "deltas", "duplicates", "refused", "keys", "bytes"), 1)
+    return BatchRecord(
+        number=number,
+        trigger=Trigger.TIME,
+        also=(),
+        from_epoch=from_epoch,
+        to_epoch=to_epoch,
+        mean_bytes=1.0,
+        min_event_us=None,
+        max_event_us=None,
+        opened_us=closed_us - MINUTE_US,
+        closed_us=closed_us,
+        **counted,
+    )
