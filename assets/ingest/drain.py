@@ -16,6 +16,7 @@ from assets.ingest.rebuild import (
     committed_number,
     plan_store,
     read_log,
+    remove_scratch,
     scratch,
     settle_ingest,
 )
@@ -58,6 +59,7 @@ class DrainResult:
 def drain(lake: Lake, *, clock: Callable[[], int] | None = None, rows_per_plan: int = ROWS_PER_PLAN) -> DrainResult:
     """Carry out the plan that is due: the one a crash left behind, or one over what has been sealed since."""
     with lake.lock(DELTAS.name), lake.lock(DEAD_LETTERS.name):
+        remove_scratch(lake.home)
         if not _is_anything_to_do(lake):
             return _nothing(lake, {})
         noticed = settle_ingest(lake)

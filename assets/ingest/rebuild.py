@@ -6,6 +6,7 @@ since: those do not come back (K5). Also here, because it is a rebuild: the repl
 opens (C7).
 """
 
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from assets.ingest.sift import Segment, sift
 from assets.ingest.transform import accepted_deltas
 from resources import lake_files
 from resources.coordinator.manifest import Entry
+from resources.home import Home
 from resources.lake import Commit, Lake, TableSpec
 from resources.lineage import Break, Lineage, Opening, app_id, find_break, next_floor
 from resources.plans import PlanStore
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Hours = Range | Sequence[int] | None
+
+# The names of directories for rows set aside begin so.
+SCRATCH = "scratch-"
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ class Rebuilt:
 def rebuild(lake: Lake, spec: TableSpec, hours: Range | Sequence[int]) -> Rebuilt:
     """Replace the hours of a range, or the given ones, by what the committed plans say."""
     with lake.lock(DELTAS.name), lake.lock(DEAD_LETTERS.name):
+        remove_scratch(lake.home)
         settle_ingest(lake)
         number = committed_number(lake, spec)
         return Rebuilt(_replace(lake, spec, hours, number), number)
@@ -89,9 +95,19 @@ def read_log(lake: Lake, paths: Sequence[Path]) -> "DataFrame":
 
 @contextmanager
 def scratch(lake: Lake) -> Iterator[Path]:
-    """A directory for rows set aside, gone afterwards; inside the home, where all workers of a cluster can read it."""
-    with tempfile.TemporaryDirectory(prefix="scratch-", dir=lake.home.plans) as directory:
+    """A directory for rows set aside, gone afterwards; inside the home, where all workers of a cluster can read it.
+
+    Call with the locks of both tables held: `remove_scratch` relies on it.
+    """
+    with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=lake.home.plans) as directory:
         yield Path(directory)
+
+
+def remove_scratch(home: Home) -> None:
+    """Remove what killed processes set aside. Call with the locks of both tables held: then nobody uses any of it."""
+    for path in home.plans.glob(f"{SCRATCH}*"):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
 
 
 def _replace(lake: Lake, spec: TableSpec, hours: Hours, number: int, *, is_opening: bool = False) -> Commit:

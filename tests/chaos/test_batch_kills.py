@@ -46,8 +46,10 @@ def assert_same_tables(killed: Home, straight: Home, tables: tuple[str, ...]) ->
 def test_a_drain_killed_between_its_two_commits_ends_with_the_same_rows(tmp_path: Path, spark: "SparkSession") -> None:
     killed, straight = filled_home(tmp_path / "killed"), filled_home(tmp_path / "straight")
     assert run(killed, "drain", "dead_letters.committed")[0] == -signals.SIGKILL
+    assert list(killed.plans.glob("scratch-*")), "what a killed drain had set aside is left"
     for home in (killed, straight):
         drain_all(Lake(home, lambda: spark))
+    assert not list(killed.plans.glob("scratch-*"))
     assert_same_tables(killed, straight, ("deltas", "dead_letters"))
     assert json.loads(run(killed, "account")[1])["disagreements"] == []
 

@@ -1,6 +1,7 @@
 """Drain and rebuild (decisions 3 and 4, C7, Q3, O2): exactly once, whatever happens in between."""
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -127,3 +128,34 @@ def test_a_plan_takes_whole_segments_up_to_a_bound(tiny_home: Home, lake: Lake) 
     assert (first.accepted, first.is_last) == (4, False)
     second = drain(lake, rows_per_plan=4)
     assert (second.accepted, second.is_last, second.durable) == (2, True, {0: 3})
+
+
+def test_what_a_killed_process_set_aside_is_removed_by_the_next_drain_and_the_next_rebuild(
+    tiny_home: Home, lake: Lake
+) -> None:
+    send(tiny_home, [signal("a")])
+    drain(lake)
+    work: dict[str, Callable[[], object]] = {
+        "a drain that finds nothing new": lambda: drain(lake),
+        "a rebuild": lambda: rebuild(lake, DELTAS, [TEN_O_CLOCK]),
+    }
+    for name, work_again in work.items():
+        left = tiny_home.plans / "scratch-of-a-killed-drain"
+        left.mkdir()
+        (left / "aside.parquet").write_bytes(b"half")
+        other = tiny_home.plans / DELTAS.name
+        work_again()
+        assert not list(tiny_home.plans.glob("scratch-*")), name
+        assert other.is_dir(), "nothing else goes"
+
+
+def test_a_look_reads_the_last_plan_alone_however_many_there_are(tiny_home: Home, lake: Lake) -> None:
+    for number in range(4):
+        send(tiny_home, [signal(f"d{number}")])
+        drain(lake)
+    for number in range(1, 4):
+        next(tiny_home.plans.rglob(f"{number:08d}.json")).write_bytes(b"nobody looks at this")
+    assert durable_epochs(tiny_home) == {0: 4}
+    assert drain(lake).number == 0
+    send(tiny_home, [signal("d4")])
+    assert drain(lake).number == 5
