@@ -30,6 +30,45 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance
 
 
+LastEpochs = dict[tuple[int, int], int]  # hour in microseconds, and shard → epoch
+
+
+@dataclass
+class _CommittedHours:
+    """The log, as far as it was read: what it has for each hour. It grows with the hours and not with the segments."""
+
+    upto: dict[int, int] = field(default_factory=dict)
+    last: dict[int, tuple[int, str]] = field(default_factory=dict)  # shard → number and checksum of the last segment
+    ways: dict[By, LastEpochs] = field(default_factory=lambda: {way: {} for way in (By.RECEIPT, By.STAMP, By.BATCH)})
+
+    def read_on(self, log: Log, upto: dict[int, int]) -> bool:
+        """Read what was committed since; false if the log does not go on from what was read."""
+        if any(log.segment_before(shard, epoch) != self.last.get(shard) for shard, epoch in self.upto.items()):
+            return False
+        if any(epoch < self.upto.get(shard, 1) for shard, epoch in upto.items()) or self.upto.keys() - upto.keys():
+            return False
+        for entry in log.below(upto, after=self.upto):
+            for way, last in self.ways.items():
+                last.update({(hour, entry.shard): entry.to_epoch - 1 for hour in hours_of(entry, way)})
+            self.last[entry.shard] = (entry.number, entry.sha256)
+        self.upto = upto
+        return True
+
+
+# Of each home, for as long as this process lives: a sensor looks again and again, and old segments never change.
+_read: dict[Path, _CommittedHours] = {}
+
+
+def _committed_hours(home: Home) -> _CommittedHours:
+    log, upto = Log(home), {shard: epoch + 1 for shard, epoch in durable_epochs(home).items()}
+    found = _read.pop(home.root, None) or _CommittedHours()
+    if not found.read_on(log, upto):
+        found = _CommittedHours()
+        found.read_on(log, upto)
+    _read[home.root] = found
+    return found
+
+
 @dataclass
 class _Found:
     """What is known so far, for each table: its records, the partitions that it has or should have, what is stale."""
@@ -41,7 +80,7 @@ class _Found:
     present: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     stale: dict[str, dict[str, str]] = field(default_factory=dict)
     lineages: dict[str, int] = field(default_factory=dict)
-    _committed: dict[By, dict[tuple[int, int], int]] = field(default_factory=dict)
+    _committed: "_CommittedHours | None" = None
     _reach: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def read(self, spec: TableSpec) -> dict[str, Record]:
@@ -51,16 +90,11 @@ class _Found:
             self.lineages[spec.name] = _present(self.home, spec)
         return self.records[spec.name]
 
-    def committed(self, by: By) -> dict[tuple[int, int], int]:
+    def committed(self, by: By) -> LastEpochs:
         """Of each hour and shard, the last epoch of the segments in the lake that have something for the hour."""
-        if not self._committed:
-            ways: dict[By, dict[tuple[int, int], int]] = {each: {} for each in (By.RECEIPT, By.STAMP, By.BATCH)}
-            upto = {shard: epoch + 1 for shard, epoch in durable_epochs(self.home).items()}
-            for entry in Log(self.home).below(upto):
-                for way, last in ways.items():
-                    last.update({(hour, entry.shard): entry.to_epoch - 1 for hour in hours_of(entry, way)})
-            self._committed = ways
-        return self._committed[by]
+        if self._committed is None:
+            self._committed = _committed_hours(self.home)
+        return self._committed.ways[by]
 
     def reach(self, spec: TableSpec) -> dict[int, int]:
         """Of each partition of sessions, the hour in which the first of them begins."""

@@ -1,4 +1,4 @@
-"""The tables as they lie: names, versions, rows and bytes, read by delta-rs without a JVM.
+"""The tables as they lie: names, versions, rows and bytes, read without a JVM.
 
 Belongs here: what `status` and the demo show of the lake. How tables are written is in `resources/lake.py`.
 """
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from resources.errors import DamageError
 from resources.home import Home
-from resources.lake_files import partitions, table_state
+from resources.lineage import LineageFile
 
 
 class TableStatus(Struct, frozen=True):
@@ -32,13 +32,9 @@ def read_tables(home: Home) -> dict[str, TableStatus]:
 
 def _read_table(home: Home, name: str) -> TableStatus:
     try:
-        state = table_state(home.lake / name)
+        found = LineageFile(home.plans, name).extent(home.lake / name)
     except DamageError as error:
         return TableStatus(version=0, rows=0, bytes=0, files=0, error=str(error))
-    found = partitions(home.lake / name).values()
-    return TableStatus(
-        version=state.version if state else 0,
-        rows=sum(partition.rows for partition in found),
-        bytes=sum(partition.bytes for partition in found),
-        files=sum(len(partition.files) for partition in found),
-    )
+    if found is None:
+        return TableStatus(version=0, rows=0, bytes=0, files=0)
+    return TableStatus(version=found.version, rows=found.rows, bytes=found.bytes, files=found.files)

@@ -48,6 +48,8 @@ class Lineage(Struct, frozen=True):
     # The next life of the table begins at this version: whatever a writer of an earlier life still commits lies below.
     floor: int = 0
     tried: int = -1  # the version on top of which a write was tried last, when that is beyond `version`
+    # As of `version`. Saves opening the table: that takes longer with every partition it has (decision 0038).
+    extent: lake_files.TableExtent | None = None
 
 
 # More than the commits that somebody can have made between our last look at a table and the end of its life.
@@ -89,6 +91,13 @@ class LineageFile:
         except msgspec.MsgspecError as error:
             raise DamageError(f"{self._path} is damaged ({error}). Restore it from a backup.") from error
 
+    def extent(self, table: Path) -> lake_files.TableExtent | None:
+        """What the table holds; it is opened only if its log was touched since that was remembered."""
+        known = self.read()
+        if known.extent is not None and known.extent.log == lake_files.log_state(table):
+            return known.extent
+        return lake_files.extent(table, app_id(self.table, known.lineage))
+
     def write(self, lineage: Lineage) -> Lineage:
         """Remember, durably."""
         self._disk.make_directory(self._path.parent)
@@ -111,7 +120,8 @@ class LineageFile:
         self, table: Path, *, number: int | None = None, rewritten: Callable[[int], bool] | None = None
     ) -> Lineage:
         """Remember the table's latest version as ours; partitions that were `rewritten` are no longer edited."""
-        known, state = self.read(), lake_files.table_state(table)
+        known = self.read()
+        state = lake_files.extent(table, app_id(self.table, known.lineage))
         if state is None:
             raise DamageError(f"The table at {table} vanished while it was being written. Run the same command again.")
         return self.write(
@@ -122,6 +132,7 @@ class LineageFile:
                 commit=lake_files.commit_sha256(table, state.version) or "",
                 number=known.number if number is None else number,
                 edits=tuple(edit for edit in known.edits if not (rewritten and rewritten(edit.partition_us))),
+                extent=state,
             )
         )
 

@@ -15,7 +15,7 @@ from resources import lake_files
 from resources.coordinator.disk import Disk, RealDisk
 from resources.errors import DamageError
 from resources.home import Home
-from resources.lineage import LineageFile, app_id
+from resources.lineage import LineageFile
 
 
 class PlanDamageError(DamageError):
@@ -118,11 +118,14 @@ class PlanStore:
 
 
 def durable_epochs(home: Home) -> dict[int, int]:
-    """Shard → last epoch that is in the lake, read back from the marker of `deltas` and not remembered (C2). No JVM."""
-    lineage = LineageFile(home.plans, "deltas").read().lineage
+    """Shard → last epoch that is in the lake, by the marker in `deltas` (C2). No JVM.
+
+    The marker is read from the table again whenever a file of its log was touched since our last commit.
+    """
+    known = LineageFile(home.plans, "deltas")
     try:
-        number = lake_files.marker(home.lake / "deltas", app_id("deltas", lineage)) or 0
+        found = known.extent(home.lake / "deltas")
     except lake_files.UnreadableTableError:
         return {}  # nothing is proved to be there until the table is built again
-    plan = PlanStore(home.plans / "deltas", lineage).committed(number)
+    plan = PlanStore(home.plans / "deltas", known.read().lineage).committed(found.number if found else 0)
     return plan.durable if plan else {}

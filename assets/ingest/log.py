@@ -161,6 +161,12 @@ class Log:
 
         return read_batches(self._home.segments(entry.shard), entry)
 
+    def segment_before(self, shard: int, epoch: int) -> tuple[int, str] | None:
+        """Number and checksum of the segment that ends right before an epoch; none if there is none."""
+        manifest = self._manifests.get(shard)
+        entry = manifest.up_to(epoch - 1) if manifest else None
+        return (entry.number, entry.sha256) if entry else None
+
     def verify(self, entries: Iterable[Entry]) -> list[Path]:
         """Paths of segments, each proved byte by byte to be what was sealed."""
         return [verify_segment(self._home.segments(entry.shard), entry) for entry in entries]

@@ -1,0 +1,65 @@
+"""What the log has for each hour is read once in a process, and then only what was committed since (O3)."""
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from assets import stale
+from assets.graph import By
+from resources.coordinator.manifest import HourCounts, Manifest
+from resources.home import Home
+from resources.timegrid import HOUR_US, hour_key
+from tests.support.entries import next_entry
+from tests.support.live import TEN_O_CLOCK
+
+DAY_US = 24 * HOUR_US
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """Everything that is sealed counts as committed."""
+    home = Home(tmp_path / "home").create()
+    home.segments(0).mkdir(parents=True)
+    monkeypatch.setattr(stale, "durable_epochs", lambda home: {0: Manifest(home.segments(0)).to_epoch - 1})
+    return home
+
+
+def seal(home: Home, at_us: int) -> None:
+    manifest = Manifest(home.segments(0))
+    hours = {hour_key(at_us): HourCounts(accepted=1)}
+    entry = next_entry(manifest, sealed_us=at_us)
+    sha256 = f"{at_us:064d}"
+    manifest.append(msgspec.structs.replace(entry, receipt_hours=hours, sha256=sha256))
+
+
+def received(home: Home) -> dict[tuple[int, int], int]:
+    return stale._committed_hours(home).ways[By.RECEIPT]
+
+
+def test_what_was_read_is_not_read_again_and_what_came_since_is_added(home: Home) -> None:
+    seal(home, TEN_O_CLOCK)
+    seal(home, TEN_O_CLOCK)
+    seal(home, TEN_O_CLOCK + DAY_US)
+    assert received(home) == {(TEN_O_CLOCK, 0): 2, (TEN_O_CLOCK + DAY_US, 0): 3}
+    min(home.segments(0).glob("manifest-*")).write_text("nobody reads this again\n")
+    seal(home, TEN_O_CLOCK + DAY_US)
+    seal(home, TEN_O_CLOCK + 2 * DAY_US)
+    assert received(home) == {
+        (TEN_O_CLOCK, 0): 2,
+        (TEN_O_CLOCK + DAY_US, 0): 4,
+        (TEN_O_CLOCK + 2 * DAY_US, 0): 5,
+    }
+
+
+@pytest.mark.parametrize("segments", [1, 2, 3])
+def test_another_log_in_the_same_place_is_read_from_its_beginning(home: Home, segments: int) -> None:
+    for _ in range(2):
+        seal(home, TEN_O_CLOCK)
+    assert received(home) == {(TEN_O_CLOCK, 0): 2}
+    shutil.rmtree(home.segments(0))
+    home.segments(0).mkdir()
+    for _ in range(segments):
+        seal(home, TEN_O_CLOCK + HOUR_US)
+    assert received(home) == {(TEN_O_CLOCK + HOUR_US, 0): segments}
