@@ -252,30 +252,86 @@ def _wiped_at(details: str | None) -> str | None:
     )
 
 
-def read_materializations(storage: Storage, table: StoredTable) -> dict[str, int]:
+def read_materializations(storage: Storage, table: StoredTable, only: Sequence[str] | None = None) -> dict[str, int]:
     """Partition → the number of its last materialization; of a table without partitions under no name."""
     since = " AND timestamp > ?" if table.wiped_at else ""
     rows = storage.events.rows(
         "SELECT coalesce(partition, ''), max(id) FROM event_logs "
-        f"WHERE asset_key = ? AND dagster_event_type = ?{since} GROUP BY coalesce(partition, '')",
+        f"WHERE asset_key = ? AND dagster_event_type = ?{since}{_among(only)} GROUP BY coalesce(partition, '')",
         table.key,
         MATERIALIZATION,
         *([table.wiped_at] if table.wiped_at else []),
+        *(only or ()),
     )
     return {partition: last for partition, last in rows}  # noqa: C416 - the types of two columns
 
 
-def read_verdicts(storage: Storage, table: StoredTable, check: str) -> dict[str, StoredVerdict]:
+def read_verdicts(
+    storage: Storage, table: StoredTable, check: str, only: Sequence[str] | None = None
+) -> dict[str, StoredVerdict]:
     """Partition → the last that was said of it; of a table without partitions under no name."""
     rows = storage.events.rows(
         "SELECT coalesce(partition, ''), id, execution_status, evaluation_event_storage_id, "
         "materialization_event_storage_id FROM asset_check_executions WHERE id IN ("
         "SELECT max(id) FROM asset_check_executions WHERE asset_key = ? AND check_name = ? "
-        "AND evaluation_event_storage_id IS NOT NULL GROUP BY coalesce(partition, ''))",
+        f"AND evaluation_event_storage_id IS NOT NULL{_among(only)} GROUP BY coalesce(partition, ''))",
         table.key,
         check,
+        *(only or ()),
     )
     return {partition: StoredVerdict(*verdict) for partition, *verdict in rows}
+
+
+class StoredCounts(NamedTuple):
+    """Of partitions that only good verdicts are stored of, if any."""
+
+    materialized: int
+    partitions: int  # of these, those with a name
+    judged: int  # of these, those with a verdict on their last materialization
+
+
+def read_unusual(storage: Storage, check: str, limit: int) -> dict[str, list[str]] | None:
+    """Key of a table → partitions with a verdict that is not good, not finished, or about no materialization.
+
+    None if there are more than so many.
+    """
+    rows = storage.events.rows(
+        "SELECT DISTINCT asset_key, coalesce(partition, '') FROM asset_check_executions WHERE check_name = ? "
+        "AND (execution_status <> 'SUCCEEDED' OR materialization_event_storage_id IS NULL "
+        "OR evaluation_event_storage_id IS NULL) LIMIT ?",
+        check,
+        limit + 1,
+    )
+    found: dict[str, list[str]] = {}
+    for key, partition in rows:
+        found.setdefault(key, []).append(partition)
+    return found if len(rows) <= limit else None
+
+
+def count_usual(storage: Storage, table: StoredTable, check: str, unusual: Sequence[str]) -> StoredCounts:
+    """The others, counted where they are stored: there is one for every hour of a table's life."""
+    since = " AND timestamp > ?" if table.wiped_at else ""
+    [counts] = storage.events.rows(
+        "SELECT count(*), count(nullif(partition, '')), coalesce(sum(CASE WHEN last IN ("
+        "SELECT materialization_event_storage_id FROM asset_check_executions WHERE asset_key = ? AND check_name = ? "
+        "AND materialization_event_storage_id IS NOT NULL) THEN 1 ELSE 0 END), 0) "
+        "FROM (SELECT partition, max(id) AS last FROM event_logs WHERE asset_key = ? AND dagster_event_type = ?"
+        f"{since}{_among(unusual, is_not=True)} GROUP BY partition) AS made",
+        table.key,
+        check,
+        table.key,
+        MATERIALIZATION,
+        *([table.wiped_at] if table.wiped_at else []),
+        *unusual,
+    )
+    return StoredCounts(*(int(count) for count in counts))
+
+
+def _among(partitions: Sequence[str] | None, *, is_not: bool = False) -> str:
+    """A condition on the partition; none if there is nothing to tell apart."""
+    if partitions is None or (is_not and not partitions):
+        return ""
+    return f" AND coalesce(partition, '') {'NOT ' if is_not else ''}IN ({_places(partitions)})"
 
 
 def read_descriptions(storage: Storage, verdicts: Sequence[int]) -> Iterator[tuple[str, str]]:

@@ -14,15 +14,18 @@ from orchestration.instance import SETTINGS_FILE, has_storage
 from orchestration.run_records import (
     FINISHED_RUNS,
     UNFINISHED_RUNS,
+    StoredCounts,
     StoredRun,
     StoredTable,
     StoredVerdict,
+    count_usual,
     read_backfills,
     read_descriptions,
     read_failures,
     read_materializations,
     read_runs,
     read_tables,
+    read_unusual,
     read_verdicts,
 )
 from orchestration.run_storage import Storage, ask
@@ -46,6 +49,8 @@ RANGE_START, RANGE_END, PARTITION = (
 )
 # `assets.asked.MORE_PARTITIONS`, whose module imports the orchestrator; a test holds the two together.
 MORE_PARTITIONS = "tidemark/more_partitions"
+# With so many partitions about which something else than a good verdict is stored, all are looked at one by one.
+MANY_UNUSUAL = 500
 # Descriptions read at once: a page, not a bound of truth.
 VERDICTS_READ = 1_000
 
@@ -208,15 +213,27 @@ def _backfills(storage: Storage) -> list[BackfillStatus]:
 
 
 def _checks(storage: Storage) -> dict[str, CheckStatus]:
-    found = ((table.name, _check_status(storage, table)) for table in read_tables(storage))
+    unusual = read_unusual(storage, CHECK_NAME, MANY_UNUSUAL)
+    found = (
+        (table.name, _check_status(storage, table, None if unusual is None else unusual.get(table.key, [])))
+        for table in read_tables(storage)
+    )
     return {name: status for name, status in found if status}
 
 
-def _check_status(storage: Storage, table: StoredTable) -> CheckStatus | None:
-    """What is known of the table's partitions; nothing of what is neither partitioned nor judged, as `drain` is."""
-    judged = read_verdicts(storage, table, CHECK_NAME)
-    materialized = read_materializations(storage, table)
-    if not judged and materialized.keys() <= {""}:
+def _check_status(storage: Storage, table: StoredTable, unusual: list[str] | None) -> CheckStatus | None:
+    """What is known of the table's partitions; nothing of what is neither partitioned nor judged, as `drain` is.
+
+    A year has thousands of partitions, nearly all of them right. Those are counted, and only the others are looked at
+    one by one: those that are `unusual`, or all of them if it is not given.
+    """
+    usual, judged, materialized = StoredCounts(0, 0, 0), dict[str, StoredVerdict](), dict[str, int]()
+    if unusual is not None:
+        usual = count_usual(storage, table, CHECK_NAME, unusual)
+    if unusual != []:
+        judged = read_verdicts(storage, table, CHECK_NAME, only=unusual)
+        materialized = read_materializations(storage, table, only=unusual)
+    if not judged and materialized.keys() <= {""} and not usual.partitions and not usual.judged:
         return None
     verdicts = {
         partition: _verdict(judged.get(partition), materialized.get(partition))
@@ -225,9 +242,9 @@ def _check_status(storage: Storage, table: StoredTable) -> CheckStatus | None:
     failed = sorted((partition for partition, passed in verdicts.items() if passed is False), reverse=True)
     messages = _messages(storage, [judged[partition].row for partition in failed])
     return CheckStatus(
-        passed=sum(passed is True for passed in verdicts.values()),
+        passed=sum(passed is True for passed in verdicts.values()) + usual.judged,
         failed=[FailedCheck(partition, messages[partition]) for partition in failed],
-        unjudged=sum(passed is None for passed in verdicts.values()),
+        unjudged=sum(passed is None for passed in verdicts.values()) + usual.materialized - usual.judged,
     )
 
 

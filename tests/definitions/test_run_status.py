@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
@@ -337,3 +338,31 @@ def test_a_year_of_hours_costs_as_many_questions_as_a_day(home: Home) -> None:
     assert [failed.partition for failed in found["minute_counts"].failed] == year[::-1]
     assert all(failed.message for failed in found["minute_counts"].failed)
     assert len(many) == len(few) + (len(year) - 1) // run_status.VERDICTS_READ
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_partitions_that_are_counted_and_partitions_that_are_looked_at_one_by_one_give_the_same(
+    home: Home, seed: int
+) -> None:
+    chosen = Random(seed)
+    with open_instance(home) as instance:
+        for _ in range(12):
+            hours = chosen.sample(HOURS, 3)
+            match chosen.choice(["materialize", "materialize", "judge", "judge", "wrong", "refuse"]):
+                case "materialize":
+                    materialize(instance, "deltas", hours)
+                case "judge":
+                    materialize(instance, "deltas", hours[:1])
+                    judge(instance, "deltas", hours[:1])
+                case "wrong":
+                    materialize(instance, "deltas", hours[:1])
+                    judge(instance, "deltas", hours[:1], passed=False, message=WRONG)
+                case _:
+                    refuse(instance, "deltas", hours[0], "It cannot be judged. Ask again.")
+        materialize(instance, "hourly_counts", HOURS)
+        judge(instance, "hourly_counts", HOURS)
+        materialize(instance, "daily_counts", HOURS[:2])
+    counted = read_run_status(home, now_us=TEN_O_CLOCK).checks
+    with patch.object(run_status, "MANY_UNUSUAL", -1):
+        assert read_run_status(home, now_us=TEN_O_CLOCK).checks == counted
+    assert (counted["hourly_counts"].passed, counted["daily_counts"].unjudged) == (len(HOURS), 2)
