@@ -68,9 +68,9 @@ def own_home() -> Iterator[None]:
         yield
 
 
-def edit(home: Home, name: str, op: str, minute: int, payload: dict[str, Any]) -> None:
+def edit(home: Home, name: str, op: str, minute: int, payload: dict[str, Any], came_in_us: int | None = None) -> None:
     at = TEN_O_CLOCK + minute * MINUTE_US
-    send(home, [vector(name, op, at=at, **payload)], clock=HandClock(at))
+    send(home, [vector(name, op, at=at, **payload)], clock=HandClock(came_in_us or at))
 
 
 def filled(home: Home) -> Home:
@@ -177,8 +177,8 @@ def test_k5_payloads_go_where_a_base_holds_them_and_a_rebuild_does_not_bring_the
     drain_all(lake)
     assert {row["delta_id"] for row in rows_of(home, "deltas")} >= set(written)
 
-    edit(home, "d9", "add_dims", 115, {"values": [100.0], "indices": [0]})
-    edit(home, "d10", "add_dims", 121, {"values": [100.0], "indices": [0]})
+    edit(home, "d9", "add_dims", 115, {"values": [100.0], "indices": [0]}, NOW)
+    edit(home, "d10", "add_dims", 121, {"values": [100.0], "indices": [0]}, NOW)
     drain_all(lake)
     assert [(row["delta_id"], row["reason"]) for row in rows_of(home, "dead_letters")] == [("d9", "below_horizon")]
     late = compact(lake, lake.version("deltas") or 0, FULL, now_us=NOW)
@@ -211,8 +211,8 @@ def test_k5_what_came_in_since_the_horizon_stays_and_no_cut_is_made_for_what_sta
     tmp_path: Path, spark: "SparkSession"
 ) -> None:
     home = Home(tmp_path / "home").create()
-    for name, op, minute, payload in EDITS:
-        send(home, [vector(name, op, at=TEN_O_CLOCK + minute * MINUTE_US, **payload)], clock=HandClock(NOW))
+    for each in EDITS:
+        edit(home, *each, NOW)
     removing = Wanted(Strategy.FULL_MERGE, horizon_us=0, is_removing=True)
 
     soon = compact_home(home, removing, clock=HandClock(NOW + MINUTE_US))
