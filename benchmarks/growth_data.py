@@ -283,6 +283,11 @@ def _repeat(database: sqlite3.Connection, asset: str, first: str, keys: list[str
     (verdict,) = database.execute(
         "SELECT evaluation_event FROM asset_check_executions WHERE asset_key = ?", (asset,)
     ).fetchone()
+    database.execute(
+        "UPDATE asset_check_executions SET materialization_event_storage_id = "
+        "(SELECT max(id) FROM event_logs WHERE asset_key = ? AND partition = ?) WHERE asset_key = ?",
+        (asset, first, asset),
+    )
     (last,) = database.execute("SELECT max(id) FROM event_logs").fetchone()
     database.executemany(
         "INSERT INTO event_logs (id, run_id, event, dagster_event_type, timestamp, asset_key, partition) "

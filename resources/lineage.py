@@ -15,6 +15,7 @@ from msgspec import Struct
 from resources import lake_files
 from resources.coordinator.disk import Disk, RealDisk
 from resources.errors import DamageError
+from resources.table_extent import TableExtent, log_state, read_extent
 
 # What takes whole commits of ours away without our markers knowing; a change of some rows is an edit.
 FOREIGN_OPERATIONS = ("RESTORE", "CREATE OR REPLACE TABLE", "REPLACE TABLE", "CLONE")
@@ -49,7 +50,7 @@ class Lineage(Struct, frozen=True):
     floor: int = 0
     tried: int = -1  # the version on top of which a write was tried last, when that is beyond `version`
     # As of `version`. Saves opening the table: that takes longer with every partition it has (decision 0038).
-    extent: lake_files.TableExtent | None = None
+    extent: TableExtent | None = None
 
 
 # More than the commits that somebody can have made between our last look at a table and the end of its life.
@@ -91,12 +92,12 @@ class LineageFile:
         except msgspec.MsgspecError as error:
             raise DamageError(f"{self._path} is damaged ({error}). Restore it from a backup.") from error
 
-    def extent(self, table: Path) -> lake_files.TableExtent | None:
+    def extent(self, table: Path) -> TableExtent | None:
         """What the table holds; it is opened only if its log was touched since that was remembered."""
         known = self.read()
-        if known.extent is not None and known.extent.log == lake_files.log_state(table):
+        if known.extent is not None and known.extent.log == log_state(table):
             return known.extent
-        return lake_files.extent(table, app_id(self.table, known.lineage))
+        return read_extent(table, app_id(self.table, known.lineage))
 
     def write(self, lineage: Lineage) -> Lineage:
         """Remember, durably."""
@@ -121,7 +122,7 @@ class LineageFile:
     ) -> Lineage:
         """Remember the table's latest version as ours; partitions that were `rewritten` are no longer edited."""
         known = self.read()
-        state = lake_files.extent(table, app_id(self.table, known.lineage))
+        state = read_extent(table, app_id(self.table, known.lineage))
         if state is None:
             raise DamageError(f"The table at {table} vanished while it was being written. Run the same command again.")
         return self.write(
