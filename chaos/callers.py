@@ -157,10 +157,24 @@ class Caller:
         return Handed(deltas, expected, deltas.clear)
 
     def _hostile_columns(self) -> Handed:
-        """A time that Python has no calendar for, and an operation that nobody knows."""
-        sound = self._sound()
-        late = {**self._sound(), "event_ts": 253_402_300_800_000_000}
-        return Handed(_batch([sound, late]), [*_expected([sound]), None], lambda: None)
+        """A row that only the door for rows can judge, beside one that is sound."""
+        sound, other = self._sound(), self._sound()
+        vector = {"vector_id": "v", "op": "delete"}
+        labels = [("host", "a"), ("host", "b")]
+        bad = self._random.choice(
+            (
+                {**other, "event_ts": 253_402_300_800_000_000},  # Python has no calendar for it
+                _other(other, "vector", {**vector, "clock": [("n", -1)]}),
+                _other(other, "vector", {**vector, "clock": [("n", None)]}),
+                _other(other, "vector", {**vector, "metadata": [("a", "b"), ("a", "b")]}),
+                _other(other, "sample", {"labels": labels, "value": 1.0}),
+                _other(other, "sample", {"labels": [("host", None)], "value": 1.0}),
+            )
+        )
+        table = pa.table(_batch([sound, bad]))
+        if self._random.random() < 0.3:
+            table = pa.table(_batch([sound, other])).append_column("colour", pa.array([None, "red"]))
+        return Handed(table, [*_expected([sound]), None], lambda: None)
 
     def _enormous(self) -> Handed:
         """Columns that are refused row by row, near the limit of a frame or beyond it."""
@@ -169,6 +183,11 @@ class Caller:
         delta = {"namespace": "shop", "kind": "vector", "delta_id": "v", "event_ts": self._now_us, "vector": payload}
         one = _batch([delta])
         return Handed(one.take(pa.array([0] * rows)), [None] * rows, lambda: None)
+
+
+def _other(delta: dict[str, Any], kind: str, payload: dict[str, Any]) -> dict[str, Any]:
+    """The same delta of another kind."""
+    return {**{name: value for name, value in delta.items() if name != "signal"}, "kind": kind, kind: payload}
 
 
 def _batch(deltas: list[dict[str, Any]]) -> pa.RecordBatch:

@@ -25,6 +25,8 @@ from chaos.planted_producers import (
 )
 from chaos.planted_public import (
     columns_kept,
+    columns_not_looked_at,
+    columns_refused_whole,
     fence_not_asked,
     frame_unbounded,
     objects_kept,
@@ -377,5 +379,7 @@ PLANTED = (
     Planted("fence_not_asked", "C14", "a process that was taken over from goes on", fence_not_asked, is_public=True),
     Planted("frame_unbounded", "C14", "a frame is written that cannot be read", frame_unbounded, is_public=True),
     Planted("poison_measured", "C14", "an object that raises raises at the door", poison_measured, is_public=True),
+    Planted("columns_refused_whole", "C14", "one row refuses a table", columns_refused_whole, is_public=True),
+    Planted("columns_not_looked_at", "Q3", "columns take what rows refuse", columns_not_looked_at, is_public=True),
     Planted("poison_shown", "C14", "an object that raises stops the writer", poison_shown, is_public=True),
 )

@@ -5,8 +5,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from resources.coordinator import arrival, bounds, core, decode, flusher, log, platform
+from resources.coordinator import bounds, column_door, core, flusher, log, originals, platform
 from resources.coordinator.disk import RealDisk
+from resources.coordinator.errors import WriteFormatError
 from resources.coordinator.fence import Fence
 from resources.coordinator.platform import Producer
 
@@ -53,7 +54,7 @@ def frame_unbounded() -> Iterator[None]:
         stack.enter_context(patch.object(core, "_refuse_beyond_a_frame", lambda _: None))
         stack.enter_context(patch.object(flusher, "_frames_of", lambda writes: [list(writes)] if writes else []))
         stack.enter_context(patch.object(log, "sum", lambda _: 0, create=True))  # how it measures a frame
-        stack.enter_context(patch.object(arrival, "RAW_BUDGET", 1 << 62))
+        stack.enter_context(patch.object(originals, "RAW_BUDGET", 1 << 62))
         yield
 
 
@@ -64,4 +65,18 @@ def poison_measured() -> AbstractContextManager[Any]:
 
 def poison_shown() -> AbstractContextManager[Any]:
     """What cannot be shown of a refused delta stops the writer."""
-    return patch.object(decode, "_shown", lambda sent: repr(sent).encode())
+    return patch.object(originals, "_shown", lambda sent: repr(sent).encode())
+
+
+def columns_refused_whole() -> AbstractContextManager[Any]:
+    """One row in doubt refuses all of a write in columns, without an account."""
+
+    def refuse(*_: Any) -> None:
+        raise WriteFormatError("A column of the write cannot be read.")
+
+    return patch.object(column_door, "_merged", refuse)
+
+
+def columns_not_looked_at() -> AbstractContextManager[Any]:
+    """Rows that their columns do not vouch for are taken as they are."""
+    return patch.object(column_door, "either", lambda *_: None)
