@@ -22,7 +22,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from resources.coordinator.disk import Disk
-from resources.coordinator.ledger_runs import SUFFIX, Cursor, RunBuilder, RunInfo, Runs, Sizes
+from resources.coordinator.ledger_runs import SUFFIX, Cursor, RunBuilder, Runs, Sizes
+from resources.coordinator.run_info import RunInfo
 
 __all__ = ["Ledger", "RunInfo", "Sizes"]
 

@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
+from resources.coordinator.run_info import RunInfo
 
 SUFFIX = ".run"
 FORMAT_VERSION = 1
@@ -44,20 +45,6 @@ class Sizes(NamedTuple):
     run: int = 4 << 20  # one step of a merge writes one run, so this bounds how long a step takes
     cache: int = 8 << 20  # of parsed blocks and indexes, per ledger
     read: int = 256 << 10  # read at once from each input of a merge
-
-
-class RunInfo(Struct, frozen=True):
-    """What the owner of a ledger saves of each run. Tiers with a higher number are newer and win."""
-
-    file: str
-    tier: int
-    first: str  # only keys from here to `last` are looked up in this run; a merge may have taken those before
-    last: str
-    keys: int  # in the file
-    bytes: int  # of the file
-    index_at: int  # where the blocks end and the index begins
-    crc32c: int  # of the index
-    into: int | None = None  # the tier that this run is being merged into
 
 
 class Index(Struct, frozen=True, array_like=True):

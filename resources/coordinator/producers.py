@@ -7,14 +7,16 @@ logged and sealed lies in the ledger (`ledger.py`); in memory are those who have
 import struct
 from collections.abc import Callable
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from resources.coordinator.control import Control, ProducerOpened, WriteRefused
 from resources.coordinator.errors import LogDamageError, ProducerFencedError, SequenceGapError, WriteFormatError
-from resources.coordinator.log_rows import Writes
+
+if TYPE_CHECKING:
+    from resources.coordinator.log_rows import Writes
 
 # Q2: a producer in trouble repeats its last writes. Of older ones the mark says that they were taken.
 KEPT_WRITES = 100
@@ -186,7 +188,7 @@ class Producers:
             standing.refuse(message.sequence, message.why)
             standing.logged_in = file
 
-    def replay_writes(self, writes: Writes, file: int) -> None:
+    def replay_writes(self, writes: "Writes", file: int) -> None:
         """Writes that stand in the log. A refusal may stand before those that it came behind."""
         digests: list[int] | list[None] = writes.digests or [None] * len(writes.epochs)
         for name, sequence, epoch, digest in zip(

@@ -15,8 +15,8 @@ from resources.coordinator.control import VectorsCut
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.event_time import EventTimeRules
-from resources.coordinator.ledger import RunInfo
 from resources.coordinator.producers import ProducerState
+from resources.coordinator.run_info import RunInfo
 from resources.coordinator.watermarks import StreamState
 
 STATE_FILE = "state.json"
