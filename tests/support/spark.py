@@ -40,7 +40,9 @@ def served(home: Home, overrides: Mapping[str, str]) -> Iterator[None]:
 
 def without_server(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of a process that starts a JVM of its own, as a command does."""
-    return {name: value for name, value in environment.items() if name not in (SERVER_VARIABLE, TOKEN_VARIABLE)}
+    # Pyspark leaves a mark of its own in a process that has had a session on a server, and children would inherit it.
+    told = (SERVER_VARIABLE, TOKEN_VARIABLE, "SPARK_CONNECT_MODE_ENABLED")
+    return {name: value for name, value in environment.items() if name not in told}
 
 
 def plan_of(rows: "DataFrame") -> str:
