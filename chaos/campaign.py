@@ -6,6 +6,7 @@ does not depend on the process that ran it, or on what that process ran before.
 
 import multiprocessing
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -126,6 +127,11 @@ def _workers(jobs: int) -> Iterator[Callable[..., Iterator[Any]]]:
     if jobs <= 1:
         yield map
         return
-    # A fresh interpreter each: Arrow has threads, and those do not survive a fork.
-    with multiprocessing.get_context("spawn").Pool(jobs, initializer=use_one_core) as pool:
-        yield pool.imap
+    # A fresh interpreter each: Arrow has threads, and those do not survive a fork. One that dies is an error here, and
+    # nobody waits for it.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=use_one_core)
+    try:
+        yield pool.map
+    finally:
+        pool.shutdown(cancel_futures=True)

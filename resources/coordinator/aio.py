@@ -94,7 +94,8 @@ class AsyncProducer:
             try:
                 return AsyncSplitWrite(self._producer.try_write(deltas, priority=priority))
             except BackpressureError as full:
-                if full.write is not deltas or (deadline is not None and time.monotonic() >= deadline):
+                is_over = not full.passes_by_itself if deadline is None else time.monotonic() >= deadline
+                if full.write is not deltas or is_over:
                     raise  # in part taken already, or out of time: the caller decides
                 await asyncio.sleep(full.retry_after_s)
 

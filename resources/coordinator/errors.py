@@ -115,6 +115,8 @@ class ShardStoppedError(CoordinatorError):
 class BackpressureError(CoordinatorError):
     """There is no room now. `write` is given back untouched, and its number stays free: send it again later."""
 
+    passes_by_itself = True  # so that a writer without a timeout waits; else somebody has to do something first
+
     def __init__(self, why: str, retry_after_s: float, write: object = None) -> None:
         self.retry_after_s, self.write = retry_after_s, write
         super().__init__(f"{why} Nothing was taken. Send the same write again in {retry_after_s:g} s.")
@@ -132,6 +134,8 @@ class DiskSpaceError(BackpressureError):
 
 class ClockLeapError(BackpressureError):
     """The clock is wrong, so nothing can be stamped; writes are taken again once it is right (C15)."""
+
+    passes_by_itself = False
 
 
 class ShardBusyError(CoordinatorError):

@@ -150,7 +150,7 @@ class Shard:
                     sending = self._submit(producer, instance, sequence, deltas, size, priority)
                 except BackpressureError as full:
                     left = full.retry_after_s if deadline is None else deadline - time.monotonic()
-                    if left <= 0:
+                    if left <= 0 or (deadline is None and not full.passes_by_itself):
                         raise
                     # Notified when room was made; what only the disk can tell is asked again after a while.
                     self._changed.wait(min(left, full.retry_after_s))
