@@ -276,7 +276,7 @@ def _identities_forgotten() -> AbstractContextManager[Any]:
 
 
 def _watermarks_forgotten() -> AbstractContextManager[Any]:
-    return patch.object(recovery, "Watermarks", lambda settings, _states=None: Watermarks(settings))
+    return patch.object(recovery, "Watermarks", lambda settings, *_: Watermarks(settings))
 
 
 def _rules_forgotten() -> AbstractContextManager[Any]:

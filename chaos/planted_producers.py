@@ -1,13 +1,13 @@
 """Planted bugs around producers: marks, the ledger, retries and fencing. See `planted.py`."""
 
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
 from resources.coordinator import arrival, recovery, retries, seal
 from resources.coordinator.digests import write_digests
 from resources.coordinator.disk import RealDisk
+from resources.coordinator.ledger_runs import Runs
 from resources.coordinator.producers import Producers
 
 
@@ -28,13 +28,13 @@ def ledger_without_ancestors() -> AbstractContextManager[Any]:
 
 def ledger_not_synced() -> AbstractContextManager[Any]:
     """The files of the ledger are written without waiting for the disk."""
-    whole = RealDisk.replace
+    whole = Runs.store
 
-    def replace(self: RealDisk, path: Path, data: bytes | memoryview) -> None:
-        with patch.object(self.system, "fsync", lambda *_: None) if path.suffix == ".run" else nullcontext():
-            whole(self, path, data)
+    def store(self: Runs, *arguments: Any) -> Any:
+        with patch.object(RealDisk, "sync", lambda *_: None):
+            return whole(self, *arguments)
 
-    return patch.object(RealDisk, "replace", replace)
+    return patch.object(Runs, "store", store)
 
 
 def reuse_taken_as_retry() -> AbstractContextManager[Any]:
