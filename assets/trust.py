@@ -131,7 +131,7 @@ def refuse_edited(lake: Lake, derived: Derived, ranges: Sequence[Range]) -> None
     for source in _inputs(derived):
         edits = lake.edits(source.name)
         others = {start for start in edits if source is not derived.spec or not _is_in(start, ranges)}
-        if starts := _below(lake.home, derived, source.name, others, ranges):
+        if others and (starts := _below(lake.home, derived, source.name, others, ranges)):
             raise _edited_input(derived.spec.name, source, {start: edits[start] for start in sorted(starts)})
 
 

@@ -61,6 +61,9 @@ class BusyLake:
     def lineage(self, table: str) -> Any:
         return SimpleNamespace(lineage=1)
 
+    def edits(self, table: str) -> dict[int, Any]:
+        return {}
+
     def settle(self, spec: Any) -> None:
         pass
 

@@ -1,5 +1,6 @@
 """Vectors are cut in the log: older changes are refused from then on, after every restart, and on replay (K4)."""
 
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -44,7 +45,7 @@ def left_by_a_crash(home: Home) -> dict[Path, bytes]:
 
 def bring_back(home: Home, left: dict[Path, bytes]) -> None:
     for path in home.log(0).iterdir():
-        path.unlink()
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     for path, content in left.items():
         path.write_bytes(content)
 

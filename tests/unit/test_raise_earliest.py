@@ -1,5 +1,6 @@
 """The earliest time of an event is raised in the log: from then on, after every restart, and on replay (D9, R5)."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def test_r5_it_is_there_after_a_crash_once_it_was_told(tmp_path: Path) -> None:
         left = {path: path.read_bytes() for path in home.log(0).iterdir() if path.suffix in (".log", ".json")}
         assert read_raised(home) == CUT
     for path in home.log(0).iterdir():
-        path.unlink()
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     for path, content in left.items():
         path.write_bytes(content)
     with open_platform(home) as platform:
