@@ -6,6 +6,7 @@ saved as the shard's state, whatever the door has promised since.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -316,7 +317,14 @@ class LogFlusher:
 
     def _begin_file(self, opening: Sequence[Control] = ()) -> LogFile:
         header = Header(self._files.shard, self._next_file, self.incarnation, self._last_epoch + 1, self._clock())
-        file = LogFile(self._disk, self._files.log, header, self._settings.segment_bytes)
+        try:
+            file = LogFile(self._disk, self._files.log, header, self._settings.segment_bytes)
+        except FileExistsError as error:
+            # Made by a process that was fenced out after this one had looked: what is in it was told to nobody (C14).
+            # If it is the other way round, this raises.
+            self._fence.check()
+            self._disk.remove(Path(error.filename))
+            file = LogFile(self._disk, self._files.log, header, self._settings.segment_bytes)
         self._next_file += 1
         if opening:
             file.append((0, 0), encode_group(opening, None))

@@ -115,3 +115,31 @@ def test_a_log_file_that_lost_its_name_is_not_acknowledged_c14(tmp_path: Path) -
         producer.write([signal("second")]).wait()
     with pytest.raises(ShardStoppedError):
         platform.shutdown()
+
+
+def test_a_log_file_that_a_fenced_process_began_is_in_nobodys_way_c14() -> None:
+    disk = SimulatedDisk()
+    newer = Steps(disk, **by("newer"))
+    newer.send(signal("kept"))
+    newer.flush()
+    disk.store(FILES.log / f"{newer.core.flusher.file_number + 1:010d}.log", b"begun by another")
+    newer.core.ask_seal()
+    newer.flush()
+    newer.send(signal("later"))
+    newer.flush()
+    assert Steps(disk, **by("last")).rows("delta_id") == ["kept", "later"]
+
+
+def test_a_fenced_process_leaves_the_log_files_of_its_successor_alone_c14() -> None:
+    disk = SimulatedDisk()
+    older = Steps(disk, **by("older"))
+    older.send(signal("kept"))
+    older.flush()
+    newer = Steps(disk, **by("newer"))
+    begun = FILES.log / f"{newer.core.flusher.file_number:010d}.log"
+    with pytest.raises(ShardFencedError):
+        older.core.flusher._begin_file()
+    newer.send(signal("new"))
+    newer.flush()
+    assert begun.name in disk.list(FILES.log)
+    assert Steps(disk, **by("last")).rows("delta_id") == ["kept", "new"]
