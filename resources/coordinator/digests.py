@@ -73,11 +73,13 @@ def _constant(decoded: DecodedBatch, name: str) -> pa.Array | str:
 def _hashes_of_malformed(decoded: DecodedBatch, rows: Sequence[int], sizes: Numbers) -> Hashes:
     writes = np.searchsorted(np.cumsum(sizes), rows, side="right").tolist()
     seen: Counter[int] = Counter()
-    texts = []
+    whole = []
     for row, write in zip(rows, writes, strict=True):
         seen[write] += 1
-        texts.append(_canonical(decoded.original(row)) if seen[write] <= _SHOWN_WHOLE else b"")
-    return hash_array(pa.array(texts, pa.binary()))
+        if seen[write] <= _SHOWN_WHOLE:
+            whole.append(row)
+    texts = dict(zip(whole, map(_canonical, decoded.originals(whole, False)), strict=True))
+    return hash_array(pa.array([texts.get(row, b"") for row in rows], pa.binary()))
 
 
 def _canonical(sent: Any) -> bytes:

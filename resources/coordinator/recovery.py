@@ -99,8 +99,7 @@ def recover(
     """Bring a shard to the point where it may take writes. The caller holds the shard's lock.
 
     `rules` are to be in force from now on (default: what the settings say); the log is read under its own. `token`
-    names this start (C14). `resets` are all moments at which the home's clock was reset; those that this log does not
-    know of take effect now (C15).
+    names this start (C14). `resets` are all moments at which the home's clock was reset (C15).
     """
     rules = rules or EventTimeRules.of(settings)
     disk.make_directory(files.log)
@@ -130,8 +129,7 @@ def recover(
     logged_rules = watermarks.rules if logs else state.rules
     watermarks.go_by(rules)
     opening: list[Control] = [RulesInForce(rules)] if rules != logged_rules else []
-    if len(resets) > watermarks.resets:
-        reset = ClockReset(len(resets), min(resets[watermarks.resets :]))
+    if (reset := _unknown_reset(resets, watermarks.resets)) is not None:
         watermarks.apply(reset)
         last_received_us = min(last_received_us, reset.at_us)
         opening.append(reset)
@@ -159,6 +157,11 @@ def recover(
         next_batch=max([sealed.batch, *(batch.number for batch in recorded)]) + 1,
         unbatched=_unbatched(manifest, logs, max([sealed.batched_to, *(batch.to_epoch for batch in recorded)])),
     )
+
+
+def _unknown_reset(resets: Sequence[int], known: int) -> ClockReset | None:
+    """All resets of the clock that a log does not know of, as one; none if it knows them all."""
+    return ClockReset(len(resets), min(resets[known:])) if len(resets) > known else None
 
 
 def _open_ledger(disk: Disk, files: ShardFiles, fence: Fence, state: ShardState) -> Ledger:

@@ -6,6 +6,7 @@ file may go.
 """
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,8 +17,10 @@ from resources.coordinator.control import ProducerOpened, WriteRefused
 from resources.coordinator.disk import Disk
 from resources.coordinator.errors import LogDamageError
 from resources.coordinator.fence import Fence
+from resources.coordinator.frames import Header
+from resources.coordinator.groups import Group
 from resources.coordinator.ledger import Ledger
-from resources.coordinator.log_content import LogContent, read_log
+from resources.coordinator.log_content import read_log
 from resources.coordinator.manifest import Entry, EventTime, Manifest
 from resources.coordinator.producers import Producers
 from resources.coordinator.segment_files import folder_of
@@ -56,8 +59,9 @@ class Sealer:
                 f"{closed.path} is not what was written into it: what was acknowledged is damaged. Restore it from a "
                 "backup; nothing was changed."
             )
-        self.seal(content, closed.event_time, closed.batches, sealed_us)
-        runs = self._ledger.write(_standings(self._ledger, content))
+        groups = list(content.groups())  # decoded once, for the segment and for the ledger
+        self._seal(content.header, groups, closed.event_time, closed.batches, sealed_us)
+        runs = self._ledger.write(_standings(self._ledger, groups, content.header.number))
         reach("seal.ledger_written")
         self._fence.check()
         save(self._disk, closed.path.parent / STATE_FILE, replace(closed.state, ledger=runs))
@@ -68,18 +72,23 @@ class Sealer:
         self._fence.check()  # the next process reads runs that this one no longer needs
         self._ledger.remove_unlisted()
 
-    def seal(
-        self, content: LogContent, event_time: EventTime, batches: list[BatchRecord], sealed_us: int
-    ) -> Entry | None:
-        """The segment of one log file; None if it holds no write that is not sealed already."""
-        groups = [group.rows for group in content.groups() if group.rows is not None]
-        if not groups:
-            return None
-        census = Census(groups)
+    def _seal(
+        self,
+        header: Header,
+        groups: Sequence[Group],
+        event_time: EventTime,
+        batches: list[BatchRecord],
+        sealed_us: int,
+    ) -> None:
+        """The segment of one log file, unless it holds no write that is not sealed already."""
+        rows = [group.rows for group in groups if group.rows is not None]
+        if not rows:
+            return
+        census = Census(rows)
         if census.to_epoch <= self._manifest.to_epoch:
-            return None
+            return
         records = encode_batches(batches)
-        data = encode_segment(groups, records)
+        data = encode_segment(rows, records)
         number = self._manifest.count + 1
         folder = self._directory / folder_of(number)
         if folder != self._folder:
@@ -88,7 +97,7 @@ class Sealer:
         path = folder / f"{number:08d}-{self._manifest.to_epoch:012d}-{census.to_epoch:012d}.parquet"
         self._write(data, path)
         entry = Entry(
-            shard=content.header.shard,
+            shard=header.shard,
             number=number,
             file=f"{folder.name}/{path.name}",
             from_epoch=self._manifest.to_epoch,
@@ -111,13 +120,12 @@ class Sealer:
             idle_from=event_time.idle_from,
             resets=event_time.resets,
             sealed_us=sealed_us,
-            incarnation=content.header.incarnation,
+            incarnation=header.incarnation,
             previous=self._manifest.head,
         )
         self._fence.check()  # a process that was fenced out must not put its line behind another's
         entry = self._manifest.append(entry, batches)
         reach("seal.manifest_appended")
-        return entry
 
     def _write(self, data: memoryview, path: Path) -> None:
         fresh = path.with_name(path.name + ".sealing")
@@ -127,9 +135,8 @@ class Sealer:
         reach("seal.segment_named")
 
 
-def _standings(ledger: Ledger, content: LogContent) -> dict[str, bytes]:
+def _standings(ledger: Ledger, groups: Sequence[Group], file: int) -> dict[str, bytes]:
     """What is known at the end of a log file of the producers that it tells of."""
-    groups = list(content.groups())
     names = {name for _, rows in groups if rows is not None for name in rows.writes.producers}
     names.update(
         message.producer
@@ -138,10 +145,9 @@ def _standings(ledger: Ledger, content: LogContent) -> dict[str, bytes]:
         if isinstance(message, ProducerOpened | WriteRefused)
     )
     producers = Producers(ledger.get_many(names).get)  # asked for together, neighbours are read together
-    number = content.header.number
     for controls, rows in groups:
         for message in controls:
-            producers.replay(message, number)
+            producers.replay(message, file)
         if rows is not None:
-            producers.replay_writes(rows.writes, number)
+            producers.replay_writes(rows.writes, file)
     return producers.encoded()
