@@ -157,7 +157,7 @@ def _hole_passed() -> AbstractContextManager[Any]:
             writes = [write for part in frozen for write in part.writes]
             if writes:
                 self._last_epoch = writes[-1].epoch
-            return self.snapshot()._replace(outcomes=(None,) * len(writes))  # type: ignore[arg-type]
+            return self.snapshot()._replace(digests=(0,) * len(writes), outcomes=(None,) * len(writes))  # type: ignore[arg-type]
 
     return patch.object(LogFlusher, "persist", careless)
 

@@ -220,8 +220,9 @@ class PublicWorld:
         known = {each[0]: each[1] for write in told for each in write.expected if each is not None}
         for row in rows:
             if row["verdict"] == "accepted":
-                what = f"delta {row['delta_id']} is stored with {row['signal']['count']}, and was not sent like that"
-                must(known.get(row["delta_id"]) == row["signal"]["count"], "C14", what)
+                counted = (row["signal"] or {}).get("count")
+                what = f"delta {row['delta_id']} is stored with {counted}, and was not sent like that"
+                must(counted is not None and known.get(row["delta_id"]) == counted, "C14", what)
         for write in told:
             _check_write(write, found, set(stored))
 
