@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Result, show
+from benchmarks.harness import Result, say, show
 
 ROOT = Path(__file__).resolve().parent.parent
 BARE, SLATE = "bare loop", "SlateDB"
@@ -62,7 +62,7 @@ class Sides:
         command = [sys.executable, "-m", "benchmarks.coordinator_sides", side, str(folder), *map(str, arguments)]
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
         found = json.loads(done.stdout)
-        _say(f"{side} {' '.join(map(str, arguments))}: {_words(found)}")
+        say(f"{side} {' '.join(map(str, arguments))}: {_words(found)}")
         return found
 
     def folder(self, name: str) -> Path:
@@ -74,7 +74,7 @@ def main(json_output: bool, rows: int, minutes: float, log_mb: int) -> int:
     """Run all sides and compare; gives the exit code."""
     has_slate = find_spec("slatedb") is not None
     if not has_slate:
-        _say("SlateDB is not installed, so it is left out: it comes with the extra `dev`.")
+        say("SlateDB is not installed, so it is left out: it comes with the extra `dev`.")
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as scratch:
         sides = Sides(Path(scratch))
         results = [
@@ -158,10 +158,6 @@ def _words(found: Any) -> str:
     if "log_bytes" in found:
         shown.append(f"{found['log_bytes'] / 1e6:.0f} MB of log")
     return ", ".join(shown)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Result, show
+from benchmarks.harness import Result, say, show
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / ".venv" / "share" / "tidemark" / "peers"
@@ -35,7 +35,7 @@ def run(side: str, *numbers: int) -> Any:
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)
     found = json.loads(done.stdout)
     shown = ", ".join(f"{name} {value:,.3f}" for name, value in found.items() if isinstance(value, float))
-    _say(f"{side} {' '.join(map(str, numbers))}: {shown or 'done'}")
+    say(f"{side} {' '.join(map(str, numbers))}: {shown or 'done'}")
     return found
 
 
@@ -44,13 +44,13 @@ def fetch_chdb() -> bool:
     marker = PEERS / "fetched"
     if marker.exists() and marker.read_bytes() == LOCK.read_bytes():
         return True
-    _say("fetching chDB (170 MB), once")
+    say("fetching chDB (170 MB), once")
     uv = Path(sys.executable).parent / "uv"
     command = [str(uv), "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--requirement", str(LOCK)]
     try:
         subprocess.run([*command, "--target", str(PEERS), "--python", sys.executable], check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        _say(f"chDB could not be fetched, so it is left out ({error}).")
+        say(f"chDB could not be fetched, so it is left out ({error}).")
         return False
     marker.write_bytes(LOCK.read_bytes())
     return True
@@ -104,7 +104,7 @@ def _retries(*, has_chdb: bool) -> Iterator[Result]:
 
 def _memory(entities: int) -> Iterator[Result]:
     ours, peer = run("ours_memory", 0, entities), run("duckdb_memory", 0, entities)
-    _say(f"{ours['bytes'] / ours['pairs']:,.0f} bytes for each of {ours['pairs']:,} pairs of entity and signal")
+    say(f"{ours['bytes'] / ours['pairs']:,.0f} bytes for each of {ours['pairs']:,} pairs of entity and signal")
     mine, theirs = ours["bytes"] / 1e9, peer["bytes"] / 1e9
     target = MEMORY_GB * entities / 1_000_000
     name, is_equal = f"memory of {entities:,} entities", ours["counts"] == peer["counts"]
@@ -116,10 +116,6 @@ def _memory(entities: int) -> Iterator[Result]:
 
 def _wrong(found: list[int], right: list[int]) -> int:
     return sum(one != other for one, other in zip(found, right, strict=True))
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.growth_data import Age, make_home
 from benchmarks.growth_sides import ACTS
-from benchmarks.harness import Result, show
+from benchmarks.harness import Result, say, show
 
 ROOT = Path(__file__).resolve().parent.parent
 YEAR_HOURS = 365 * 24
@@ -36,7 +36,7 @@ def main(json_output: bool, age: Age, turns: int) -> int:
         for name, size in (("small", DAY), ("large", age)):
             begun = time.monotonic()
             expected[name] = make_home(homes[name], size)
-            _say(f"{name}: {size}, made in {time.monotonic() - begun:.0f} s")
+            say(f"{name}: {size}, made in {time.monotonic() - begun:.0f} s")
         results = [result for act in ACTS for result in _compare(act, homes, expected, turns)]
     return show(results, is_json=json_output)
 
@@ -48,7 +48,7 @@ def _compare(act: str, homes: dict[str, Path], expected: dict[str, Any], turns: 
             command = [sys.executable, "-m", "benchmarks.growth_sides", act, str(homes[name])]
             done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
             found[name].append(json.loads(done.stdout))
-            _say(f"{act} of {name}: {found[name][-1]}")
+            say(f"{act} of {name}: {found[name][-1]}")
     is_equal = all(
         each["answer"] == {key: expected[name][key] for key in each["answer"]} for name in homes for each in found[name]
     )
@@ -57,10 +57,6 @@ def _compare(act: str, homes: dict[str, Path], expected: dict[str, Any], turns: 
         ratio = large / small
         name = act if figure == "cpu_s" else f"memory of {act}"
         yield Result(name, large, small, SMALL, unit, ratio, TARGET, ratio <= TARGET, is_equal)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -102,6 +102,11 @@ def measure(command: Sequence[str], *, cwd: Path) -> Usage:
     return Usage(ledger.cpu_s, time.monotonic() - started, ledger.peak_bytes)
 
 
+def say(text: str) -> None:
+    """How far a benchmark is, for people: answers alone go to standard output."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def show(results: Sequence[Result], *, is_json: bool) -> int:
     """Print the results, one object per line or as text; gives the exit code: 1 when results differ."""
     for result in results:

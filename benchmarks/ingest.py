@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.harness import Result, Usage, measure, show
+from benchmarks.harness import Result, Usage, measure, say, show
 from benchmarks.ingest_data import write_log
 from benchmarks.ingest_sides import DELTA_COLUMNS, HOME_SETTINGS, LETTER_COLUMNS
 from resources.home import Home
@@ -31,13 +31,13 @@ def main(json_output: bool, rows: int) -> int:
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as scratch:
         home = Home(Path(scratch) / "home").create(HOME_SETTINGS)
         peer = Path(scratch) / "peer"
-        _say(f"writing {rows:,} deltas as sealed segments")
+        say(f"writing {rows:,} deltas as sealed segments")
         write_log(home.segments(0), rows=rows, seed=SEED)
         side = [sys.executable, "-m", "benchmarks.ingest_sides"]
         by_duckdb = measure([*side, "duckdb", str(home.root), str(peer)], cwd=ROOT)
-        _say(f"duckdb: {_words(by_duckdb)}")
+        say(f"duckdb: {_words(by_duckdb)}")
         by_drain = measure([*side, "drain", str(home.root)], cwd=ROOT)
-        _say(f"drain:  {_words(by_drain)}")
+        say(f"drain:  {_words(by_drain)}")
         is_equal = _is_equal(home, peer)
     return show(_results(by_drain, by_duckdb, is_equal=is_equal), is_json=json_output)
 
@@ -71,7 +71,7 @@ def _is_equal(home: Home, peer: Path) -> bool:
         ours = [file for partition in partitions(home.lake / table).values() for file in partition.files]
         theirs = [str(file) for file in (peer / table).rglob("*.parquet")]
         found = [_fingerprint(files, time, columns) for files in (ours, theirs)]
-        _say(f"{table}: {sum(hour[1] for hour in found[0]):,} rows, {'equal' if found[0] == found[1] else 'DIFFERENT'}")
+        say(f"{table}: {sum(hour[1] for hour in found[0]):,} rows, {'equal' if found[0] == found[1] else 'DIFFERENT'}")
         same = same and found[0] == found[1]
     return same
 
@@ -89,10 +89,6 @@ def _fingerprint(files: Sequence[str], time: str, columns: str) -> Fingerprint:
 
 def _words(usage: Usage) -> str:
     return f"{usage.cpu_s:.1f} CPU-seconds, {usage.wall_s:.1f} s, {usage.peak_bytes / 1e9:.2f} GB at peak"
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from assets.rollups.schema import TIERS
-from benchmarks.harness import Result, Usage, measure, show
+from benchmarks.harness import Result, Usage, measure, say, show
 from benchmarks.rollups_data import write_deltas
 from benchmarks.rollups_late import MONTH_HOURS, YEAR_HOURS, Cost
 from benchmarks.rollups_sides import COLUMNS
@@ -44,7 +44,7 @@ def main(json_output: bool, rows: int) -> int:
 
 def _compare(scratch: Path, shape: str, rows: int, entities: int, minutes: int, target: float) -> list[Result]:
     home = Home(scratch / "home").create(SETTINGS)
-    _say(f"{shape}: writing {rows:,} deltas of {entities:,} entities")
+    say(f"{shape}: writing {rows:,} deltas of {entities:,} entities")
     write_deltas(home, rows=rows, entities=entities, hours=HOURS, minutes=minutes, seed=SEED)
     by_peer, peer = _run("duckdb", home, scratch, str(scratch / "peer"))
     by_us, ours = _run("rollups", home, scratch)
@@ -111,7 +111,7 @@ def _late() -> list[Result]:
 def _late_cost(hours: int) -> Cost:
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as scratch:
         home, answer = Home(Path(scratch) / "home").create(SETTINGS), Path(scratch) / "answer.json"
-        _say(f"a late delta into {hours // 24} days of data")
+        say(f"a late delta into {hours // 24} days of data")
         measure(
             [sys.executable, "-W", "ignore", "-m", "benchmarks.rollups_late", str(home.root), str(answer), str(hours)],
             cwd=ROOT,
@@ -136,7 +136,7 @@ def _run(side: str, home: Home, scratch: Path, *more: str) -> tuple[dict[str, fl
     usage = measure(command, cwd=ROOT)
     taken: dict[str, float] = json.loads(answer.read_text())
     words = ", ".join(f"{name} {seconds:.1f}" for name, seconds in taken.items())
-    _say(f"{side}: CPU-seconds {words}; {usage.wall_s:.0f} s in all, {usage.peak_bytes / 1e9:.2f} GB at peak")
+    say(f"{side}: CPU-seconds {words}; {usage.wall_s:.0f} s in all, {usage.peak_bytes / 1e9:.2f} GB at peak")
     return taken, usage
 
 
@@ -153,12 +153,8 @@ def _is_equal(home: Home, peer: Path, table: str) -> bool:
             )
             found.append(database.execute(query, [files]).fetchall())
     rows = sum(row[1] for row in found[0])
-    _say(f"{table}: {rows:,} rows, {'equal' if found[0] == found[1] else 'DIFFERENT'}")
+    say(f"{table}: {rows:,} rows, {'equal' if found[0] == found[1] else 'DIFFERENT'}")
     return bool(found[0] == found[1])
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -23,7 +22,7 @@ from orchestration.materialize import hours_between
 from orchestration.runs import RANGE_END, RANGE_START
 from orchestration.schedules import hourly_floor
 from orchestration.sensors import HEAD_TAG, follow_manifest
-from resources.home import HOME_VARIABLE, Home
+from resources.home import Home
 from resources.record import Record
 from tests.support.batch import send
 from tests.support.live import signal
@@ -113,13 +112,6 @@ class Platform:
         """Hours, days, weeks: a tick each."""
         for _ in range(3):
             self.follow(self.tick())
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    found = Home(tmp_path / "home").create()
-    monkeypatch.setenv(HOME_VARIABLE, str(found.root))
-    return found
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -14,20 +13,13 @@ from orchestration.build import build_defs
 from orchestration.instance import open_instance
 from orchestration.run_status import read_run_status
 from orchestration.runs import RANGE_END, RANGE_START
-from resources.home import HOME_VARIABLE, Home
+from resources.home import Home
 from resources.timegrid import SECOND_US
 
 ASSET = dg.AssetKey("minute_counts")
 TEN, ELEVEN, NOON = (f"2026-03-02-{hour}:00" for hour in (10, 11, 12))
 START = datetime(2026, 3, 25, 10, 0, 1, tzinfo=UTC)
 MINUTES = 60.0
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    found = Home(tmp_path / "home").create()
-    monkeypatch.setenv(HOME_VARIABLE, str(found.root))
-    return found
 
 
 @pytest.fixture

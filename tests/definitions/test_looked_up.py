@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -16,7 +15,7 @@ from assets.windows.factory import declared
 from orchestration import automation
 from orchestration.automation import automated
 from resources.coordinator.model import Kind
-from resources.home import HOME_VARIABLE, Home
+from resources.home import Home
 from resources.streams import Join, JoinForm, Stream, Streams, WindowSpec, WindowType
 from resources.timegrid import HOUR_US, hour_key, to_us
 from tests.support.batch import send
@@ -56,13 +55,6 @@ class Platform:
         found = dg.evaluate_automation_conditions(self.defs, self.instance, evaluation_time=NOW)
         keys = {name: found.get_requested_partitions(dg.AssetKey(name)) for name in self.stale}
         return {name: {str(key) for key in of} for name, of in keys.items() if of}
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    found = Home(tmp_path / "home").create()
-    monkeypatch.setenv(HOME_VARIABLE, str(found.root))
-    return found
 
 
 @pytest.fixture

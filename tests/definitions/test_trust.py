@@ -6,7 +6,6 @@ no run asked: 7 added to an hour by hand was summed up into its day and its week
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -28,7 +27,7 @@ from orchestration.instance import open_instance
 from orchestration.runs import run
 from resources import lake_files
 from resources.coordinator.model import Kind
-from resources.home import HOME_VARIABLE, Home
+from resources.home import Home
 from resources.lake import Lake, TableSpec
 from resources.lineage import Edit
 from resources.ranges import Range
@@ -54,13 +53,6 @@ OF_EVERYTHING = [
     *((DELTAS.name, name) for name in ("vectors", "vector_conflicts", "vector_checkpoints")),
     (VECTORS.name, "vector_index"),
 ]
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    found = Home(tmp_path / "home").create()
-    monkeypatch.setenv(HOME_VARIABLE, str(found.root))
-    return found
 
 
 @pytest.fixture
