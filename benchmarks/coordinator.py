@@ -8,6 +8,7 @@ hashes); what the peers wrote is not read back.
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -45,7 +46,7 @@ COLUMNS = [
     Columns("writes of 1,000, no memory of identities", 1_000, 0, 1_500_000),
     Columns("writes of 10,000", 10_000, 1_000_000, 2_000_000),
 ]
-SINGLES_TARGET = 20_000.0
+SINGLES, SINGLES_TARGET = "writes of 1 from 64 producers", 20_000.0
 
 
 class Sides:
@@ -55,19 +56,51 @@ class Sides:
         self._scratch = scratch
         self._number = 0
 
-    def run(self, side: str, *arguments: float, root: Path | None = None) -> Any:
-        """What a side measured; its folder is new, unless it is given."""
+    def run(self, side: str, *arguments: float, root: Path | None = None, tree: Path = ROOT) -> Any:
+        """What a side measured; its folder is new, unless it is given. `tree` is the checkout that is measured."""
         self._number += 1
         folder = root or self._scratch / f"{self._number}-{side}"
         command = [sys.executable, "-m", "benchmarks.coordinator_sides", side, str(folder), *map(str, arguments)]
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
+        done = subprocess.run(command, cwd=tree, stdout=subprocess.PIPE, check=True)
         found = json.loads(done.stdout)
-        say(f"{side} {' '.join(map(str, arguments))}: {_words(found)}")
+        where = "" if tree == ROOT else f"{tree.name}: "
+        say(f"{where}{side} {' '.join(map(str, arguments))}: {_words(found)}")
         return found
 
     def folder(self, name: str) -> Path:
         """A folder for sides that share one."""
         return self._scratch / name
+
+
+def against(json_output: bool, revision: str, rows: int, turns: int) -> int:
+    """Compare with an earlier commit in CPU-seconds, both taking turns; gives the exit code."""
+    with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as scratch:
+        sides, earlier = Sides(Path(scratch)), Path(scratch) / revision.replace("/", "-")
+        _git("worktree", "add", "--detach", str(earlier), revision)
+        try:
+            acts: list[tuple[str, str, tuple[float, ...]]] = [
+                (figure.name, "ours_columns", (rows, figure.write_rows, figure.identities)) for figure in COLUMNS
+            ]
+            acts.append((SINGLES, "ours_singles", (rows // 50,)))
+            results = [_turns(sides, earlier, name, side, numbers, turns) for name, side, numbers in acts]
+        finally:
+            _git("worktree", "remove", "--force", str(earlier))
+    return show(results, is_json=json_output)
+
+
+def _git(*arguments: str) -> None:
+    git = shutil.which("git") or "git"
+    subprocess.run([git, *arguments], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+
+
+def _turns(sides: Sides, earlier: Path, name: str, side: str, numbers: tuple[float, ...], turns: int) -> Result:
+    found: dict[Path, list[Any]] = {ROOT: [], earlier: []}
+    for turn in range(turns):
+        for tree in list(found)[:: 1 if turn % 2 else -1]:
+            found[tree].append(sides.run(side, *numbers, tree=tree))
+    mine, theirs = (min(each["cpu_s"] for each in measured) for measured in found.values())
+    is_equal = all(each["is_equal"] for measured in found.values() for each in measured)
+    return Result(name, mine, theirs, earlier.name, "CPU-s", mine / theirs, None, True, is_equal)
 
 
 def main(json_output: bool, rows: int, minutes: float, log_mb: int) -> int:
@@ -100,7 +133,7 @@ def _columns(sides: Sides, rows: int, *, has_slate: bool) -> Iterator[Result]:
 
 
 def _singles(sides: Sides, count: int, *, has_slate: bool) -> Iterator[Result]:
-    name = "writes of 1 from 64 producers"
+    name = SINGLES
     ours, bare = sides.run("ours_singles", count), sides.run("bare_singles", count)
     mine = count / ours["wall_s"]
     # The issue names no part of the bare loop's rate here.
@@ -168,5 +201,9 @@ if __name__ == "__main__":
         "--minutes", type=float, default=0.25, help="how long the paced run takes (10 for the long one)"
     )
     parser.add_argument("--log-mb", type=int, default=256, help="the log that is recovered (1024 for the long one)")
+    parser.add_argument("--against", metavar="REVISION", help="compare with an earlier commit instead, in turns")
+    parser.add_argument("--turns", type=int, default=5, help="of each side against an earlier commit (default: 5)")
     options = parser.parse_args()
+    if options.against:
+        sys.exit(against(options.json, options.against, options.rows, options.turns))
     sys.exit(main(options.json, options.rows, options.minutes, options.log_mb))

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from resources.coordinator import bounds, column_door, core, flusher, log, originals, platform
+from resources.coordinator import bounds, column_door, core, flusher, log, originals, ownership, platform
 from resources.coordinator.disk import RealDisk
 from resources.coordinator.errors import WriteFormatError
 from resources.coordinator.fence import Fence
@@ -19,7 +19,7 @@ def objects_kept() -> AbstractContextManager[Any]:
 
 def columns_kept() -> AbstractContextManager[Any]:
     """A write in columns stays in the caller's memory."""
-    return patch.object(platform, "own_columns", lambda batch: batch)
+    return patch.object(ownership, "_copied_columns", lambda batch: batch)
 
 
 def producer_unlocked() -> AbstractContextManager[Any]:

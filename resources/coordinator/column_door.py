@@ -24,6 +24,7 @@ from resources.coordinator.fingerprint import SeriesNames
 from resources.coordinator.json_sizes import may_exceed
 from resources.coordinator.model import Kind, Reason
 from resources.coordinator.originals import keep_originals
+from resources.coordinator.plain_columns import as_it_is
 from resources.coordinator.row_objects import combined, row_objects
 from resources.coordinator.schema import REFUSED_FIELDS, SENT_FIELDS, SENT_SCHEMA, TIMESTAMP, VECTOR
 
@@ -42,7 +43,12 @@ def to_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
         _prove(table)
         return _taken(table)
     except pa.lib.ArrowException as error:
-        raise WriteFormatError(f"A column of the write cannot be read: {error}") from error
+        raise unreadable(error) from error
+
+
+def unreadable(error: pa.lib.ArrowException) -> WriteFormatError:
+    """What is said of columns that are not what they claim."""
+    return WriteFormatError(f"A column of the write cannot be read: {error}")
 
 
 def _prove(table: pa.Table | pa.RecordBatch) -> None:
@@ -70,6 +76,10 @@ def _is_surely_sound(column: pa.Array) -> bool:
 
 
 def _taken(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+    if isinstance(table, pa.RecordBatch):
+        plain = as_it_is(table, _CLEAR_MILLIONTHS, DELTA_LIMIT)
+        if plain is not None:
+            return plain
     rows = len(table)
     found = {name: combined(column) for name, column in zip(table.column_names, table.columns, strict=True)}
     if (twice := _named_twice(table.schema)) is not None:

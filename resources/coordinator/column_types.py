@@ -85,10 +85,13 @@ def _moments(moments_us: npt.NDArray[np.int64], missing: Mask | None) -> pa.Arra
     return pa.array(moments_us, mask=missing).view(TIMESTAMP)
 
 
+def is_outside(numbers: npt.NDArray[np.int64], low: int, high: int) -> bool:
+    """Whether one of these lies outside of a range, whose ends belong to it."""
+    return bool(len(numbers)) and bool(numbers.min() < low or numbers.max() > high)
+
+
 def _outside(numbers: npt.NDArray[np.int64], low: int, high: int) -> Mask | None:
-    if not len(numbers) or (numbers.min() >= low and numbers.max() <= high):
-        return None
-    return (numbers < low) | (numbers > high)
+    return (numbers < low) | (numbers > high) if is_outside(numbers, low, high) else None
 
 
 def whole_numbers(column: pa.Array | None, rows: int, default: int | None = None) -> Taken:

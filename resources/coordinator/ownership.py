@@ -13,10 +13,12 @@ from typing import Any
 import pyarrow as pa
 from msgspec import Struct
 
+from resources.coordinator.column_door import to_batch, unreadable
 from resources.coordinator.decode import original_bytes
 from resources.coordinator.decoded import Sent
 from resources.coordinator.errors import WriteFormatError
 from resources.coordinator.model import Delta
+from resources.coordinator.plain_columns import is_plain
 
 # Values that cannot change.
 _ATOMS = frozenset((str, bytes, int, float, bool, type(None), datetime))
@@ -53,9 +55,20 @@ def as_columns(deltas: Any) -> pa.Table | pa.RecordBatch | None:
     return None
 
 
-def own_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch in memory of its own: the caller's may lie in an array that it fills again."""
-    return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
+def own_columns(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+    """Columns in the log's types and in memory of their own: the caller's may lie in an array that it fills again."""
+    if isinstance(table, pa.RecordBatch) and is_plain(table.schema):
+        # What a delta leaves out has many buffers, so the copy is made before they are added, and is proved then.
+        return to_batch(_copied_columns(table))
+    return _copied_columns(to_batch(table))
+
+
+def _copied_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    try:
+        batch.validate()  # no buffer is read beyond its end
+        return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
+    except pa.lib.ArrowException as error:
+        raise unreadable(error) from error
 
 
 def _own_delta(sent: Any) -> Any:

@@ -252,7 +252,7 @@ class Platform:
     def split(self, deltas: Deltas) -> dict[int, ShardDeltas]:
         """The parts of a write by shard, each in its order; nothing in them is the caller's any more (C14)."""
         table = as_columns(deltas)
-        whole: ShardDeltas = own(deltas) if table is None else with_hashes(own_columns(to_batch(table)))
+        whole: ShardDeltas = own(deltas) if table is None else with_hashes(own_columns(table))
         if not len(whole):
             raise EmptyWriteError
         if len(self.shards) == 1:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from resources.coordinator import Reason
 from resources.coordinator.arrival import Arrivals, NumberedWrite, Outcome
-from resources.coordinator.decode import Sent, to_batch
+from resources.coordinator.decode import Sent
 from resources.coordinator.delta_hashes import with_hashes
 from resources.coordinator.groups import decode_group, encode_group
 from resources.coordinator.identities import Identities
@@ -33,7 +33,7 @@ def by_rows(*deltas: Sent) -> tuple[LogRows, list[Outcome]]:
 
 
 def by_columns(table: pa.Table | pa.RecordBatch) -> tuple[LogRows, list[Outcome]]:
-    return decide(with_hashes(own_columns(to_batch(table))))
+    return decide(with_hashes(own_columns(table)))
 
 
 def without_raw(rows: LogRows) -> pa.RecordBatch:

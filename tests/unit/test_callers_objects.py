@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from resources.coordinator import Delta, Platform, Signal, core, flusher, frames, log
 from resources.coordinator.errors import WriteFormatError, WriteTooLargeError
 from resources.coordinator.ownership import own, own_columns
+from resources.coordinator.schema import SENT_SCHEMA
 from resources.home import Home
 from resources.settings import is_name
 from tests.support.live import TEN_O_CLOCK, signal
@@ -103,11 +104,38 @@ def test_what_is_owned_is_equal_and_shares_nothing_that_can_change(deltas: list[
     assert repr(owned) == before
 
 
-def test_columns_are_copied_with_their_slices() -> None:
-    batch = pa.RecordBatch.from_pydict({"texts": ["a", "bc", "def"], "numbers": [1, None, 3]}).slice(1, 2)
-    owned = own_columns(batch)
-    assert owned.equals(batch)
-    assert owned["numbers"].buffers()[1].address != batch["numbers"].buffers()[1].address
+def plain_signals(rows: int) -> pa.RecordBatch:
+    fields = {"namespace": "shop", "kind": "signal"}
+    sent = [{**fields, "delta_id": f"d{row}", "event_ts": row, "signal": _payload(row)} for row in range(rows)]
+    schema = pa.schema([SENT_SCHEMA.field(name) for name in sent[0]])
+    return pa.RecordBatch.from_pylist(sent, schema)
+
+
+def _payload(row: int) -> dict[str, Any]:
+    return {"entity_id": f"item-{row}", "signal": "view", "count": 1, "weight_millionths": row}
+
+
+@pytest.mark.parametrize("has_others", [False, True])
+def test_columns_are_copied_with_their_slices(has_others: bool) -> None:
+    batch = plain_signals(5)
+    if has_others:
+        batch = batch.append_column("unknown", pa.nulls(5))
+    owned = own_columns(batch.slice(1, 3))
+    assert owned["delta_id"].to_pylist() == ["d1", "d2", "d3"]
+    assert owned["signal"].to_pylist() == [_payload(row) for row in (1, 2, 3)]
+    mine, theirs = (
+        {buffer.address for column in each.columns for buffer in column.buffers() if buffer is not None and buffer.size}
+        for each in (owned, batch)
+    )
+    assert not mine & theirs
+
+
+def test_columns_whose_offsets_lead_nowhere_are_refused_before_they_are_copied() -> None:
+    batch = plain_signals(3)
+    offsets = pa.py_buffer(np.array([0, 1 << 30, 4, 6], dtype=np.int32))
+    wild = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"d1d2d3")])
+    with pytest.raises(WriteFormatError, match="A column of the write cannot be read"):
+        own_columns(batch.set_column(2, batch.schema.field(2), wild))
 
 
 @pytest.mark.parametrize("write", [b"{}", "{}", {"kind": "signal"}, signal("one"), 7, None])

@@ -14,7 +14,7 @@ import pytest
 from orchestration.cli.inputs import read_parquet
 from resources.coordinator import Platform, Reason
 from resources.coordinator.arrival import Outcome
-from resources.coordinator.decode import DELTA_LIMIT, to_batch
+from resources.coordinator.decode import DELTA_LIMIT
 from resources.coordinator.errors import BackpressureError, EmptyWriteError, WriteFormatError
 from resources.coordinator.ownership import own_columns
 from resources.coordinator.schema import RAW_BUDGET, RAW_LIMIT, RAW_SHORT, SENT_FIELDS, SENT_SCHEMA
@@ -324,7 +324,7 @@ def test_a_column_of_any_type_in_any_field_is_accounted_for_row_by_row(name: str
             children = {child.name: payload.field(child.name) for child in payload.type} | {field: array}
             made = pa.StructArray.from_arrays(list(children.values()), list(children))
             tables.append(columns_of(delta, delta, **{kind: made}))
-    decided, outcomes = decide(*(own_columns(to_batch(table)) for table in tables))
+    decided, outcomes = decide(*(own_columns(table) for table in tables))
     assert [sum(outcome) for outcome in outcomes] == [2] * len(tables)
     decided.batch().validate(full=True)
     assert all(row["raw"] for row in decided.batch().to_pylist() if row["verdict"] == "refused")
