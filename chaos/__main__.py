@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from chaos.campaign import Caught, Part, run_planted, run_seeds
 from chaos.planted import PLANTED
+from chaos.planted_beside import BESIDE
 from orchestration.cli.output import answer_json, console, progress, say, table
 
 
@@ -19,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started = time.monotonic()
     title = "Planted bugs" if options.planted else "Seeds"
     with progress() as bar:
-        task = bar.add_task(title, total=len(PLANTED) if options.planted else options.seeds, note="")
+        task = bar.add_task(title, total=len(PLANTED) + len(BESIDE) if options.planted else options.seeds, note="")
         if options.planted:
             caught = run_planted(options.first_seed, options.jobs, lambda done: bar.advance(task, done))
         else:
@@ -75,7 +76,7 @@ def _show_part(part: Part, first: int, seconds: float, *, is_json: bool) -> int:
 
 
 def _show_caught(caught: Sequence[Caught], seconds: float, *, is_json: bool) -> int:
-    missed = [each.bug for each in caught if each.seed is None]
+    missed = [each.bug for each in caught if not each.is_caught]
     unclean = [each for each in caught if not each.is_clean]
     if is_json:
         answer_json({"planted": [each._asdict() for each in caught], "missed": missed, "seconds": round(seconds, 1)})
@@ -84,8 +85,9 @@ def _show_caught(caught: Sequence[Caught], seconds: float, *, is_json: bool) -> 
             "Planted bugs", "bug", "rule", "what is wrong", "caught by seed", "found", numbers=("caught by seed",)
         )
         for each in caught:
-            seed = "missed" if each.seed is None else str(each.seed)
-            shown.add_row(each.bug, each.rule, each.what, seed, (each.found or "")[:60])
+            seed = str(each.seed) if each.seed is not None else "its test" if each.is_caught else "missed"
+            found = each.test.partition("::")[2] if each.test else each.found or ""
+            shown.add_row(each.bug, each.rule, each.what, seed, found[:60])
         console().print(shown)
         say(f"{len(caught) - len(missed)} of {len(caught)} caught in {seconds:.0f} s.")
     for each in unclean:

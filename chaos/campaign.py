@@ -8,11 +8,13 @@ import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from chaos.planted import PLANTED, Planted
+from chaos.planted_beside import BESIDE, try_out
 from chaos.public import stress
 from chaos.simulation import Report, simulate
 
@@ -56,6 +58,12 @@ class Caught(NamedTuple):
     seed: int | None  # the first that found it
     found: str | None  # the violation
     is_clean: bool  # whether the same seed finds nothing when the bug is not planted
+    test: str | None = None  # the one that found it, where no seed goes
+
+    @property
+    def is_caught(self) -> bool:
+        """Whether anything has found it."""
+        return self.seed is not None or self.test is not None
 
 
 def run_seeds(first: int, count: int, jobs: int, progress: Progress = lambda _: None) -> Part:
@@ -73,13 +81,22 @@ def run_seeds(first: int, count: int, jobs: int, progress: Progress = lambda _: 
 
 
 def run_planted(first: int, jobs: int, progress: Progress = lambda _: None) -> list[Caught]:
-    """Plant every bug in turn, each until a seed finds it."""
+    """Plant every bug in turn, each until a seed finds it; those beside the coordinator are found by a test."""
     found = []
     with _workers(jobs) as workers:
-        for caught in workers(_catch, [(planted.name, first + planted.first_seed) for planted in PLANTED]):
+        by_seed = workers(_catch, [(planted.name, first + planted.first_seed) for planted in PLANTED])
+        by_test = workers(_catch_beside, range(len(BESIDE)))
+        for caught in chain(by_seed, by_test):
             found.append(caught)
             progress(1)
     return found
+
+
+def _catch_beside(number: int) -> Caught:
+    bug = BESIDE[number]
+    tried = try_out(bug.name)
+    # That the test passes without the bug is what the default tier says.
+    return Caught(bug.name, bug.rule, bug.what, None, tried.said, True, bug.test if tried.is_caught else None)
 
 
 def catch(planted: Planted, first: int = 0, most: int = SEEDS_PER_BUG) -> Caught:

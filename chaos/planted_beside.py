@@ -1,0 +1,169 @@
+"""Planted bugs beside the coordinator: in the lake, in what the daemon relies on, and in files that processes share.
+
+Belongs here: patches of the product as in `planted.py`, each with the test of the default tier that has to fail under
+it. The simulation does not go there, so a test is what finds them; that it does is tried out here. A bug is in force
+in a process of its own, which ends with that test:
+
+    python -m chaos.planted_beside NAME
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+ROOT = Path(__file__).resolve().parent.parent
+# What pytest ends with when a test has failed; anything else says that it could not be run.
+TESTS_FAILED = 1
+
+
+class Beside(NamedTuple):
+    """One bug, the rule that it breaks, and the test that has to fail."""
+
+    name: str
+    rule: str
+    what: str
+    plant: Callable[[], AbstractContextManager[Any]]
+    test: str
+
+
+class Tried(NamedTuple):
+    """What the test said of a bug."""
+
+    name: str
+    is_caught: bool
+    said: str  # the end of what pytest printed
+
+
+def _break_not_seen() -> AbstractContextManager[Any]:
+    from resources import lineage
+
+    return patch.object(lineage, "_find_break", lambda *_: None)
+
+
+def _lives_from_zero() -> AbstractContextManager[Any]:
+    from resources import lake
+
+    return patch.object(lake, "next_floor", lambda *_: 0)
+
+
+def _code_not_checked() -> AbstractContextManager[Any]:
+    from resources import code_files
+
+    return patch.object(code_files, "_checksum", lambda *_: bytes(32))
+
+
+def _edits_not_asked() -> AbstractContextManager[Any]:
+    from assets import trust
+
+    return patch.object(trust, "edited_keys", lambda *_: set())
+
+
+def _verdicts_not_asked_again() -> AbstractContextManager[Any]:
+    from assets import trust
+
+    return patch.object(trust, "failed", lambda *_: set())
+
+
+def _gateway_not_guarded() -> AbstractContextManager[Any]:
+    from resources import gateway
+
+    return patch.object(gateway, "guard", lambda _: None)
+
+
+def _home_left_open() -> AbstractContextManager[Any]:
+    from resources import privacy
+
+    return patch.object(privacy, "tighten", lambda _: None)
+
+
+def _answers_believed() -> AbstractContextManager[Any]:
+    from resources import lake_files
+
+    return patch.object(lake_files, "marker", lambda *_: None)
+
+
+BESIDE = (
+    Beside(
+        "break_not_seen",
+        "C7",
+        "a log of a table that cannot be read is not a break of its lineage",
+        _break_not_seen,
+        "tests/unit/test_lives.py::test_c7_a_log_that_cannot_be_read_is_set_aside_and_the_table_begins_anew",
+    ),
+    Beside(
+        "lives_from_zero",
+        "C7",
+        "a table that is made anew begins at version 0, where a late commit of its earlier life lands",
+        _lives_from_zero,
+        "tests/unit/test_lives.py::test_c7_a_late_commit_of_an_earlier_life_does_not_get_into_a_table_that_was_made_anew",
+    ),
+    Beside(
+        "code_not_checked",
+        "C14",
+        "machine code that was cut short is run",
+        _code_not_checked,
+        "tests/unit/test_code_files.py::test_no_damage_passes_the_check",
+    ),
+    Beside(
+        "edits_not_asked",
+        "O4",
+        "the daemon sums up an hour that was edited by hand",
+        _edits_not_asked,
+        "tests/definitions/test_trust.py::test_o4_what_was_edited_by_hand_is_not_summed_up_by_the_daemon",
+    ),
+    Beside(
+        "verdicts_not_asked_again",
+        "O4",
+        "a run that begins does not ask whether its input was found wrong meanwhile",
+        _verdicts_not_asked_again,
+        "tests/definitions/test_trust.py::test_o4_a_run_asks_for_verdicts_when_it_begins",
+    ),
+    Beside(
+        "gateway_not_guarded",
+        "O4",
+        "after an interrupted call to the JVM every call gets the answer of the one before",
+        _gateway_not_guarded,
+        "tests/unit/test_gateway.py::test_after_an_interrupted_call_every_call_gets_its_own_answer",
+    ),
+    Beside(
+        "home_left_open",
+        "C14",
+        "a home stays readable by everybody",
+        _home_left_open,
+        "tests/unit/test_privacy.py::test_a_home_of_before_is_closed_when_it_is_next_opened",
+    ),
+    Beside(
+        "answers_believed",
+        "R5",
+        "a drop whose answer was lost is told as failed, without a look at the table",
+        _answers_believed,
+        "tests/unit/test_lost_answers.py::test_r5_a_drop_whose_answer_is_lost_is_no_failure",
+    ),
+)
+
+
+def try_out(name: str) -> Tried:
+    """Plant one bug in a process of its own, and see whether its test fails."""
+    command = [sys.executable, "-m", "chaos.planted_beside", name]
+    # It is no worker of a run of tests that this may be part of.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    return Tried(name, done.returncode == TESTS_FAILED, (done.stdout + done.stderr)[-2_000:])
+
+
+def main(name: str) -> int:
+    """Run the test of one bug with the bug in force; gives what pytest ends with."""
+    import pytest
+
+    [bug] = [each for each in BESIDE if each.name == name]
+    with bug.plant():
+        return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", str(ROOT / bug.test)]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
