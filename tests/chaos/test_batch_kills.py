@@ -9,17 +9,14 @@ import pytest
 
 from assets.ingest.drain import drain_all
 from resources import table_checksums
-from resources.failpoints import FAILPOINTS
 from resources.home import Home
 from resources.lake import Lake
-from tests.support.batch import run, send
+from tests.support.batch import DRAIN_STEPS, run, send
 from tests.support.live import TEN_O_CLOCK, hour_of, sample, signal, vector
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# In the order in which one run reaches them; a chain of killed runs gets one step further each time.
-BATCH_STEPS = [name for name in FAILPOINTS if not name.startswith(("log.", "seal.", "retain.", "compact."))]
 TABLES = ("deltas", "dead_letters", "minute_counts", "hourly_counts", "daily_counts", "weekly_counts")
 SETTINGS = 'recent_identities = 2\n[spark]\nmaster = "local[2]"\n'
 
@@ -57,8 +54,9 @@ def test_a_drain_killed_between_its_two_commits_ends_with_the_same_rows(tmp_path
 @pytest.mark.slow
 def test_a_drain_killed_at_every_step_in_turn_ends_with_the_same_rows_and_green_checks(tmp_path: Path) -> None:
     killed, straight = filled_home(tmp_path / "killed"), filled_home(tmp_path / "straight")
-    # A run that has nothing to drain records that first; the second record of a run is a rollup's.
-    for step in (*BATCH_STEPS, "record.logged:2"):
+    # A chain of killed runs gets one step further each time. A run that has nothing to drain records that first; the
+    # second record of a run is a rollup's.
+    for step in (*DRAIN_STEPS, "record.logged:2"):
         assert run(killed, "drain", step)[0] == -signals.SIGKILL, f"{step} must be reached"
     for home in (killed, straight):
         code, answer = run(home, "drain")

@@ -12,7 +12,7 @@ from orchestration.proof import prove
 from resources.failpoints import FAILPOINTS
 from resources.home import Home
 from resources.plans import durable_epochs
-from tests.support.batch import rows_of, run
+from tests.support.batch import DRAIN_STEPS, rows_of, run
 from tests.support.history import History
 from tests.support.live import new_home
 from tests.support.mortal import Killing, Nursery, Orders
@@ -40,9 +40,8 @@ recent_identities = 0
 master = "local[2]"
 """
 LIVE_STEPS = [name for name in FAILPOINTS if name.startswith(("log.", "seal."))]
-# Steps that a drain of signals does not take; and the second record of a run is a rollup's.
-ELSEWHERE = ("retain.", "compact.", "index.")
-OF_A_DRAIN = [name for name in FAILPOINTS if name not in LIVE_STEPS and not name.startswith(ELSEWHERE)]
+# A drain of signals makes no index; and the second record of a run is a rollup's.
+OF_A_DRAIN = [name for name in DRAIN_STEPS if not name.startswith("index.")]
 BATCH_STEPS = [*OF_A_DRAIN, "record.logged:2"]
 
 

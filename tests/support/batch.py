@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from resources import lake_files, table_checksums
+from resources.failpoints import FAILPOINTS
 from resources.home import Home
 from tests.support.live import HandClock, open_platform
 from tests.support.spark import without_server
 
+# Where a drain can be killed, in the order in which one run comes there; other commands have steps of their own.
+OTHER_COMMANDS = ("log.", "seal.", "retain.", "clock.", "compact.")
+DRAIN_STEPS = [name for name in FAILPOINTS if not name.startswith(OTHER_COMMANDS)]
 # Nothing is remembered at arrival, so that every copy is the drain's to find.
 FORGETFUL = 'recent_identities = 0\n[spark]\nmaster = "local[2]"\n'
 
