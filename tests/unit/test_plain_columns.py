@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from resources.coordinator import column_door
 from resources.coordinator.column_door import to_batch
+from resources.coordinator.decode_columns import concatenate
 from resources.coordinator.decode_values import FIRST_US, LAST_US
 from resources.coordinator.plain_columns import as_it_is
 from resources.coordinator.schema import SENT_SCHEMA
@@ -69,6 +70,14 @@ def test_what_a_fast_producer_sends_takes_the_short_way() -> None:
     assert found is not None
     assert found.schema.equals(SENT_SCHEMA)
     assert found["priority"].to_pylist() == ["normal"] * 3
+
+
+def test_columns_that_may_have_no_gap_stand_beside_others_in_a_group() -> None:
+    whole = batch([{**PLAIN, "priority": "normal", "source": "local"}])
+    strict = pa.schema([field.with_nullable(field.name in ("origin", "vector", "sample")) for field in SENT_SCHEMA])
+    found = to_batch(pa.RecordBatch.from_arrays(whole.columns, schema=strict))
+    assert found.schema.equals(SENT_SCHEMA)
+    assert len(concatenate([found, whole])) == 2
 
 
 @pytest.mark.parametrize(
