@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import dagster as dg
 
 from assets.metadata import data_version_tags
-from resources.ranges import Range, contiguous
 from resources.record import Record
-from resources.timegrid import Grain, to_us
+from tidemark.model.ranges import Range, contiguous
+from tidemark.model.timegrid import Grain, to_us
 
 # Keys of the partitions of a run that lie outside of the orchestrator's own range, with commas between them.
 MORE_PARTITIONS = "tidemark/more_partitions"

@@ -11,8 +11,8 @@ from enum import StrEnum
 
 from assets.ingest.schema import DELTAS
 from assets.rollups.schema import CHAIN
-from resources.ranges import Range, partition_predicate
-from resources.table_spec import TableSpec
+from tidemark.model.ranges import Range, partition_predicate
+from tidemark.tables.table_spec import TableSpec
 
 
 class By(StrEnum):

@@ -9,10 +9,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from assets.graph import By, Derived
-from assets.ingest.log import Log
 from assets.stale import hours_of, reach_back
-from resources.home import Home
-from resources.timegrid import HOUR_US, floor_to
+from tidemark.model.timegrid import HOUR_US, floor_to
+from tidemark.observe.sealed_log import Log
+from tidemark.storage.home import Home
 
 
 def hang_on(home: Home, derived: Derived, inputs: Mapping[str, set[int]]) -> set[int]:

@@ -5,7 +5,7 @@ then whoever writes last has read last, and no rows of an older version take the
 """
 
 from resources.lake import Lake, LakeError
-from resources.provenance import Input
+from tidemark.tables.provenance import Input
 
 
 def input_of(lake: Lake, table: str) -> Input:

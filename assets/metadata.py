@@ -7,9 +7,9 @@ from typing import Any
 
 import dagster as dg
 
-from resources.home import Home
 from resources.lake import TableSpec
 from resources.record import Record
+from tidemark.storage.home import Home
 
 OWNERS = ["team:tidemark"]
 KINDS = {"spark", "deltalake"}

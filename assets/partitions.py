@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 import dagster as dg
 
 from assets.windows.catalog import earliest_us
-from resources.home import Home
-from resources.ranges import Range
-from resources.settings import Settings
-from resources.streams import Streams
-from resources.timegrid import DAY, HOUR, WEEK, Grain, from_us
+from tidemark.model.ranges import Range
+from tidemark.model.settings import Settings
+from tidemark.model.timegrid import DAY, HOUR, WEEK, Grain, from_us
+from tidemark.storage.home import Home
+from tidemark.streams import Streams
 
 # The running partition is one, and so is the next, which a producer's clock may be in (O3).
 END_OFFSET = 2

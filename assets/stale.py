@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assets.graph import By, Derived, Need
-from assets.ingest.log import Log
 from assets.ingest.schema import DELTAS
 from assets.tables import GRAPH
-from resources import lake_files
-from resources.coordinator.batch_record import batch_hours
-from resources.coordinator.manifest import Entry
-from resources.counters.retention import settled_before
-from resources.home import Home
 from resources.lake import TableSpec
-from resources.lineage import Lineage, LineageFile, find_break
-from resources.plans import durable_epochs
 from resources.record import Record
-from resources.timegrid import HOUR_US, hour_start
+from tidemark.counts.retention import settled_before
+from tidemark.log.batch_record import batch_hours
+from tidemark.log.manifest import Entry
+from tidemark.model.timegrid import HOUR_US, hour_start
+from tidemark.observe.sealed_log import Log
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.lineage import Lineage, LineageFile, find_break
+from tidemark.tables.plans import durable_epochs
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance

@@ -1,8 +1,8 @@
 """Whether a partition may be built upon (O4): one answer for commands, for the automation, and for a run that begins.
 
 Belongs here: what speaks against a partition, and the refusal of a run whose input is not to be built upon. Does not
-belong here: how rows are judged (`expectations`), how an edit is noticed (`resources/lineage.py`), which partitions
-hang on which (`held.py`). Importing this needs neither Spark nor Dagster.
+belong here: how rows are judged (`expectations`), how an edit is noticed (`tidemark/tables/lineage.py`), which
+partitions hang on which (`held.py`). Importing this needs neither Spark nor Dagster.
 
 It is asked twice. Commands and sensors ask `found_wrong` before they request a run. The run asks again when it begins:
 `refuse_wrong` for verdicts, and `refuse_edited` for edits, with the lock of its table held and the version of its input
@@ -18,12 +18,12 @@ from assets.graph import Derived
 from assets.held import hang_on
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.tables import TABLES
-from resources import lake_files
-from resources.home import Home
 from resources.lake import Lake, LakeError, TableSpec
-from resources.lineage import Edit
-from resources.ranges import Range
-from resources.timegrid import WHOLE
+from tidemark.model.ranges import Range
+from tidemark.model.timegrid import WHOLE
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.lineage import Edit
 
 if TYPE_CHECKING:
     from dagster import AssetCheckKey, DagsterInstance

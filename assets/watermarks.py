@@ -7,8 +7,8 @@ Belongs here: how far a table has got when it was materialized. What a record sa
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from resources.marks import Mark, MarkFile, least_of, read_marks
 from resources.record import Record
+from tidemark.tables.marks import Mark, MarkFile, least_of, read_marks
 
 
 def input_marks(directory: Path, tables: Iterable[str]) -> dict[str, int | None]:

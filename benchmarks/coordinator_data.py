@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from resources.coordinator.hashing import combine, hash_array
-from resources.coordinator.manifest import Manifest
-from resources.coordinator.schema import SENT_FIELDS, SIGNAL, TIMESTAMP
-from resources.coordinator.segment_files import verify_segment
-from resources.home import Home
+from tidemark.arrays.hashing import combine, hash_array
+from tidemark.log.manifest import Manifest
+from tidemark.log.segment_files import verify_segment
+from tidemark.model.log_schema import SENT_FIELDS, SIGNAL, TIMESTAMP
+from tidemark.storage.home import Home
 
 ENTITIES = 100_000
 SIGNALS = np.array(["view", "click", "cart", "purchase"])

@@ -37,9 +37,9 @@ from benchmarks.coordinator_data import (
     sealed_content,
     signals,
 )
-from resources.coordinator import Delta, Platform
-from resources.coordinator.aio import AsyncProducer
-from resources.home import Home
+from tidemark import Delta, Platform
+from tidemark.coordinator.aio import AsyncProducer
+from tidemark.storage.home import Home
 
 COLUMN_PRODUCERS, WRITES_UNDERWAY = 4, 8
 SINGLE_PRODUCERS = 64

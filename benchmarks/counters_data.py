@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US
 
 SIGNALS = ("view", "like", "share")
 # Monday, 2 March 2026, 10:37 UTC, and a second of that minute.

@@ -19,10 +19,10 @@ import psutil
 import pyarrow as pa
 
 from benchmarks.counters_data import AS_OF_US, NOW_US, SIGNALS, Batch, active_in, asked, batches, hour_times, names
-from resources.counters.counters import Counters
-from resources.counters.windows import Window
-from resources.lake_files import quiet_database
-from resources.timegrid import DAY_US, MINUTE_US
+from tidemark.counts.warm.counters import Counters
+from tidemark.counts.windows import Window
+from tidemark.model.timegrid import DAY_US, MINUTE_US
+from tidemark.tables.lake_files import quiet_database
 
 WEEK_US = 7 * DAY_US
 BATCH = 10_000
@@ -114,10 +114,10 @@ def chdb_retries(events: int, entities: int) -> dict[str, Any]:
 
 def ours_retries(events: int, entities: int) -> dict[str, Any]:
     """The same through the coordinator, whose batches our counters follow."""
-    from resources.coordinator import Platform
-    from resources.coordinator.schema import SENT_SCHEMA
-    from resources.counters.follower import Follower
-    from resources.home import Home
+    from tidemark import Platform
+    from tidemark.counts.warm.follower import Follower
+    from tidemark.model.log_schema import SENT_SCHEMA
+    from tidemark.storage.home import Home
 
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
         home = Home(Path(folder)).create()
@@ -252,7 +252,7 @@ def _deltas(batch: Batch, number: int) -> pa.Table:
     columns["delta_id"] = pa.array([f"d-{number}-{place}" for place in range(rows)])
     columns["event_ts"] = pa.array(batch.times_us).cast(pa.timestamp("us", tz="UTC"))
     columns["signal"] = signals
-    from resources.coordinator.schema import SENT_SCHEMA
+    from tidemark.model.log_schema import SENT_SCHEMA
 
     missing = {field.name: pa.nulls(rows, field.type) for field in SENT_SCHEMA if field.name not in columns}
     return pa.table({name: (columns | missing)[name] for name in SENT_SCHEMA.names})

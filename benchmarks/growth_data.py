@@ -21,28 +21,20 @@ from deltalake import DeltaTable
 from assets.tables import TABLES
 from orchestration.instance import EVENTS_FILE, open_instance
 from orchestration.run_status import CHECK_NAME
-from resources.coordinator import Platform
-from resources.coordinator.batch_record import BatchRecord, Trigger, batch_hours
-from resources.coordinator.disk import RealDisk
-from resources.coordinator.manifest import (
-    NOTHING_BEFORE,
-    Entry,
-    HourCounts,
-    Manifest,
-    Totals,
-    checksum_of,
-    line_of,
-)
-from resources.coordinator.manifest_lines import day_file
-from resources.coordinator.producers import ProducerState
-from resources.coordinator.state import STATE_FILE, ShardState, save
-from resources.home import Home
 from resources.lake import Lake
-from resources.lineage import app_id
-from resources.plans import Plan, PlannedSegment, PlanStore
 from resources.record import Record
-from resources.table_spec import TableSpec
-from resources.timegrid import HOUR_US, MINUTE_US, floor_to, from_us, hour_key
+from tidemark import Platform
+from tidemark.log.batch_record import BatchRecord, Trigger, batch_hours
+from tidemark.log.manifest import NOTHING_BEFORE, Entry, HourCounts, Manifest, Totals, checksum_of, line_of
+from tidemark.log.manifest_lines import day_file
+from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to, from_us, hour_key
+from tidemark.shard_state.producers import ProducerState
+from tidemark.shard_state.state import STATE_FILE, ShardState, save
+from tidemark.storage.disk import RealDisk
+from tidemark.storage.home import Home
+from tidemark.tables.lineage import app_id
+from tidemark.tables.plans import Plan, PlannedSegment, PlanStore
+from tidemark.tables.table_spec import TableSpec
 
 DELTAS = "deltas"
 EPOCHS, ROWS = 10, 1_000  # of a segment

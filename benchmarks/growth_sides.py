@@ -14,7 +14,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from resources.home import HOME_VARIABLE, Home
+from tidemark.storage.home import HOME_VARIABLE, Home
 
 ROUNDS = 5
 
@@ -28,8 +28,8 @@ class Measured(NamedTuple):
 
 
 def _open(home: Home) -> dict[str, Any]:
-    from resources.coordinator import Platform
-    from resources.plans import durable_epochs
+    from tidemark import Platform
+    from tidemark.tables.plans import durable_epochs
 
     with Platform.open(home, durable_epochs=lambda: durable_epochs(home)) as platform:
         return {"durable": platform.shards[0].durable_epoch, "streams": sorted(platform.watermarks())}

@@ -14,8 +14,8 @@ from pathlib import Path
 from benchmarks.harness import Result, Usage, measure, say, show
 from benchmarks.ingest_data import write_log
 from benchmarks.ingest_sides import DELTA_COLUMNS, HOME_SETTINGS, LETTER_COLUMNS
-from resources.home import Home
-from resources.lake_files import partitions, quiet_database
+from tidemark.storage.home import Home
+from tidemark.tables.lake_files import partitions, quiet_database
 
 ROWS = 10_000_000
 SEED = 7

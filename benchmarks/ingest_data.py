@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.segments import seal
-from resources.coordinator.schema import LOG_SCHEMA, SAMPLE, SIGNAL, TIMESTAMP, VECTOR
-from resources.timegrid import HOUR_US, MINUTE_US, SECOND_US, to_us
+from tidemark.model.log_schema import LOG_SCHEMA, SAMPLE, SIGNAL, TIMESTAMP, VECTOR
+from tidemark.model.timegrid import HOUR_US, MINUTE_US, SECOND_US, to_us
 
 DAY_START_US = to_us(datetime(2026, 3, 2, tzinfo=UTC))
 HOURS = 24

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from assets.ingest.schema import DELTAS
-from resources.coordinator.schema import LOG_SCHEMA
-from resources.home import Home
-from resources.lake_files import quiet_database
+from tidemark.model.log_schema import LOG_SCHEMA
+from tidemark.storage.home import Home
+from tidemark.tables.lake_files import quiet_database
 
 # What both sides write of a dead letter; the words in `detail`, and a copy's payload as JSON, are each side's own.
 LETTER_COLUMNS = (

@@ -14,8 +14,8 @@ from typing import Any
 from benchmarks.harness import Result, measure, show
 from benchmarks.windows import ENTITIES, HOME_SETTINGS, HOURS, MEMORY_TARGET_GB, PER, ROOT, ROWS, SEED, say
 from benchmarks.windows_data import write_deltas
-from resources.home import Home
-from resources.lake_files import quiet_database
+from tidemark.storage.home import Home
+from tidemark.tables.lake_files import quiet_database
 
 # Ours in parts of the peer's, at most; none: reported only.
 TARGETS: dict[tuple[str, str], float | None] = {

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from assets.joins.schema import OF_DELTA
 from benchmarks.windows_data import START_US
 from benchmarks.windows_sides import GAP_US, SIZE_US, measured, whole_range
-from resources.coordinator.model import Kind
-from resources.home import Home
 from resources.lake import Lake
-from resources.lake_files import quiet_database
-from resources.ranges import Range, partition_predicate
-from resources.streams import Join, JoinForm, Stream, WindowSpec, WindowType
-from resources.timegrid import HOUR_US
+from tidemark.model.deltas import Kind
+from tidemark.model.ranges import Range, partition_predicate
+from tidemark.model.timegrid import HOUR_US
+from tidemark.storage.home import Home
+from tidemark.streams import Join, JoinForm, Stream, WindowSpec, WindowType
+from tidemark.tables.lake_files import quiet_database
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

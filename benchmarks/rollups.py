@@ -17,8 +17,8 @@ from benchmarks.harness import Result, Usage, measure, say, show
 from benchmarks.rollups_data import write_deltas
 from benchmarks.rollups_late import MONTH_HOURS, YEAR_HOURS, Cost
 from benchmarks.rollups_sides import COLUMNS
-from resources.home import Home
-from resources.lake_files import partitions, quiet_database
+from tidemark.storage.home import Home
+from tidemark.tables.lake_files import partitions, quiet_database
 
 ROWS = 10_000_000
 # A week: as many hours as one run takes at most.

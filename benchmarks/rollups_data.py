@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 
 from assets.ingest.schema import DELTAS
 from assets.rollups.schema import EXTREMES, MINUTE_COUNTS, TIERS
-from resources.home import Home
 from resources.lake import Lake, TableSpec
-from resources.lake_files import quiet_database
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK_US, from_us, to_us
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK_US, from_us, to_us
+from tidemark.storage.home import Home
+from tidemark.tables.lake_files import quiet_database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

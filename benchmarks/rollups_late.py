@@ -16,12 +16,12 @@ from assets.rollups.asset import replace_sums
 from assets.rollups.schema import CHAIN, TIERS
 from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
 from benchmarks.rollups_data import SIGNALS_SQL, START_US, sums_sql, write_deltas, write_late, write_sums
-from resources.home import Home
 from resources.lake import Lake
-from resources.lake_files import partitions, quiet_database
-from resources.ranges import Range
 from resources.session import start_session
-from resources.timegrid import HOUR_US
+from tidemark.model.ranges import Range
+from tidemark.model.timegrid import HOUR_US
+from tidemark.storage.home import Home
+from tidemark.tables.lake_files import partitions, quiet_database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

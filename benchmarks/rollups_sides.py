@@ -17,9 +17,9 @@ import psutil
 from assets.ingest.schema import DELTAS
 from assets.rollups.schema import CHAIN, TIERS
 from benchmarks.rollups_data import SIGNALS_SQL, START_US, sums_sql
-from resources.home import Home
-from resources.lake_files import quiet_database
-from resources.timegrid import HOUR_US
+from tidemark.model.timegrid import HOUR_US
+from tidemark.storage.home import Home
+from tidemark.tables.lake_files import quiet_database
 
 WARM_HOURS = 48
 COLUMNS = "namespace, entity_id, signal, bucket_start, count, weight_sum, deltas"
@@ -43,8 +43,8 @@ def rollup_side(root: Path, hours: int) -> dict[str, float]:
     from assets.rollups.asset import replace_sums
     from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
     from resources.lake import Lake
-    from resources.ranges import Range
     from resources.session import start_session
+    from tidemark.model.ranges import Range
 
     home = Home(root)
     lake = Lake(home, lambda: start_session(home))

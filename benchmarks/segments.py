@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from resources.coordinator.manifest import Entry, HourCounts, Manifest
-from resources.coordinator.model import Verdict
-from resources.coordinator.schema import LOG_SCHEMA
-from resources.timegrid import HOUR_US, hour_key
+from tidemark.log.manifest import Entry, HourCounts, Manifest
+from tidemark.model.deltas import Verdict
+from tidemark.model.log_schema import LOG_SCHEMA
+from tidemark.model.timegrid import HOUR_US, hour_key
 
 NULL_HOUR = np.iinfo(np.int64).min
 

@@ -15,8 +15,8 @@ from typing import Any
 from benchmarks import vectors_index, vectors_reads
 from benchmarks.harness import Result, measure, show
 from benchmarks.vectors_data import write_vector_deltas
-from resources.home import Home
-from resources.lake_files import partitions, quiet_database
+from tidemark.storage.home import Home
+from tidemark.tables.lake_files import partitions, quiet_database
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME_SETTINGS = '[spark]\nmaster = "local[2]"\ndriver_memory = "3g"\n'

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from assets.ingest.schema import DELTAS
 from benchmarks.windows_data import START_US, TIMESTAMP, added_file
-from resources.coordinator.schema import VECTOR
-from resources.home import Home
 from resources.lake import Lake
-from resources.timegrid import HOUR_US, SECOND_US
+from tidemark.model.log_schema import VECTOR
+from tidemark.model.timegrid import HOUR_US, SECOND_US
+from tidemark.storage.home import Home
 
 NAMESPACE = "shop"
 

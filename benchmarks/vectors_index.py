@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.harness import Result
-from resources.vectors.index.fold import build, vectors_of
-from resources.vectors.index.metrics import Matrix, Metric
-from resources.vectors.index.recall import TARGET_RECALL, measure_recall, with_probing
-from resources.vectors.index.search import Neighbours, Searcher, brute_force
-from resources.vectors.index.state import Vectors
+from tidemark.vectors.index.fold import build, vectors_of
+from tidemark.vectors.index.metrics import Matrix, Metric
+from tidemark.vectors.index.recall import TARGET_RECALL, measure_recall, with_probing
+from tidemark.vectors.index.search import Neighbours, Searcher, brute_force
+from tidemark.vectors.index.state import Vectors
 
 VECTORS, DIMENSION, CLUSTERS, QUERIES, NEIGHBOURS = 100_000, 64, 1_000, 1_000, 10
 SEED = 20_240_601

@@ -19,13 +19,13 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from assets.ingest.schema import DELTAS
 from assets.vectors.schema import VECTORS
 from benchmarks.harness import Result
-from resources import lake_files
-from resources.home import Home
-from resources.lineage import LineageFile
-from resources.provenance import Input, ProvenanceFile
-from resources.table_spec import create_table
-from resources.vectors.reader import Vectors
-from resources.vectors.tables import BUCKETS, bucket_of
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.lineage import LineageFile
+from tidemark.tables.provenance import Input, ProvenanceFile
+from tidemark.tables.table_spec import create_table
+from tidemark.vectors.reading.reader import Vectors
+from tidemark.vectors.tables import BUCKETS, bucket_of
 
 NAMESPACE, SEED, ROUNDS = "bench", 8, 15
 TARGET_MS = 100.0

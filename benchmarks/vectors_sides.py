@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 
 from assets.vectors.schema import VECTORS
 from benchmarks.harness import SAMPLE_S, Ledger
-from resources.home import Home
 from resources.lake import Lake
-from resources.lake_files import partitions
+from tidemark.storage.home import Home
+from tidemark.tables.lake_files import partitions
 
 if TYPE_CHECKING:
     import pandas as pd

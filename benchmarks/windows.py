@@ -15,8 +15,8 @@ from typing import Any
 from benchmarks.harness import Result, Usage, measure, show
 from benchmarks.windows_data import Traffic, write_deltas
 from benchmarks.windows_sides import WINDOWS, measured_hours
-from resources.home import Home
-from resources.lake_files import quiet_database
+from tidemark.storage.home import Home
+from tidemark.tables.lake_files import quiet_database
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME_SETTINGS = '[spark]\nmaster = "local[2]"\ndriver_memory = "3g"\n'

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assets.ingest.schema import DELTAS
-from resources.home import Home
 from resources.lake import Lake
-from resources.timegrid import HOUR_US, MINUTE_US, SECOND_US, from_us, to_us
+from tidemark.model.timegrid import HOUR_US, MINUTE_US, SECOND_US, from_us, to_us
+from tidemark.storage.home import Home
 
 START_US = to_us(datetime(2026, 3, 2, tzinfo=UTC))
 SIGNALS, SHARES = np.array(["view", "click", "cart", "purchase", "return"]), (0.4, 0.25, 0.15, 0.1, 0.1)

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from benchmarks.windows_data import START_US
-from resources.home import Home
 from resources.lake import Lake
-from resources.lake_files import quiet_database
-from resources.ranges import Range
-from resources.streams import Aggregate, Function, Stream, WindowSpec, WindowType
-from resources.timegrid import HOUR_US, MINUTE_US
+from tidemark.model.ranges import Range
+from tidemark.model.timegrid import HOUR_US, MINUTE_US
+from tidemark.storage.home import Home
+from tidemark.streams import Aggregate, Function, Stream, WindowSpec, WindowType
+from tidemark.tables.lake_files import quiet_database
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +39,7 @@ BYTES = "8 + {length}(key) + {length}(delta_id) + {length}(signal.signal) + 16"
 
 def stream_of(name: str) -> Stream:
     """The stream that is measured: all signals by entity."""
-    from resources.coordinator.model import Kind
+    from tidemark.model.deltas import Kind
 
     aggregates = (Aggregate("views", Function.SUM, "count"),)
     return Stream(name, "shop", Kind.SIGNAL, WINDOWS[name], key=("entity_id",), aggregates=aggregates)
@@ -101,7 +101,7 @@ def _write(rows: "DataFrame", place: Path) -> None:
 
 
 def _deltas(lake: Lake, hours: int) -> "DataFrame":
-    from resources.ranges import partition_predicate
+    from tidemark.model.ranges import partition_predicate
 
     read = Range(START_US, START_US + hours * HOUR_US)
     return lake.read("deltas", 1).where(partition_predicate("event_hour", read))
@@ -276,8 +276,8 @@ def late_side(root: Path, hours: int) -> dict[str, Any]:
     from assets.windows.catalog import pane_needs
     from assets.windows.factory import pane_windows, write_hours
     from assets.windows.schema import window_table
-    from resources import lake_files
     from resources.session import start_session
+    from tidemark.tables import lake_files
 
     home = Home(root)
     session = start_session(home)

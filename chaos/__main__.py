@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from chaos.campaign import Caught, Part, run_planted, run_seeds
 from chaos.planted import PLANTED
 from chaos.planted_beside import BESIDE
-from orchestration.cli.output import answer_json, console, progress, say, table
+from tidemark.cli.output import answer_json, console, progress, say, table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

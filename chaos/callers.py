@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from resources.coordinator.model import Delta
-from resources.coordinator.schema import SENT_SCHEMA
+from tidemark.model.deltas import Delta
+from tidemark.model.log_schema import SENT_SCHEMA
 
 # A delta that is refused takes a multiple of its size in the log; so many of these come near the limit of a frame.
 MANY = 3_000

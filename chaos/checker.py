@@ -15,17 +15,17 @@ from chaos.oracle import expected_verdicts
 from chaos.scale import FILES, Scale
 from chaos.stored import Row, Stored, rows_of
 from chaos.traffic import Write
-from resources.coordinator.batch_record import BatchRecord, batch_hours
-from resources.coordinator.batching import Batch
-from resources.coordinator.core import ShardCore
-from resources.coordinator.disk import Disk
-from resources.coordinator.engine import View
-from resources.coordinator.errors import EpochLostError, EpochNotAssignedError
-from resources.coordinator.event_time import parse_stream
-from resources.coordinator.flusher import LogPart, LogSnapshot
-from resources.coordinator.manifest import Totals
-from resources.coordinator.state import STATE_FILE, ShardState, load
-from resources.timegrid import MINUTE_US
+from tidemark.coordinator.core import ShardCore
+from tidemark.coordinator.engine import View
+from tidemark.coordinator.flusher import LogPart, LogSnapshot
+from tidemark.delivery.batching import Batch
+from tidemark.log.batch_record import BatchRecord, batch_hours
+from tidemark.log.manifest import Totals
+from tidemark.model.event_time_rules import parse_stream
+from tidemark.model.shard_errors import EpochLostError, EpochNotAssignedError
+from tidemark.model.timegrid import MINUTE_US
+from tidemark.shard_state.state import STATE_FILE, ShardState, load
+from tidemark.storage.disk import Disk
 
 # What small corrections of the clock add up to is less, and every leap is more.
 CORRECTED_US = 2 * MINUTE_US

@@ -11,9 +11,12 @@ from chaos.history import History, must
 from chaos.life import Life
 from chaos.scale import Scale
 from chaos.traffic import Traffic, Write
-from resources.coordinator.bounds import measure
-from resources.coordinator.decoded import Sent
-from resources.coordinator.errors import (
+from tidemark.coordinator.bounds import measure
+from tidemark.coordinator.handles import Sending
+from tidemark.coordinator.retries import same_write
+from tidemark.door.decoded import Sent
+from tidemark.model.deltas import Priority
+from tidemark.model.shard_errors import (
     BackpressureError,
     EmptyWriteError,
     NumberReuseError,
@@ -23,10 +26,7 @@ from resources.coordinator.errors import (
     WriteRefusedError,
     WriteTooLargeError,
 )
-from resources.coordinator.handles import Sending
-from resources.coordinator.model import Priority
-from resources.coordinator.producers import KEPT_WRITES
-from resources.coordinator.retries import same_write
+from tidemark.shard_state.producers import KEPT_WRITES
 
 
 class Producer:

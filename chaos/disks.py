@@ -13,7 +13,7 @@ from chaos.faults import EVERY_KIND, SYNCS, WRITES, Fault, FaultySystem
 from chaos.kernel import Call, CallKind, Moment, PowerCut, SimulatedKernel
 from chaos.nodes import SECTOR
 from chaos.survival import Survival
-from resources.coordinator.disk import RealDisk
+from tidemark.storage.disk import RealDisk
 
 __all__ = [
     "EVERY_KIND",

@@ -11,7 +11,7 @@ from chaos.life import Life
 from chaos.scale import Scale
 from chaos.watching import Cut
 from chaos.world import World
-from resources.settings import BatchSettings, BoundSettings, Settings
+from tidemark.model.settings import BatchSettings, BoundSettings, Settings
 
 SCALE = Scale(
     Settings(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 from chaos.kernel import Call, CallKind, SimulatedKernel, statvfs_of
-from resources.coordinator.disk import System
+from tidemark.storage.disk import System
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from chaos.traffic import Write
-from resources.coordinator.event_time import EventTimeRules
+from tidemark.model.event_time_rules import EventTimeRules
 
 # Events that are shown with a violation: those around it, and all that name what it is about.
 SHOWN_EVENTS = 25

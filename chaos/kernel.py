@@ -74,7 +74,7 @@ Watcher = Callable[[Call, Moment, "SimulatedKernel"], None]
 
 
 class SimulatedKernel:
-    """See `resources.coordinator.disk.System` for the calls. Any thread may make them, one at a time."""
+    """See `tidemark.storage.disk.System` for the calls. Any thread may make them, one at a time."""
 
     def __init__(self, root: Directory | None = None, number: int = 0) -> None:
         self.trace: list[Call] = []  # what was called in this life

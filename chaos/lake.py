@@ -7,7 +7,7 @@ from random import Random
 
 from chaos.history import History, must
 from chaos.stored import Row, Stored
-from resources.coordinator.disk import Disk
+from tidemark.storage.disk import Disk
 
 
 class Lake:

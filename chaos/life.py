@@ -16,12 +16,12 @@ from chaos.scale import FILES, Scale, draw_rules
 from chaos.stored import Stored, rows_of
 from chaos.traffic import Write
 from chaos.watching import BusyDisk, StepSealing, watch
-from resources.coordinator.batching import Batch
-from resources.coordinator.control import Control, EarliestRaised, VectorsCut
-from resources.coordinator.core import ShardCore, WriteGroup, WriteTicket
-from resources.coordinator.engine import State
-from resources.coordinator.errors import OutcomeUnknownError, ShardStoppedError
-from resources.coordinator.flusher import LogSnapshot
+from tidemark.coordinator.core import ShardCore, WriteGroup, WriteTicket
+from tidemark.coordinator.engine import State
+from tidemark.coordinator.flusher import LogSnapshot
+from tidemark.delivery.batching import Batch
+from tidemark.log.control import Control, EarliestRaised, VectorsCut
+from tidemark.model.shard_errors import OutcomeUnknownError, ShardStoppedError
 
 
 class Doing(Enum):

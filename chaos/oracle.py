@@ -1,7 +1,7 @@
 """Verdicts as one would decide them with the whole log in view: too slow for a shard, too simple to be wrong.
 
 Belongs here: the definition (Q3, D9, K4). The shard's way, with a memory that survives restarts, is in
-`resources/coordinator`.
+`tidemark/coordinator`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from chaos.history import Limit
 from chaos.stored import Row
 from chaos.traffic import Made
-from resources.settings import Settings
+from tidemark.model.settings import Settings
 
 Expected = tuple[str, str | None]  # verdict, and the reason where the rule names one
 

@@ -34,21 +34,23 @@ from chaos.planted_public import (
     poison_shown,
     producer_unlocked,
 )
-from resources.coordinator import core, flusher, frames, groups, manifest, recovery
-from resources.coordinator.batching import Batch
-from resources.coordinator.control import Lost, RulesInForce
-from resources.coordinator.core import ShardCore
-from resources.coordinator.disk import RealDisk
-from resources.coordinator.engine import Engine, Group
-from resources.coordinator.epochs import Epochs
-from resources.coordinator.flusher import LogFlusher, LogSnapshot
-from resources.coordinator.groups import encode_group
-from resources.coordinator.log import LogFile
-from resources.coordinator.log_rows import LogRows
-from resources.coordinator.queue import Line
-from resources.coordinator.recovery import Recovered, recover
-from resources.coordinator.segments import Census
-from resources.coordinator.watermarks import Watermarks
+from tidemark.coordinator import core, flusher
+from tidemark.coordinator.core import ShardCore
+from tidemark.coordinator.engine import Engine, Group
+from tidemark.coordinator.epochs import Epochs
+from tidemark.coordinator.flusher import LogFlusher, LogSnapshot
+from tidemark.coordinator.queue import Line
+from tidemark.delivery.batching import Batch
+from tidemark.event_time.watermarks import Watermarks
+from tidemark.log import frames, groups, manifest
+from tidemark.log.control import Lost, RulesInForce
+from tidemark.log.groups import encode_group
+from tidemark.log.log_file import LogFile
+from tidemark.log.log_rows import LogRows
+from tidemark.log.segments import Census
+from tidemark.shard_state import recovery
+from tidemark.shard_state.recovery import Recovered, recover
+from tidemark.storage.disk import RealDisk
 
 Plant = Callable[[], AbstractContextManager[Any]]
 

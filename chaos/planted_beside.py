@@ -40,7 +40,7 @@ class Tried(NamedTuple):
 
 
 def _break_not_seen() -> AbstractContextManager[Any]:
-    from resources import lineage
+    from tidemark.tables import lineage
 
     return patch.object(lineage, "_find_break", lambda *_: None)
 
@@ -52,7 +52,7 @@ def _lives_from_zero() -> AbstractContextManager[Any]:
 
 
 def _code_not_checked() -> AbstractContextManager[Any]:
-    from resources import code_files
+    from tidemark.arrays import code_files
 
     return patch.object(code_files, "_checksum", lambda *_: bytes(32))
 
@@ -76,13 +76,13 @@ def _gateway_not_guarded() -> AbstractContextManager[Any]:
 
 
 def _home_left_open() -> AbstractContextManager[Any]:
-    from resources import privacy
+    from tidemark.storage import privacy
 
     return patch.object(privacy, "tighten", lambda _: None)
 
 
 def _answers_believed() -> AbstractContextManager[Any]:
-    from resources import lake_files
+    from tidemark.tables import lake_files
 
     return patch.object(lake_files, "marker", lambda *_: None)
 

@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-from resources.coordinator.clock import Clock, SteadyClock
-from resources.coordinator.control import ClockReset, Control
-from resources.coordinator.flusher import LogFlusher
-from resources.coordinator.log import LogFile
-from resources.coordinator.watermarks import _Live
+from tidemark.coordinator.flusher import LogFlusher
+from tidemark.event_time.clock import Clock, SteadyClock
+from tidemark.event_time.watermarks import _Live
+from tidemark.log.control import ClockReset, Control
+from tidemark.log.log_file import LogFile
 
 
 def leap_not_noticed() -> AbstractContextManager[Any]:

@@ -8,11 +8,12 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-from resources.coordinator import flusher, recovery
-from resources.coordinator.arrival import Arrivals
-from resources.coordinator.control import VectorsCut
-from resources.coordinator.core import ShardCore
-from resources.coordinator.state import ShardState
+from tidemark.coordinator import flusher
+from tidemark.coordinator.core import ShardCore
+from tidemark.log.control import VectorsCut
+from tidemark.shard_state import recovery
+from tidemark.shard_state.state import ShardState
+from tidemark.verdicts.arrival import Arrivals
 
 
 def earliest_forgotten() -> AbstractContextManager[Any]:

@@ -4,11 +4,13 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-from resources.coordinator import arrival, recovery, retries, seal
-from resources.coordinator.digests import write_digests
-from resources.coordinator.disk import RealDisk
-from resources.coordinator.ledger_runs import Runs
-from resources.coordinator.producers import Producers
+from tidemark.coordinator import retries
+from tidemark.log.ledger_runs import Runs
+from tidemark.shard_state import recovery, seal
+from tidemark.shard_state.producers import Producers
+from tidemark.storage.disk import RealDisk
+from tidemark.verdicts import arrival
+from tidemark.verdicts.digests import write_digests
 
 
 def mark_lost() -> AbstractContextManager[Any]:

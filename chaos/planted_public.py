@@ -5,11 +5,13 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from resources.coordinator import bounds, column_door, core, flusher, log, originals, ownership, platform
-from resources.coordinator.disk import RealDisk
-from resources.coordinator.errors import WriteFormatError
-from resources.coordinator.fence import Fence
-from resources.coordinator.platform import Producer
+from tidemark.coordinator import bounds, core, flusher, platform
+from tidemark.coordinator.platform import Producer
+from tidemark.door import column_door, originals, ownership
+from tidemark.log import log_file as log
+from tidemark.model.shard_errors import WriteFormatError
+from tidemark.shard_state.fence import Fence
+from tidemark.storage.disk import RealDisk
 
 
 def objects_kept() -> AbstractContextManager[Any]:

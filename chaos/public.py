@@ -19,16 +19,18 @@ from unittest.mock import patch
 from chaos.callers import Caller, Handed
 from chaos.disks import PowerCut, SimulatedDisk, Survival
 from chaos.history import ViolationError, must
-from resources.coordinator import core, flusher, frames, log
-from resources.coordinator.errors import (
+from tidemark.coordinator import core, flusher
+from tidemark.coordinator.platform import Platform, Producer, SplitWrite
+from tidemark.log import frames
+from tidemark.log import log_file as log
+from tidemark.model.shard_errors import (
     BackpressureError,
     OutcomeUnknownError,
     ShardStoppedError,
     WaitTimeoutError,
     WriteTooLargeError,
 )
-from resources.coordinator.platform import Platform, Producer, SplitWrite
-from resources.home import Home
+from tidemark.storage.home import Home
 
 # Of a frame, in place of 256 MiB: what a write may take beside its rows is 1 MiB already.
 FRAME_LIMIT = 3 << 20

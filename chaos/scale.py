@@ -8,9 +8,9 @@ from random import Random
 from typing import NamedTuple
 
 from chaos.traffic import KINDS, NAMESPACES
-from resources.coordinator.event_time import EventTimeRules, StreamRule
-from resources.coordinator.recovery import ShardFiles
-from resources.settings import BatchSettings, BoundSettings, Settings
+from tidemark.model.event_time_rules import EventTimeRules, StreamRule
+from tidemark.model.settings import BatchSettings, BoundSettings, Settings
+from tidemark.shard_state.recovery import ShardFiles
 
 FILES = ShardFiles(0, Path("/home/log/0"), Path("/home/segments/0"))
 KEEP_FREE = 10_000

@@ -16,7 +16,7 @@ from chaos.life import Life
 from chaos.scale import draw_scale
 from chaos.watching import Cut
 from chaos.world import World
-from resources.timegrid import DAY_US, HOUR_US
+from tidemark.model.timegrid import DAY_US, HOUR_US
 
 # Where the disk fails or the power goes: any call, or calls at which more is at stake than at most.
 TARGETS = (

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from resources.coordinator.batch_record import BatchRecord
-from resources.coordinator.disk import Disk
-from resources.coordinator.manifest import Entry, Manifest
-from resources.coordinator.segments import read_batches
+from tidemark.log.batch_record import BatchRecord
+from tidemark.log.manifest import Entry, Manifest
+from tidemark.log.segments import read_batches
+from tidemark.storage.disk import Disk
 
 _COLUMNS = (
     "epoch",

@@ -8,8 +8,8 @@ import json
 from random import Random
 from typing import NamedTuple
 
-from resources.coordinator.decoded import Sent
-from resources.timegrid import HOUR_US, SECOND_US
+from tidemark.door.decoded import Sent
+from tidemark.model.timegrid import HOUR_US, SECOND_US
 
 NAMESPACES = ("shop", "fleet")
 KINDS = ("signal", "sample", "vector")

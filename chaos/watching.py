@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from chaos.disks import Call, CallKind, Fault, FaultyDisk, Moment, SimulatedDisk
 from chaos.faults import FaultySystem
 from chaos.history import must
-from resources.coordinator.engine import Engine
+from tidemark.coordinator.engine import Engine
 
 SEEN = frozenset({"snapshot", "flushed_epoch", "groups_flushed", "_in_flight"})
 

@@ -17,8 +17,8 @@ from chaos.scale import FILES, KEEP_FREE, Scale
 from chaos.stored import Stored
 from chaos.traffic import Traffic, Write
 from chaos.watching import BusyDisk, Cut
-from resources.coordinator.clock import SteadyClock
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
+from tidemark.event_time.clock import SteadyClock
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 
 # A Sunday in 2025, shortly before midnight: days change, and with them the manifest's files.
 BEGIN_US = 1_749_427_000 * SECOND_US

@@ -26,12 +26,12 @@ from expectations.evidence import Recorded, gather
 from expectations.runner import SuiteResult, Verdict, run_suite
 from expectations.suite import Suite
 from expectations.templates import suite_of
-from resources.counters.retention import settled_before
 from resources.lake import Lake
-from resources.lineage import Edit
+from resources.platform import TidemarkResource
 from resources.record import Record, RecordError
-from resources.tidemark import TidemarkResource
-from resources.timegrid import MINUTE, WHOLE
+from tidemark.counts.retention import settled_before
+from tidemark.model.timegrid import MINUTE, WHOLE
+from tidemark.tables.lineage import Edit
 
 # Partitions whose materializations are asked for with one question to the orchestrator's storage.
 ASKED_TOGETHER = 200

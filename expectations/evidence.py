@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from assets.graph import made_of
-from assets.ingest.log import Log
 from assets.ingest.records import count_hours
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.tables import EVERY_TABLE, GRAPH
@@ -21,17 +20,18 @@ from assets.vectors.index_schema import VECTOR_INDEX
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from expectations.refold import refold, sampled
 from expectations.suite import Extent, Suite
-from resources.coordinator.clock_reset import read_resets
-from resources.coordinator.manifest import HourCounts
 from resources.lake import Lake
-from resources.lineage import Edit
-from resources.ranges import Range, any_of, contiguous
 from resources.record import Record, believed
 from resources.session import frame_of
-from resources.timegrid import DAY_US, GRAINS, HOUR_US, WEEK_US, hour_key
-from resources.vectors.index.errors import IndexDamageError
-from resources.vectors.index.invariants import problems
-from resources.vectors.stored_index import pointers, read_index
+from tidemark.log.manifest import HourCounts
+from tidemark.model.ranges import Range, any_of, contiguous
+from tidemark.model.timegrid import DAY_US, GRAINS, HOUR_US, WEEK_US, hour_key
+from tidemark.observe.sealed_log import Log
+from tidemark.shard_state.clock_reset import read_resets
+from tidemark.tables.lineage import Edit
+from tidemark.vectors.index.errors import IndexDamageError
+from tidemark.vectors.index.invariants import problems
+from tidemark.vectors.reading.stored_index import pointers, read_index
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,10 +13,10 @@ from assets.ingest.schema import DELTAS
 from assets.vectors.schema import VECTOR_CHECKPOINTS
 from assets.vectors.transform import KEYS, latest_bases, starts_of, vector_deltas
 from resources.lake import Lake
-from resources.vectors.chain import state_of
-from resources.vectors.fold import whole_states
-from resources.vectors.places import Standing, with_places
-from resources.vectors.schema import CURRENT, STATES
+from tidemark.vectors.chain import state_of
+from tidemark.vectors.fold import whole_states
+from tidemark.vectors.places import Standing, with_places
+from tidemark.vectors.schema import CURRENT, STATES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

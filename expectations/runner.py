@@ -20,8 +20,8 @@ import msgspec
 from msgspec import Struct
 
 from expectations.suite import Expectation, Severity, Suite, SuiteError
-from resources.errors import TidemarkError
-from resources.timegrid import GRAINS, WHOLE
+from tidemark.model.errors import TidemarkError
+from tidemark.model.timegrid import GRAINS, WHOLE
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationValidationResult

@@ -15,9 +15,9 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from resources.errors import ConfigurationError
-from resources.settings import is_name
-from resources.timegrid import GRAINS, WHOLE
+from tidemark.model.errors import ConfigurationError
+from tidemark.model.settings import is_name
+from tidemark.model.timegrid import GRAINS, WHOLE
 
 SUITES = Path(__file__).resolve().parent / "suites"
 

@@ -10,10 +10,10 @@ from assets.windows.catalog import STREAMS, by_event_time
 from assets.windows.open_schema import open_name, open_table
 from assets.windows.schema import LATE_DELTAS, WINDOW_HOUR
 from expectations.suite import SUITES, Suite, read_suite
-from resources.coordinator.batch_record import Trigger
-from resources.streams import Join, JoinForm, LatePolicy, Stream, WindowType
-from resources.streams.fields import field_of
-from resources.streams.load import OPEN_SUFFIX
+from tidemark.log.batch_record import Trigger
+from tidemark.streams import Join, JoinForm, LatePolicy, Stream, WindowType
+from tidemark.streams.fields import field_of
+from tidemark.streams.load import OPEN_SUFFIX
 
 TEMPLATES = SUITES / "templates"
 

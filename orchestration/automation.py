@@ -23,8 +23,8 @@ from assets.trust import edited_keys, found_wrong
 from orchestration.backoff import IsPaused
 from orchestration.materialize import PARTITIONS_PER_RUN
 from orchestration.runs import RANGE_END, RANGE_START, ranges_of
-from resources.home import Home
 from resources.record import Record
+from tidemark.storage.home import Home
 
 AC = dg.AutomationCondition
 

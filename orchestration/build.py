@@ -26,9 +26,9 @@ from orchestration.jobs import EXECUTOR, JOBS
 from orchestration.maintenance import maintenance_job
 from orchestration.schedules import hourly_floor, hourly_windows, nightly_maintenance, with_freshness
 from orchestration.sensors import follow_manifest, follow_vectors
-from resources.home import Home
+from resources.platform import TidemarkResource
 from resources.spark import SparkResource
-from resources.tidemark import TidemarkResource
+from tidemark.storage.home import Home
 
 # Every table of the lake; each has a suite.
 TABLE_ASSETS = (

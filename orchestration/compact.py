@@ -1,6 +1,6 @@
 """Compaction of vectors: checkpoints, and the removal of payloads in an order that no crash can turn round (K4, K5).
 
-Belongs here: the steps. What is computed is in `assets/vectors`, what the log does in `resources/coordinator`.
+Belongs here: the steps. What is computed is in `assets/vectors`, what the log does in `tidemark/coordinator`.
 
 1. What there is, is drained, and it is asked what would go: a cut that would remove nothing is not made.
 2. The log refuses changes to vectors before the cut, by a control frame in every shard.
@@ -26,19 +26,19 @@ from assets.vectors.schema import VECTOR_CHECKPOINTS
 from orchestration.instance import open_instance
 from orchestration.materialize import drain
 from orchestration.runs import QUIET, Outcome, Progress, run
-from resources import lake_files
-from resources.coordinator import Platform
-from resources.coordinator.clock_reset import refuse_doubtful
-from resources.coordinator.status import read_cut, read_status
-from resources.counters.windows import shown
-from resources.errors import TidemarkError
-from resources.failpoints import reach
-from resources.home import Home
 from resources.lake import Lake
-from resources.plans import durable_epochs
-from resources.tidemark import TidemarkResource
-from resources.timegrid import HOUR_US, floor_to
-from resources.vectors.checkpoints import CompactionRules, Strategy
+from resources.platform import TidemarkResource
+from tidemark import Platform
+from tidemark.counts.windows import shown
+from tidemark.model.errors import TidemarkError
+from tidemark.model.timegrid import HOUR_US, floor_to
+from tidemark.observe.status import read_cut, read_status
+from tidemark.shard_state.clock_reset import refuse_doubtful
+from tidemark.storage.failpoints import reach
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.plans import durable_epochs
+from tidemark.vectors.checkpoints import CompactionRules, Strategy
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance

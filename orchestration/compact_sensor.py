@@ -13,9 +13,9 @@ from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from orchestration.attempts import attempt, is_under_way
 from orchestration.jobs import compaction_job
 from orchestration.vectors import as_seen, wrong_hours
-from resources import lake_files
-from resources.home import Home
-from resources.vectors.checkpoints import CompactionRules
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.vectors.checkpoints import CompactionRules
 
 DUE_TAG = "tidemark/due_vectors"
 # A vector may wait for a minute by the rules; twice as often it is asked.

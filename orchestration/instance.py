@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from resources.errors import ConfigurationError
-from resources.home import Home
+from tidemark.model.errors import ConfigurationError
+from tidemark.storage.home import Home
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance

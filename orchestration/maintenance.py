@@ -6,10 +6,10 @@ Belongs here: the job. How a table is maintained is in `resources/lake.py`, what
 import dagster as dg
 
 from assets.tables import EVERY_TABLE
-from orchestration.proof import prove
-from resources.errors import DamageError
-from resources.tidemark import TidemarkResource
-from resources.timegrid import HOUR_US
+from resources.platform import TidemarkResource
+from tidemark.model.errors import DamageError
+from tidemark.model.timegrid import HOUR_US
+from tidemark.observe.proof import prove
 
 # Producers' clocks and the disorder they are allowed reach back this far at most; an hour is closed after that.
 CLOSED_AFTER_US = 2 * HOUR_US

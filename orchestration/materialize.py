@@ -15,9 +15,9 @@ from assets.tables import GRAPH, TABLES
 from assets.trust import edited_keys, found_wrong, unfinished
 from orchestration.instance import open_instance
 from orchestration.runs import Outcome, Progress, Step, ranges_of, run
-from resources.errors import TidemarkError
-from resources.home import Home
-from resources.timegrid import DAY, HOUR, HOUR_US, WEEK, Grain, floor_to, hour_key, hour_start
+from tidemark.model.errors import TidemarkError
+from tidemark.model.timegrid import DAY, HOUR, HOUR_US, WEEK, Grain, floor_to, hour_key, hour_start
+from tidemark.storage.home import Home
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance

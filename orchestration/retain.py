@@ -1,6 +1,6 @@
 """Retention of the rollups: old minutes, hours and days go, in an order that no crash can turn round (R5).
 
-Belongs here: the steps. What may go is decided by pure functions in `resources/counters/retention.py`.
+Belongs here: the steps. What may go is decided by pure functions in `tidemark/counts/retention.py`.
 
 1. The log refuses older events, by a control frame in every shard: nothing can change any more what is dropped.
 2. What was accepted before that is drained, and every rollup is brought up to date: nothing is missing in what is kept.
@@ -19,18 +19,18 @@ from assets.trust import found_wrong
 from orchestration.instance import open_instance
 from orchestration.materialize import drain, materialize_everything_stale
 from orchestration.runs import Outcome, Progress
-from resources import lake_files
-from resources.coordinator import Platform
-from resources.coordinator.clock_reset import read_times, refuse_doubtful
-from resources.coordinator.status import read_raised, read_status
-from resources.counters.decay import HalfLife, half_life
-from resources.counters.retention import CUT_AT, Cuts, RetentionError, decide_cuts, gone_before, remember
-from resources.counters.tables import Tables
-from resources.counters.windows import Tier, shown
-from resources.failpoints import reach
-from resources.home import Home
 from resources.lake import Lake
-from resources.plans import durable_epochs
+from tidemark import Platform
+from tidemark.counts.decay import HalfLife, half_life
+from tidemark.counts.retention import CUT_AT, Cuts, RetentionError, decide_cuts, gone_before, remember
+from tidemark.counts.tables import Tables
+from tidemark.counts.windows import Tier, shown
+from tidemark.observe.status import read_raised, read_status
+from tidemark.shard_state.clock_reset import read_times, refuse_doubtful
+from tidemark.storage.failpoints import reach
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.plans import durable_epochs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

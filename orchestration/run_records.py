@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.json import Decoder
 
 from orchestration.run_storage import Storage
-from resources.timegrid import SECOND_US, to_us
+from tidemark.model.timegrid import SECOND_US, to_us
 
 UNFINISHED_RUNS = ("QUEUED", "NOT_STARTED", "MANAGED", "STARTING", "STARTED", "SUSPENDED", "CANCELING")
 FINISHED_RUNS = ("SUCCESS", "FAILURE", "CANCELED")

@@ -30,9 +30,9 @@ from orchestration.run_records import (
 )
 from orchestration.run_storage import Storage, ask
 from orchestration.storage_settings import StorageError
-from resources.errors import TidemarkError
-from resources.home import Home
-from resources.timegrid import SECOND_US
+from tidemark.model.errors import TidemarkError
+from tidemark.model.timegrid import SECOND_US
+from tidemark.storage.home import Home
 
 # As many as one looks at together; all of them are on the orchestrator's pages.
 LAST_RUNS = 8

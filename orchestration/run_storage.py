@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from orchestration.instance import EVENTS_FILE, RUNS_FILE
 from orchestration.storage_settings import PostgresServer, SqliteFiles, StorageError, read_storage_settings
-from resources.home import Home
+from tidemark.storage.home import Home
 
 Answer = TypeVar("Answer")
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from assets.tables import TABLES
 from orchestration.run_records import in_a_line
-from resources.home import HOME_VARIABLE, Home
-from resources.timegrid import Grain
+from tidemark.model.timegrid import Grain
+from tidemark.storage.home import HOME_VARIABLE, Home
 
 if TYPE_CHECKING:
     from dagster import AssetCheckKey, DagsterEvent, DagsterInstance, JobDefinition
@@ -191,8 +191,8 @@ def _asset_job(home: Home) -> "JobDefinition":
 
 def _has_segments_to_drain(home: Home) -> bool:
     """Whether the log holds more than the lake; answered without a JVM."""
-    from assets.ingest.log import Log
-    from resources.plans import durable_epochs
+    from tidemark.observe.sealed_log import Log
+    from tidemark.tables.plans import durable_epochs
 
     return Log(home).has_beyond({shard: epoch + 1 for shard, epoch in durable_epochs(home).items()})
 

@@ -12,7 +12,7 @@ from orchestration.attempts import is_under_way
 from orchestration.jobs import drain_job, windows_job
 from orchestration.maintenance import maintenance_job
 from orchestration.windowed_counts import standing, wrong_inputs
-from resources.home import Home
+from tidemark.storage.home import Home
 
 HOURLY = "5 * * * *"
 # Once an hour, and as often as this it is asked whether it was done: what keeps it from being computed mostly passes.

@@ -7,13 +7,13 @@ crash between a tick and its run, or a failed run can neither lose a segment nor
 
 import dagster as dg
 
-from assets.ingest.log import Log
 from assets.ingest.schema import DELTAS
 from orchestration.attempts import attempt, is_under_way
 from orchestration.jobs import drain_job, vectors_job
 from orchestration.vectors import ALL_TABLES, as_seen, due_tables, wrong_hours
-from resources.home import Home
 from resources.record import Record, RecordError
+from tidemark.observe.sealed_log import Log
+from tidemark.storage.home import Home
 
 HEAD_TAG = "tidemark/manifest_head"
 SEEN_TAG = "tidemark/tables_seen"

@@ -1,7 +1,7 @@
 """A home as it is at one moment: the log, what waits for the lake, the tables, and what the orchestrator says of them.
 
 Belongs here: taking the snapshot and its form as JSON. It opens nothing for writing and starts no JVM. Does not belong
-here: how each part is read (`resources/coordinator/status.py`, `lake_status.py`, `run_status.py`), and how it is shown
+here: how each part is read (`tidemark/observe/status.py`, `lake_status.py`, `run_status.py`), and how it is shown
 (`cli/status_view.py`).
 """
 
@@ -9,15 +9,15 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from orchestration.lake_status import TableStatus, read_tables
 from orchestration.run_status import OrchestratorStatus, RunsUnreadableError, read_run_status
-from orchestration.watermark_tree import WatermarkTree, read_watermark_tree, tree_as_json
-from resources.coordinator.manifest import Manifest
-from resources.coordinator.status import ShardStatus, read_status
-from resources.errors import ConfigurationError
-from resources.home import Home
-from resources.plans import durable_epochs
-from resources.timegrid import SECOND_US, from_us
+from tidemark.log.manifest import Manifest
+from tidemark.model.errors import ConfigurationError
+from tidemark.model.timegrid import SECOND_US, from_us
+from tidemark.observe.lake_status import TableStatus, read_tables
+from tidemark.observe.status import ShardStatus, read_status
+from tidemark.observe.watermark_tree import WatermarkTree, read_watermark_tree, tree_as_json
+from tidemark.storage.home import Home
+from tidemark.tables.plans import durable_epochs
 
 
 class Pending(Struct, frozen=True):

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from orchestration.instance import SETTINGS_FILE
-from resources.errors import TidemarkError
-from resources.home import Home
+from tidemark.model.errors import TidemarkError
+from tidemark.storage.home import Home
 
 # As in Dagster's schema; a test holds the two together.
 SETTINGS = frozenset(

@@ -26,11 +26,11 @@ from typing import Any
 from assets.tables import GRAPH
 from orchestration.materialize import drain, materialize_hours
 from orchestration.runs import Outcome
-from resources import lake_files
-from resources.coordinator import Platform
-from resources.errors import TidemarkError
-from resources.home import Home
-from resources.timegrid import HOUR_US, hour_key, to_us
+from tidemark import Platform
+from tidemark.model.errors import TidemarkError
+from tidemark.model.timegrid import HOUR_US, hour_key, to_us
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
 
 SETTINGS = '[spark]\nmaster = "local[2]"\n'
 DEFAULTS = {"namespace": "shop"}

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from orchestration.instance import ensure_instance, remove_old_output
-from resources.errors import TidemarkError
-from resources.home import HOME_VARIABLE, Home
 from resources.session import open_notes
 from resources.spark_server import server_address, server_command
 from resources.toolchain import activate_toolchain
+from tidemark.model.errors import TidemarkError
+from tidemark.storage.home import HOME_VARIABLE, Home
 
 WORKSPACE = Path(__file__).resolve().parent.parent / "workspace.yaml"
 PR_SET_PDEATHSIG = 1

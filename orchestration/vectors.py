@@ -14,10 +14,10 @@ from assets.vectors.news import has_news
 from assets.vectors.schema import VECTOR_CONFLICTS, VECTORS
 from orchestration.instance import open_instance
 from orchestration.runs import Outcome, Progress, run
-from resources import lake_files
-from resources.home import Home
-from resources.lineage import LineageFile
 from resources.record import Record, RecordError
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.lineage import LineageFile
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance

@@ -11,12 +11,12 @@ from assets.rollups.schema import TIERS, WINDOWED_COUNTS
 from assets.trust import found_wrong
 from orchestration.instance import open_instance
 from orchestration.runs import Outcome, Progress, run
-from resources.coordinator.clock import system_clock
-from resources.coordinator.clock_reset import ceiling_us
-from resources.home import Home
-from resources.lineage import LineageFile, find_break
 from resources.record import Record, RecordError
-from resources.timegrid import HOUR, MINUTE
+from tidemark.event_time.clock import system_clock
+from tidemark.model.timegrid import HOUR, MINUTE
+from tidemark.shard_state.clock_reset import ceiling_us
+from tidemark.storage.home import Home
+from tidemark.tables.lineage import LineageFile, find_break
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from resources import lake_files
-from resources.home import Home
-from resources.lake_commits import NewFile, begin_life, commit_files, delete_partitions
-from resources.lineage import Edit, Lineage, LineageFile, app_id, edits_of, find_break, next_floor
-from resources.privacy import file_mode, make_directory
-from resources.provenance import Input, ProvenanceFile
-from resources.quarantine import set_aside
-from resources.ranges import Range, bucket_predicate, partition_predicate
 from resources.session import new_session
-from resources.table_spec import Column, TableSpec
-from resources.timegrid import HOUR_US
 from resources.upkeep import add_columns, compact_files, delete_old_files
 from resources.write_errors import LakeError, TableBusyError, WriteFailedError, said, write_errors
+from tidemark.model.ranges import Range, bucket_predicate, partition_predicate
+from tidemark.model.timegrid import HOUR_US
+from tidemark.storage.home import Home
+from tidemark.storage.privacy import file_mode, make_directory
+from tidemark.storage.quarantine import set_aside
+from tidemark.tables import lake_files
+from tidemark.tables.lake_commits import NewFile, begin_life, commit_files, delete_partitions
+from tidemark.tables.lineage import Edit, Lineage, LineageFile, app_id, edits_of, find_break, next_floor
+from tidemark.tables.provenance import Input, ProvenanceFile
+from tidemark.tables.table_spec import Column, TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from resources.errors import TidemarkError
+from tidemark.model.errors import TidemarkError
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance, EventLogRecord

@@ -9,11 +9,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from resources.errors import TidemarkError
 from resources.gateway import guard
-from resources.home import Home
-from resources.privacy import make_directory, make_private, withheld_by
 from resources.toolchain import activate_toolchain
+from tidemark.model.errors import TidemarkError
+from tidemark.storage.home import Home
+from tidemark.storage.privacy import make_directory, make_private, withheld_by
 
 if TYPE_CHECKING:
     import pyarrow as pa

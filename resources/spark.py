@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from dagster_pyspark import PySparkResource
 from pydantic import Field
 
-from resources.coordinator.status import read_status
-from resources.home import Home
 from resources.spark_server import find_session
+from tidemark.observe.status import read_status
+from tidemark.storage.home import Home
 
 if TYPE_CHECKING:
     from dagster import InitResourceContext

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
-from resources.home import Home
 from resources.session import FAST_START_SETTINGS, SERVER_VARIABLE, session_settings, start_session
+from tidemark.storage.home import Home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from resources.errors import ConfigurationError
+from tidemark.model.errors import ConfigurationError
+
+PROJECT = Path(__file__).resolve().parent.parent
 
 
 class ToolchainMissingError(ConfigurationError):
@@ -61,6 +63,12 @@ def activate_toolchain() -> Toolchain:
     # Without this Python workers start with whatever `python3` is on the path, which lacks our packages.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # Workers import from the project's folders, which are not installed, and never from the directory that they happen
+    # to be started in: it may have folders of the same names.
+    os.environ["PYTHONSAFEPATH"] = "1"
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if str(PROJECT) not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(PROJECT), *paths)))
     # A Spark of somebody else's would bring its own jars, without Delta.
     os.environ.pop("SPARK_HOME", None)
     return toolchain

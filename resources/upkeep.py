@@ -8,10 +8,10 @@ and what is remembered of it (`lake.py`).
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resources import lake_files
-from resources.ranges import sql_timestamp
-from resources.table_spec import TableSpec
 from resources.write_errors import WriteFailedError, said, write_errors
+from tidemark.model.ranges import sql_timestamp
+from tidemark.tables import lake_files
+from tidemark.tables.table_spec import TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,7 +4,7 @@ Belongs here: the kinds that the lake raises, and what a writer may raise, by Sp
 delta-rs. Whether the write is there is not for an error to say: `lake.py` reads the table's marker.
 """
 
-from resources.errors import TidemarkError
+from tidemark.model.errors import TidemarkError
 
 
 class LakeError(TidemarkError):

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from resources.home import Home
 from resources.lake import Lake
 from tests.support.batch import FORGETFUL
 from tests.support.spark import START_LIMIT_S, served
+from tidemark.storage.home import Home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

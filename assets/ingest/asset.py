@@ -12,20 +12,20 @@ import dagster as dg
 
 from assets.asked import report, report_now, windows_of
 from assets.ingest.drain import drain_all
-from assets.ingest.log import Log, TouchedHours, touched_hours
 from assets.ingest.rebuild import committed_number, plan_store, rebuild
 from assets.ingest.records import drain_record, hour_records
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.metadata import KINDS, OWNERS, table_metadata
 from assets.partitions import HOURLY, partitions_in, starts_in
 from assets.watermarks import remember_marks
-from resources import lake_files
-from resources.failpoints import reach
 from resources.lake import Lake, TableSpec
-from resources.plans import Plan
+from resources.platform import TidemarkResource
 from resources.record import Record, RecordError
-from resources.tidemark import TidemarkResource
-from resources.timegrid import HOUR_US, hour_key
+from tidemark.model.timegrid import HOUR_US, hour_key
+from tidemark.observe.sealed_log import Log, TouchedHours, touched_hours
+from tidemark.storage.failpoints import reach
+from tidemark.tables import lake_files
+from tidemark.tables.plans import Plan
 
 GROUP = "ingest"
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 import pyarrow.compute as pc
 
 from assets.ingest.judge import judge
-from assets.ingest.log import Log, TouchedHours, touched_hours
 from assets.ingest.rebuild import (
     committed_number,
     plan_store,
@@ -23,13 +22,14 @@ from assets.ingest.rebuild import (
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.ingest.sift import Segment, sift
 from assets.ingest.transform import accepted_deltas
-from resources import lake_files
-from resources.coordinator.manifest import Entry
-from resources.coordinator.model import Verdict
-from resources.failpoints import reach
 from resources.lake import Lake
-from resources.lineage import find_break
-from resources.plans import Plan, PlannedSegment, PlanStore
+from tidemark.log.manifest import Entry
+from tidemark.model.deltas import Verdict
+from tidemark.observe.sealed_log import Log, TouchedHours, touched_hours
+from tidemark.storage.failpoints import reach
+from tidemark.tables import lake_files
+from tidemark.tables.lineage import find_break
+from tidemark.tables.plans import Plan, PlannedSegment, PlanStore
 
 # A commit of this many rows fits a small machine; what is left is the next plan's.
 ROWS_PER_PLAN = 20_000_000

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from assets.ingest.schema import DEAD_LETTERS, KNOWN_DDL, LOG_DDL
 from assets.ingest.sift import Aside
 from assets.ingest.transform import dead_letters, later_copies, without_copies
-from resources.coordinator.model import Verdict
+from tidemark.model.deltas import Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

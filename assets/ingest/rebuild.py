@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from assets.ingest.judge import judge
-from assets.ingest.log import Log, touched_hours
 from assets.ingest.removal import bases_of, without_payloads
 from assets.ingest.schema import DEAD_LETTERS, DELTAS, LOG_DDL
 from assets.ingest.sift import Segment, sift
 from assets.ingest.transform import accepted_deltas
-from resources import lake_files
-from resources.coordinator.manifest import Entry
-from resources.home import Home
 from resources.lake import Commit, Lake, TableSpec
-from resources.lineage import Break, Lineage, Opening, app_id, find_break, next_floor
-from resources.plans import PlanStore
-from resources.quarantine import set_aside
-from resources.ranges import Range, partition_predicate
+from tidemark.log.manifest import Entry
+from tidemark.model.ranges import Range, partition_predicate
+from tidemark.observe.sealed_log import Log, touched_hours
+from tidemark.storage.home import Home
+from tidemark.storage.quarantine import set_aside
+from tidemark.tables import lake_files
+from tidemark.tables.lineage import Break, Lineage, Opening, app_id, find_break, next_floor
+from tidemark.tables.plans import PlanStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -6,16 +6,16 @@ Belongs here: where each number of a record comes from. No Spark: what a partiti
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from assets.ingest.log import Log
 from assets.ingest.schema import DELTAS
-from resources import lake_files
-from resources.coordinator.clock_reset import ceiling_us
-from resources.coordinator.manifest import Entry, HourCounts
-from resources.coordinator.status import read_status
 from resources.lake import Lake, TableSpec
-from resources.plans import Plan
 from resources.record import Record, not_below
-from resources.timegrid import hour_key
+from tidemark.log.manifest import Entry, HourCounts
+from tidemark.model.timegrid import hour_key
+from tidemark.observe.sealed_log import Log
+from tidemark.observe.status import read_status
+from tidemark.shard_state.clock_reset import ceiling_us
+from tidemark.tables import lake_files
+from tidemark.tables.plans import Plan
 
 
 @dataclass(frozen=True)

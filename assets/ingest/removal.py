@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 
 from assets.ingest.schema import DELTAS, PLACE
 from assets.vectors.schema import VECTOR_CHECKPOINTS
-from resources.coordinator.model import Kind
-from resources.coordinator.schema import VECTOR
-from resources.table_spec import sql_type
+from tidemark.model.deltas import Kind
+from tidemark.model.log_schema import VECTOR
+from tidemark.tables.table_spec import sql_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

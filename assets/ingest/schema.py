@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from resources.coordinator.schema import LOG_SCHEMA
-from resources.table_spec import TIMESTAMP, Column, TableSpec, sql_type
-from resources.timegrid import HOUR_US
+from tidemark.model.log_schema import LOG_SCHEMA
+from tidemark.model.timegrid import HOUR_US
+from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec, sql_type
 
 # Two deltas with the same four are the same delta (Q3).
 IDENTITY = ("namespace", "key", "event_ts", "delta_id")

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from resources.coordinator.manifest import Entry
-from resources.coordinator.model import Verdict
-from resources.coordinator.schema import LOG_SCHEMA, PAYLOADS
-from resources.coordinator.segments import whole
+from tidemark.log.manifest import Entry
+from tidemark.log.segments import whole
+from tidemark.model.deltas import Verdict
+from tidemark.model.log_schema import LOG_SCHEMA, PAYLOADS
 
 # So many hashes are held at once: 160 MB, and as much again while they are sorted.
 HASHES_AT_ONCE = 20_000_000

@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from assets.ingest.schema import DEAD_LETTERS, DELTAS, IDENTITY, PLACE
-from resources.coordinator.model import Verdict
-from resources.coordinator.schema import LOG_SCHEMA, PAYLOADS, RAW_LIMIT
+from tidemark.model.deltas import Verdict
+from tidemark.model.log_schema import LOG_SCHEMA, PAYLOADS, RAW_LIMIT
 
 
 def hour_of(time: str) -> Column:

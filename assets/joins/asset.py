@@ -19,11 +19,11 @@ from assets.windows.catalog import STREAMS
 from assets.windows.factory import Inputs, declared, hourly_asset, one_by_one, recorded, replace_hours
 from assets.windows.schema import WINDOW_HOUR, window_table
 from resources.lake import Lake
-from resources.ranges import Range, partition_predicate
+from resources.platform import TidemarkResource
 from resources.record import Record
-from resources.streams import Join, JoinForm, Stream, Streams
-from resources.tidemark import TidemarkResource
-from resources.timegrid import HOUR_US
+from tidemark.model.ranges import Range, partition_predicate
+from tidemark.model.timegrid import HOUR_US
+from tidemark.streams import Join, JoinForm, Stream, Streams
 
 
 def join_assets() -> list[dg.AssetsDefinition]:

@@ -16,10 +16,10 @@ from assets.windows.panes import assign_panes, first_pane, last_pane, within
 from assets.windows.schema import WINDOW_HOUR
 from assets.windows.transform import keys_of
 from assets.windows.view import together, view_of
-from resources.ranges import Range
-from resources.streams import Join, JoinForm, Stream
-from resources.streams.fields import OWN_KEY
-from resources.timegrid import HOUR_US
+from tidemark.model.ranges import Range
+from tidemark.model.timegrid import HOUR_US
+from tidemark.streams import Join, JoinForm, Stream
+from tidemark.streams.fields import OWN_KEY
 
 
 def delta_pairs(deltas: DataFrame, join: Join, left: Stream, right: Stream, hours: Range) -> DataFrame:

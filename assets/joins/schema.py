@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from assets.ingest.schema import DELTAS
 from assets.windows.schema import PROPERTIES, WINDOW_HOUR
-from resources.streams import Join, JoinForm, Stream
-from resources.table_spec import TIMESTAMP, Column, TableSpec
-from resources.timegrid import HOUR_US
+from tidemark.model.timegrid import HOUR_US
+from tidemark.streams import Join, JoinForm, Stream
+from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec
 
 LEFT, RIGHT = "left", "right"
 # What a pair says of each of its deltas: which one it is (Q3), and where it stands in the log.

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from assets.joins.schema import LEFT, OF_DELTA, OF_SESSION, RIGHT
 from assets.windows.lateness import floor_us, hour_of
-from resources.ranges import Range
-from resources.timegrid import HOUR_US
+from tidemark.model.ranges import Range
+from tidemark.model.timegrid import HOUR_US
 
 
 def pair_in_panes(left: DataFrame, right: DataFrame, *, keys: Sequence[str]) -> DataFrame:

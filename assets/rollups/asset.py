@@ -21,13 +21,13 @@ from assets.rollups.transform import count_days, count_hours, count_minutes, cou
 from assets.tables import GRAPH
 from assets.trust import refuse_edited, refuse_wrong
 from assets.watermarks import input_marks, remember_marks
-from resources.counters.retention import settled_before
-from resources.counters.windows import shown
-from resources.failpoints import reach
-from resources.home import Home
 from resources.lake import Lake, LakeError, TableSpec
-from resources.ranges import Range, any_of
-from resources.tidemark import TidemarkResource
+from resources.platform import TidemarkResource
+from tidemark.counts.retention import settled_before
+from tidemark.counts.windows import shown
+from tidemark.model.ranges import Range, any_of
+from tidemark.storage.failpoints import reach
+from tidemark.storage.home import Home
 
 GROUP = "rollups"
 

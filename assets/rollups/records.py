@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from assets.rollups.schema import MINUTE_COUNTS, TIERS, WINDOWED_COUNTS
-from resources import lake_files
-from resources.coordinator.clock_reset import ceiling_us
-from resources.counters.tables import Tables
-from resources.counters.windows import Span, Tier
 from resources.lake import Lake, TableSpec
 from resources.record import Record, RecordError, believed, not_below
+from tidemark.counts.tables import Tables
+from tidemark.counts.windows import Span, Tier
+from tidemark.shard_state.clock_reset import ceiling_us
+from tidemark.tables import lake_files
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance

@@ -10,9 +10,9 @@ from itertools import pairwise
 import pyarrow as pa
 
 from assets.ingest.schema import DELTAS
-from resources.counters.windows import Window
-from resources.table_spec import TIMESTAMP, Column, TableSpec
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK_US
+from tidemark.counts.windows import Window
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK_US
+from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec
 
 KEYS = ("namespace", "entity_id", "signal", "bucket_start")
 MEASURES = ("count", "weight_sum", "deltas")

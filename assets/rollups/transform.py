@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MEASURES, MINUTE_COUNTS, WEEKLY_COUNTS
-from resources.coordinator.model import Kind
+from tidemark.model.deltas import Kind
 
 
 def count_minutes(deltas: DataFrame) -> DataFrame:

@@ -1,7 +1,7 @@
 """All five windows of all entities at once, as of a minute: a pure function of the four tiers (R2, R4).
 
 Belongs here: which buckets of which tier make up a window or a decayed score, as one plan. Whole buckets and minute
-edges only, as `resources/counters` cuts them; no delta is looked at. Every sum is one of integers. Does not belong
+edges only, as `tidemark/counts` cuts them; no delta is looked at. Every sum is one of integers. Does not belong
 here: which versions are read, and whether they agree (`windowed_asset.py`).
 """
 
@@ -12,11 +12,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from assets.rollups.schema import TIERS, WINDOWED_COUNTS, WINDOWS
-from resources.counters.decay import ONE, HalfLife, fractions
-from resources.counters.windows import Span, Tier, Window, window_pieces
 from resources.lake import TableSpec
-from resources.ranges import sql_timestamp
-from resources.timegrid import HOUR_US
+from tidemark.counts.decay import ONE, HalfLife, fractions
+from tidemark.counts.windows import Span, Tier, Window, window_pieces
+from tidemark.model.ranges import sql_timestamp
+from tidemark.model.timegrid import HOUR_US
 
 KEYS = ("namespace", "entity_id", "signal")
 # The table of each tier, from fine to coarse.
@@ -74,7 +74,7 @@ def _sums(half_lives: Sequence[HalfLife]) -> list[Column]:
 
 
 def _velocity(window: Window, age: Column) -> Column:
-    """As `resources.counters.windows.velocity` has it, bit for bit."""
+    """As `tidemark.counts.windows.velocity` has it, bit for bit."""
     length_us = window.length_us
     span = age if length_us is None else F.least(F.lit(length_us), age)
     return F.col(f"count_{window}").cast("double") / (span.cast("double") / F.lit(float(HOUR_US)))

@@ -18,17 +18,17 @@ from assets.rollups.schema import TIERS, WINDOWED_COUNTS
 from assets.rollups.windowed import TABLES, count_windows, spans_of
 from assets.trust import refuse_any_edit, refuse_any_wrong
 from assets.watermarks import input_marks, remember_marks
-from resources.coordinator.clock_reset import ceiling_us
-from resources.counters.decay import HalfLife, half_life
-from resources.counters.retention import LONGEST_US, GoneError, gone_before
-from resources.counters.tables import Tables
-from resources.counters.windows import Tier, on_a_minute, shown
-from resources.errors import TidemarkError
-from resources.failpoints import reach
 from resources.lake import LakeError
+from resources.platform import TidemarkResource
 from resources.record import Record
-from resources.tidemark import TidemarkResource
-from resources.timegrid import MINUTE, to_us
+from tidemark.counts.decay import HalfLife, half_life
+from tidemark.counts.retention import LONGEST_US, GoneError, gone_before
+from tidemark.counts.tables import Tables
+from tidemark.counts.windows import Tier, on_a_minute, shown
+from tidemark.model.errors import TidemarkError
+from tidemark.model.timegrid import MINUTE, to_us
+from tidemark.shard_state.clock_reset import ceiling_us
+from tidemark.storage.failpoints import reach
 
 # Enough to see where to look.
 NAMED = 3

@@ -32,11 +32,11 @@ from assets.vectors.transform import (
     with_bucket,
 )
 from assets.watermarks import remember_marks
-from resources.failpoints import reach
 from resources.lake import Lake, TableSpec
-from resources.provenance import Input
-from resources.ranges import bucket_predicate
-from resources.tidemark import TidemarkResource
+from resources.platform import TidemarkResource
+from tidemark.model.ranges import bucket_predicate
+from tidemark.storage.failpoints import reach
+from tidemark.tables.provenance import Input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from assets.vectors.lines import as_checkpoints, fold_marked, placed_envelopes, so_far, whole_vector
 from assets.vectors.transform import ARRIVAL, KEYS
-from resources.vectors.places import PLACE_COLUMNS
+from tidemark.vectors.places import PLACE_COLUMNS
 
 # What stands in the column `strategy` of a base.
 HORIZON = "horizon"

@@ -1,6 +1,6 @@
 """Which vectors are due, and after which of their deltas a checkpoint is to stand, in DataFrames (K2, K3).
 
-Belongs here: the rules of `resources/vectors/checkpoints.py` as columns of Spark, for all vectors at once and in time
+Belongs here: the rules of `tidemark/vectors/checkpoints.py` as columns of Spark, for all vectors at once and in time
 linear in their deltas; a test holds one against the other. Does not belong here: reading and writing (`compaction.py`).
 """
 
@@ -16,10 +16,10 @@ from assets.vectors.lines import (
     whole_vector,
 )
 from assets.vectors.transform import KEYS
-from resources.timegrid import DAY_US
-from resources.vectors.checkpoints import CompactionRules, DueReason, Strategy
-from resources.vectors.places import PLACE_COLUMNS
-from resources.vectors.reads import RATE_SPAN_US
+from tidemark.model.timegrid import DAY_US
+from tidemark.vectors.checkpoints import CompactionRules, DueReason, Strategy
+from tidemark.vectors.places import PLACE_COLUMNS
+from tidemark.vectors.reading.reads import RATE_SPAN_US
 
 HOURS_OF_RATES = RATE_SPAN_US / (DAY_US / 24)
 # Why a vector is touched that is not due: a checkpoint of it was thrown away (K4), or somebody wants it.

@@ -27,17 +27,17 @@ from assets.vectors.schema import BUCKET, VECTOR_CHECKPOINTS
 from assets.vectors.transform import KEYS, arranged, with_bucket
 from assets.watermarks import remember_marks
 from assets.windows.records import plan_at
-from resources import lake_files
-from resources.coordinator.status import read_cut
-from resources.failpoints import reach
 from resources.lake import Lake, LakeError
-from resources.provenance import Input
-from resources.ranges import bucket_predicate, partition_predicate
+from resources.platform import TidemarkResource
 from resources.session import frame_of
-from resources.tidemark import TidemarkResource
-from resources.vectors.checkpoints import CompactionRules, Strategy
-from resources.vectors.reads import read_rates
-from resources.vectors.tables import PAYLOADS_REMOVED
+from tidemark.model.ranges import bucket_predicate, partition_predicate
+from tidemark.observe.status import read_cut
+from tidemark.storage.failpoints import reach
+from tidemark.tables import lake_files
+from tidemark.tables.provenance import Input
+from tidemark.vectors.checkpoints import CompactionRules, Strategy
+from tidemark.vectors.reading.reads import read_rates
+from tidemark.vectors.tables import PAYLOADS_REMOVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

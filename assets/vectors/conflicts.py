@@ -1,7 +1,7 @@
 """Pairs of a vector's deltas whose clocks disagree with the order in which they are folded (D8).
 
 Belongs here: from placed deltas to rows of `vector_conflicts`, in Arrow batches, with no more of a vector in memory
-than is looked back at. How two clocks relate is in `resources/vectors/clocks.py`.
+than is looked back at. How two clocks relate is in `tidemark/vectors/clocks.py`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,11 +13,11 @@ from pyspark.sql import functions as F
 
 from assets.vectors.schema import BUCKET, BUCKET_SQL, VECTOR_CONFLICTS
 from assets.vectors.transform import KEYS, place_alone, place_families
-from resources.table_spec import sql_type
-from resources.vectors.clocks import LOOK_BACK, Conflict, conflicts
-from resources.vectors.order import begins_vector
-from resources.vectors.places import PLACE_COLUMNS, Standing
-from resources.vectors.schema import CLOCK
+from tidemark.tables.table_spec import sql_type
+from tidemark.vectors.clocks import LOOK_BACK, Conflict, conflicts
+from tidemark.vectors.order import begins_vector
+from tidemark.vectors.places import PLACE_COLUMNS, Standing
+from tidemark.vectors.schema import CLOCK
 
 # Of each side.
 _SIDE: list[tuple[str, pa.DataType]] = [

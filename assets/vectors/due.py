@@ -2,7 +2,7 @@
 
 Belongs here: the question that starts a compaction. The run decides again, exactly: here places of deltas that have
 parents are taken for their own times, which may be earlier. Does not belong here: the rule itself
-(`resources/vectors/checkpoints.py`).
+(`tidemark/vectors/checkpoints.py`).
 """
 
 from collections import Counter
@@ -11,10 +11,10 @@ import numpy as np
 
 from assets.ingest.schema import DELTAS
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
-from resources import lake_files
-from resources.home import Home
-from resources.table_spec import TableSpec
-from resources.vectors.checkpoints import CompactionRules, DueReason, Strategy, due_reasons
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.table_spec import TableSpec
+from tidemark.vectors.checkpoints import CompactionRules, DueReason, Strategy, due_reasons
 
 # Vectors with more deltas than their last checkpoint, with what stands after that one: how much, since when.
 _PENDING = """

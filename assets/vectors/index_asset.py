@@ -1,7 +1,7 @@
 """The asset `vector_index`: what `vectors` holds, in a form in which the nearest ones are found (V1-V3).
 
 Belongs here: which versions are read, what of which table is written, in which order, and the record. How an index
-follows its vectors is in `index_step.py`; how it is read and searched in `resources/vectors`.
+follows its vectors is in `index_step.py`; how it is read and searched in `tidemark/vectors`.
 
 An index is computed by NumPy from rows that delta-rs reads, and written by Spark, through the one way of writing that
 there is: it holds the table's lock, leaves a marker, is fsynced, and is remembered in the table's lineage. A second way
@@ -39,15 +39,15 @@ from assets.vectors.records import index_record, last_record
 from assets.vectors.schema import VECTORS
 from assets.vectors.transform import arranged
 from assets.watermarks import input_marks, remember_marks
-from resources.failpoints import reach
-from resources.home import Home
 from resources.lake import Lake
-from resources.provenance import Input
+from resources.platform import TidemarkResource
 from resources.session import frame_of
-from resources.tidemark import TidemarkResource
-from resources.vectors.index.errors import IndexDamageError
-from resources.vectors.index.tables import Versions, origin_of, versions_of
-from resources.vectors.stored_index import States, files_since, namespaces_in, pointers, read_index, states_in
+from tidemark.storage.failpoints import reach
+from tidemark.storage.home import Home
+from tidemark.tables.provenance import Input
+from tidemark.vectors.index.errors import IndexDamageError
+from tidemark.vectors.index.tables import Versions, origin_of, versions_of
+from tidemark.vectors.reading.stored_index import States, files_since, namespaces_in, pointers, read_index, states_in
 
 if TYPE_CHECKING:
     import pyarrow as pa

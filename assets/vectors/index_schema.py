@@ -1,7 +1,7 @@
 """Columns of the tables that an index of vectors is stored as, and their meaning (V1).
 
 Belongs here: the tables as they are declared. Their rows are made from an index and read as one by
-`resources/vectors/index/tables.py`; a test holds both against each other.
+`tidemark/vectors/index/tables.py`; a test holds both against each other.
 
 `vector_index` is the only one that is an asset: the four others are its parts. They are read at the versions that it
 names, so that an index is seen whole or not at all, whatever is being written.
@@ -10,9 +10,9 @@ names, so that an index is seen whole or not at all, whatever is being written.
 import pyarrow as pa
 
 from assets.vectors.schema import PROPERTIES
-from resources.table_spec import Column, TableSpec
-from resources.vectors.index.tables import PROBING
-from resources.vectors.tables import BUCKET, BUCKETS, CENTROIDS, DELETED, DICTIONARY, INDEX, POSTINGS
+from tidemark.tables.table_spec import Column, TableSpec
+from tidemark.vectors.index.tables import PROBING
+from tidemark.vectors.tables import BUCKET, BUCKETS, CENTROIDS, DELETED, DICTIONARY, INDEX, POSTINGS
 
 _NAMESPACE = Column("namespace", pa.string(), "The namespace of the index.", is_required=True)
 _INTERNAL_ID = Column(

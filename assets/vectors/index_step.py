@@ -18,14 +18,14 @@ from assets.vectors.index_schema import (
     VECTOR_DICTIONARY,
     VECTOR_POSTINGS,
 )
-from resources.table_spec import TableSpec
-from resources.vectors.index.fold import Changes, Folded, build, fold, rebuild_due, vectors_of
-from resources.vectors.index.internal_ids import Ids, scattered
-from resources.vectors.index.recall import with_probing
-from resources.vectors.index.state import VectorIndex
-from resources.vectors.index.tables import Origin, Versions, pointer_row, to_tables
-from resources.vectors.stored_index import States, chosen_of, dimension_of
-from resources.vectors.tables import BUCKET, BUCKETS
+from tidemark.tables.table_spec import TableSpec
+from tidemark.vectors.index.fold import Changes, Folded, build, fold, rebuild_due, vectors_of
+from tidemark.vectors.index.internal_ids import Ids, scattered
+from tidemark.vectors.index.recall import with_probing
+from tidemark.vectors.index.state import VectorIndex
+from tidemark.vectors.index.tables import Origin, Versions, pointer_row, to_tables
+from tidemark.vectors.reading.stored_index import States, chosen_of, dimension_of
+from tidemark.vectors.tables import BUCKET, BUCKETS
 
 # When there are so many more entries than when recall was measured, it is measured again.
 MEASURED_GROWTH = 0.1

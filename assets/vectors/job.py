@@ -1,6 +1,6 @@
 """From files of `deltas` to files of `vectors`, in one Spark job.
 
-Belongs here: how the work is cut into tasks, and what goes between them. What a task does is in `resources/vectors`
+Belongs here: how the work is cut into tasks, and what goes between them. What a task does is in `tidemark/vectors`
 (`packed.py`, `bucket_files.py`), without Spark.
 
 Tasks read and write Parquet themselves. Between them deltas lie in files, as packets; Spark learns where, and brings
@@ -20,14 +20,14 @@ import pyarrow as pa
 
 from assets.ingest.schema import DELTAS
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
-from resources.home import Home
 from resources.lake import Lake, LakeError
-from resources.lake_commits import NewFile
-from resources.table_spec import sql_type
-from resources.vectors.bucket_files import Outcome, Target, fold_buckets
-from resources.vectors.moment import FileOf, files_at
-from resources.vectors.packed import Packet, Wanted, pack, payload_bytes, read_deltas
-from resources.vectors.tables import BUCKETS
+from tidemark.storage.home import Home
+from tidemark.tables.lake_commits import NewFile
+from tidemark.tables.table_spec import sql_type
+from tidemark.vectors.bucket_files import Outcome, Target, fold_buckets
+from tidemark.vectors.packed import Packet, Wanted, pack, payload_bytes, read_deltas
+from tidemark.vectors.reading.moment import FileOf, files_at
+from tidemark.vectors.tables import BUCKETS
 
 # A task reads so many bytes of files, and one folds so many.
 READ_BYTES, FOLD_BYTES = 32 << 20, 16 << 20

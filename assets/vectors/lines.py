@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 
 from assets.vectors.schema import BUCKET, BUCKET_SQL, VECTOR_CHECKPOINTS
 from assets.vectors.transform import ARRIVAL, KEYS, PLACED_AT_ONCE, starts_of, vector_deltas, whole_vectors
-from resources.table_spec import sql_type
-from resources.vectors.fold import fold_batches
-from resources.vectors.places import PLACE_COLUMNS, with_places
-from resources.vectors.schema import DELTA_FIELDS, STATES
+from tidemark.tables.table_spec import sql_type
+from tidemark.vectors.fold import fold_batches
+from tidemark.vectors.places import PLACE_COLUMNS, with_places
+from tidemark.vectors.schema import DELTA_FIELDS, STATES
 
 _KINDS = {**dict(DELTA_FIELDS), "received_us": pa.int64(), "standing": pa.string()}
 _PLACED = (*KEYS, *ARRIVAL, *PLACE_COLUMNS, "received_us", "standing")

@@ -7,15 +7,15 @@ Spark and no Dagster run: the daemon asks every few seconds. Does not belong her
 from pathlib import Path
 from urllib.parse import unquote
 
-from assets.ingest.log import Log
 from assets.ingest.schema import DELTAS
-from resources import lake_files
-from resources.coordinator.model import Kind
-from resources.home import Home
-from resources.lineage import LineageFile, edits_of, find_break
 from resources.record import Record
-from resources.table_spec import TableSpec
-from resources.vectors.moment import is_rewriting
+from tidemark.model.deltas import Kind
+from tidemark.observe.sealed_log import Log
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.lineage import LineageFile, edits_of, find_break
+from tidemark.tables.table_spec import TableSpec
+from tidemark.vectors.reading.moment import is_rewriting
 
 # Files that were looked at in vain, for as long as this process lives.
 _without_vectors: set[str] = set()

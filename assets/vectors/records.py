@@ -6,19 +6,19 @@ Belongs here: where each number of a record comes from. No Spark: what a table h
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from assets.ingest.log import Log
 from assets.ingest.records import levels
 from assets.ingest.schema import DELTAS
 from assets.vectors.index_schema import PARTS, VECTOR_INDEX
 from assets.vectors.news import vector_sources
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from assets.windows.records import plan_at, stream_watermark
-from resources import lake_files
-from resources.coordinator.clock_reset import ceiling_us
 from resources.lake import Lake, TableSpec
 from resources.record import Record, RecordError, believed, not_below
-from resources.vectors.index.tables import versions_of
-from resources.vectors.stored_index import pointers
+from tidemark.observe.sealed_log import Log
+from tidemark.shard_state.clock_reset import ceiling_us
+from tidemark.tables import lake_files
+from tidemark.vectors.index.tables import versions_of
+from tidemark.vectors.reading.stored_index import pointers
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance

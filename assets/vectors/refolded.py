@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from assets.vectors.lines import as_checkpoints, counted, fold_marked, placed_envelopes
 from assets.vectors.schema import VECTOR_CHECKPOINTS
 from assets.vectors.transform import KEYS
-from resources.vectors.fold import whole_states
-from resources.vectors.places import PLACE_COLUMNS
+from tidemark.vectors.fold import whole_states
+from tidemark.vectors.places import PLACE_COLUMNS
 
 # Folding a hundred vectors takes about a second, and finds what is wrong with one in twenty of them almost surely.
 SAMPLED = 100

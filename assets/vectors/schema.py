@@ -1,15 +1,15 @@
 """Columns of `vectors`, `vector_checkpoints` and `vector_conflicts`, and their meaning.
 
-Belongs here: the tables as they are declared. A state has the columns of the fold (`resources/vectors/schema.py`), with
+Belongs here: the tables as they are declared. A state has the columns of the fold (`tidemark/vectors/schema.py`), with
 times as times. Rows lie in buckets by a hash of what they are about: a change rewrites the buckets that it touches, and
 a reader without a JVM knows which bucket to open.
 """
 
 import pyarrow as pa
 
-from resources.table_spec import TIMESTAMP, Column, TableSpec
-from resources.vectors.schema import CLOCK, METADATA
-from resources.vectors.tables import BUCKET, BUCKET_SQL, BUCKETS
+from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec
+from tidemark.vectors.schema import CLOCK, METADATA
+from tidemark.vectors.tables import BUCKET, BUCKET_SQL, BUCKETS
 
 __all__ = ["BUCKET", "BUCKETS", "BUCKET_SQL", "VECTORS", "VECTOR_CHECKPOINTS", "VECTOR_CONFLICTS"]
 

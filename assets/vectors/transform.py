@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from assets.vectors.schema import BUCKET, BUCKET_SQL
-from resources.table_spec import sql_type
-from resources.vectors.order import begins_vector
-from resources.vectors.places import Standing, with_places
-from resources.vectors.schema import CHECKPOINT, DELTA_FIELDS, START_FIELDS
+from tidemark.tables.table_spec import sql_type
+from tidemark.vectors.order import begins_vector
+from tidemark.vectors.places import Standing, with_places
+from tidemark.vectors.schema import CHECKPOINT, DELTA_FIELDS, START_FIELDS
 
 KEYS = ("namespace", "vector_id")
 # Where a delta stands in the log; no two have the same.

@@ -20,9 +20,9 @@ from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTORS
 from assets.windows.open_schema import open_table
 from assets.windows.reach import reach_us
 from assets.windows.schema import LATE_DELTAS, window_table
-from resources.settings import Settings
-from resources.streams import Join, JoinForm, LatePolicy, Stream, Streams, WindowType, find_streams, load_streams
-from resources.timegrid import HOUR, HOUR_US
+from tidemark.model.settings import Settings
+from tidemark.model.timegrid import HOUR, HOUR_US
+from tidemark.streams import Join, JoinForm, LatePolicy, Stream, Streams, WindowType, find_streams, load_streams
 
 # What other tables and assets are called.
 _OF_VECTORS = (VECTORS, VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTOR_INDEX, *PARTS)

@@ -27,14 +27,14 @@ from assets.windows.late import late_deltas
 from assets.windows.records import Carried, window_records
 from assets.windows.schema import LATE_DELTAS
 from assets.windows.transform import count_windows
-from resources.failpoints import reach
 from resources.lake import Lake
-from resources.provenance import Input
-from resources.ranges import Range, any_of
+from resources.platform import TidemarkResource
 from resources.record import Record
-from resources.streams import Stream
-from resources.tidemark import TidemarkResource
-from resources.timegrid import HOUR_US
+from tidemark.model.ranges import Range, any_of
+from tidemark.model.timegrid import HOUR_US
+from tidemark.storage.failpoints import reach
+from tidemark.streams import Stream
+from tidemark.tables.provenance import Input
 
 GROUP = "windows"
 

@@ -14,8 +14,8 @@ from assets.windows.lateness import Outcome, is_late_for, outcome_for, passed_by
 from assets.windows.panes import first_open_pane, first_pane, last_pane, open_pane, pane_start
 from assets.windows.schema import LATE_DELTAS
 from assets.windows.view import is_of
-from resources.ranges import Range
-from resources.streams import LatePolicy, Stream, WindowType
+from tidemark.model.ranges import Range
+from tidemark.streams import LatePolicy, Stream, WindowType
 
 
 def late_deltas(deltas: DataFrame, streams: Sequence[Stream], hours: Range) -> DataFrame:

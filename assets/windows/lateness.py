@@ -10,8 +10,8 @@ from enum import StrEnum
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from resources.streams import LatePolicy, Stream, WindowType
-from resources.timegrid import HOUR_US
+from tidemark.model.timegrid import HOUR_US
+from tidemark.streams import LatePolicy, Stream, WindowType
 
 
 class Outcome(StrEnum):

@@ -8,10 +8,10 @@ and the keys of all its deltas.
 import pyarrow as pa
 
 from assets.windows.schema import PROPERTIES, aggregate_columns
-from resources.streams import Function, Stream
-from resources.streams.load import OPEN_SUFFIX
-from resources.table_spec import TIMESTAMP, Column, TableSpec
-from resources.timegrid import HOUR_US
+from tidemark.model.timegrid import HOUR_US
+from tidemark.streams import Function, Stream
+from tidemark.streams.load import OPEN_SUFFIX
+from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec
 
 OPEN_HOUR = "open_hour"
 

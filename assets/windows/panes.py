@@ -8,8 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from assets.windows.lateness import floor_us, is_admitted_to, is_late_for
-from resources.ranges import Range
-from resources.streams import LatePolicy, Stream, WindowType
+from tidemark.model.ranges import Range
+from tidemark.streams import LatePolicy, Stream, WindowType
 
 
 def pane_start(stream: Stream) -> Column:

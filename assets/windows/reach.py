@@ -3,8 +3,8 @@
 Belongs here: arithmetic that the graph and the transformations share. No Spark.
 """
 
-from resources.streams import Stream
-from resources.timegrid import HOUR_US
+from tidemark.model.timegrid import HOUR_US
+from tidemark.streams import Stream
 
 
 def reach_us(stream: Stream) -> int:

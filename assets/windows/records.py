@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from assets.graph import Derived
-from assets.ingest.log import Log, Watermark, least
 from assets.ingest.records import levels
 from assets.ingest.schema import DELTAS
-from resources import lake_files
-from resources.coordinator.clock_reset import ceiling_us
 from resources.lake import Lake, TableSpec
-from resources.lineage import app_id
-from resources.plans import Plan, PlanStore
-from resources.provenance import Input
 from resources.record import Record, not_below
+from tidemark.observe.sealed_log import Log, Watermark, least
+from tidemark.shard_state.clock_reset import ceiling_us
+from tidemark.tables import lake_files
+from tidemark.tables.lineage import app_id
+from tidemark.tables.plans import Plan, PlanStore
+from tidemark.tables.provenance import Input
 
 if TYPE_CHECKING:
     import duckdb

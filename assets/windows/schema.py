@@ -9,10 +9,10 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from resources.streams import Aggregate, Function, Stream
-from resources.streams.fields import field_of
-from resources.table_spec import TIMESTAMP, Column, TableSpec
-from resources.timegrid import HOUR_US
+from tidemark.model.timegrid import HOUR_US
+from tidemark.streams import Aggregate, Function, Stream
+from tidemark.streams.fields import field_of
+from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec
 
 WINDOW_HOUR = "window_hour"
 EPOCHS = pa.list_(pa.struct([("shard", pa.int32()), ("first", pa.int64()), ("last", pa.int64())]))

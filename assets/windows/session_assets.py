@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame
 
 from assets.asked import report_now
 from assets.graph import Derived, made_of
-from assets.ingest.log import Log
 from assets.ingest.schema import DELTAS
 from assets.inputs import input_of
 from assets.partitions import existing, starts_in
@@ -24,13 +23,14 @@ from assets.windows.factory import Inputs, declared, one_by_one, recorded, repla
 from assets.windows.open_schema import open_name
 from assets.windows.records import Carried, plan_at
 from assets.windows.session_rows import closed_by_hour, open_rows, parts_of
-from resources import lake_files, table_checksums
 from resources.lake import Lake, TableSpec
-from resources.ranges import Range, partition_predicate
+from resources.platform import TidemarkResource
 from resources.record import Record
-from resources.streams import Stream, WindowType
-from resources.tidemark import TidemarkResource
-from resources.timegrid import HOUR_US
+from tidemark.model.ranges import Range, partition_predicate
+from tidemark.model.timegrid import HOUR_US
+from tidemark.observe.sealed_log import Log
+from tidemark.streams import Stream, WindowType
+from tidemark.tables import lake_files, table_checksums
 
 
 def session_assets() -> list[dg.AssetsDefinition]:

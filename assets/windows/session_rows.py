@@ -15,10 +15,10 @@ from assets.windows.schema import WINDOW_HOUR, CloseReason, window_table
 from assets.windows.sessions import Fold, Folded, SessionShape, closed_sessions, open_parts, session_parts
 from assets.windows.transform import keys_of, means, window_id
 from assets.windows.view import epoch_of, position, shard_of, value_column, view_of
-from resources.ranges import Range
-from resources.streams import Aggregate, Function, Stream
-from resources.streams.fields import field_of
-from resources.timegrid import HOUR_US
+from tidemark.model.ranges import Range
+from tidemark.model.timegrid import HOUR_US
+from tidemark.streams import Aggregate, Function, Stream
+from tidemark.streams.fields import field_of
 
 # Times of a part, in the table and as they are computed with.
 TIMES = {"session_start": "session_us", "first_event_ts": "first_us", "last_event_ts": "last_us", OPEN_HOUR: "hour_us"}

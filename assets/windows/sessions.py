@@ -23,8 +23,8 @@ from pyspark.sql import functions as F
 
 from assets.windows.lateness import floor_us, hour_of
 from assets.windows.view import epochs_between, epochs_of_one_key, together
-from resources.ranges import Range
-from resources.timegrid import HOUR_US
+from tidemark.model.ranges import Range
+from tidemark.model.timegrid import HOUR_US
 
 
 class Fold(StrEnum):

@@ -15,11 +15,11 @@ from assets.windows.lateness import floor_us
 from assets.windows.panes import assign_panes, first_open_pane, first_pane, last_pane, within
 from assets.windows.schema import WINDOW_HOUR, CloseReason, window_table
 from assets.windows.view import epochs_between, epochs_of_one_key, together, value_column, view_of
-from resources.ranges import Range
-from resources.streams import Aggregate, Function, LatePolicy, Stream, WindowType
-from resources.streams.durations import show_duration
-from resources.streams.fields import field_of
-from resources.timegrid import HOUR_US
+from tidemark.model.ranges import Range
+from tidemark.model.timegrid import HOUR_US
+from tidemark.streams import Aggregate, Function, LatePolicy, Stream, WindowType
+from tidemark.streams.durations import show_duration
+from tidemark.streams.fields import field_of
 
 
 def count_windows(deltas: DataFrame, stream: Stream, hours: Range) -> DataFrame:

@@ -10,11 +10,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from assets.ingest.removal import MAP_BYTES, REMOVABLE_BYTES
-from resources.coordinator.model import Kind
-from resources.ranges import Range
-from resources.streams import Stream
-from resources.streams.fields import OWN_KEY, field_of
-from resources.timegrid import HOUR_US
+from tidemark.model.deltas import Kind
+from tidemark.model.ranges import Range
+from tidemark.model.timegrid import HOUR_US
+from tidemark.streams import Stream
+from tidemark.streams.fields import OWN_KEY, field_of
 
 # Where a delta stands in the log, and what it is: what joins and late deltas are told apart by (Q3).
 PLACE = ("shard", "epoch", "ordinal")

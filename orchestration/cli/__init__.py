@@ -1,6 +1,5 @@
-"""The command line: the same for people and scripts.
+"""The commands that start runs, look at them, or are for developers.
 
-Belongs here: one module per command or small group of commands, each of them thin. Answers go to standard output
-(`--json` for scripts), everything else to standard error; 0 means done, 1 that the work or a check failed, 2 that the
-command was used wrongly. A module is imported when its command is called, so that a question costs no JVM.
+Belongs here: one module per command or small group of commands, each of them thin. How commands are called and answers
+printed is in `tidemark.cli`, which also has the commands that need neither Dagster nor Spark.
 """

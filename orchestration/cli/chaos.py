@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from orchestration.cli.app import as_json
 from orchestration.cli.develop import clean_environment, exit_code, run_in_checkout
+from tidemark.cli.app import as_json
 
 
 @click.command()

@@ -11,15 +11,15 @@ import click
 import msgspec
 
 from assets.vectors.due import count_due
-from orchestration.cli.app import as_json, command
-from orchestration.cli.output import answer_json, console, in_bytes, say, table
 from orchestration.cli.work import outcome_as_json, problems, watched
 from orchestration.compact import Compaction, Wanted, cut_of
 from orchestration.compact import compact as compact_vectors
-from resources.counters.windows import shown
-from resources.home import Home
-from resources.streams.durations import NoDurationError, parse_duration
-from resources.vectors.checkpoints import CompactionRules, Strategy
+from tidemark.cli.app import as_json, command
+from tidemark.cli.output import answer_json, console, in_bytes, say, table
+from tidemark.counts.windows import shown
+from tidemark.storage.home import Home
+from tidemark.streams.durations import NoDurationError, parse_duration
+from tidemark.vectors.checkpoints import CompactionRules, Strategy
 
 
 class DurationType(click.ParamType[int]):

@@ -5,9 +5,9 @@ Belongs here: the options and the end. What happens is in `orchestration/demo/`.
 
 import click
 
-from orchestration.cli.app import as_json, command
-from orchestration.cli.output import answer_json, console, progress, say_error
-from resources.home import Home
+from tidemark.cli.app import as_json, command
+from tidemark.cli.output import answer_json, console, progress, say_error
+from tidemark.storage.home import Home
 
 # About two minutes on two cores, from an empty home.
 DEFAULT_DELTAS = 60_000

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from orchestration.cli.output import say
+from tidemark.cli.output import say
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"

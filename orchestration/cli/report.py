@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from orchestration.cli.app import as_json, command
-from orchestration.cli.output import answer_json
-from resources.home import Home
+from tidemark.cli.app import as_json, command
+from tidemark.cli.output import answer_json
+from tidemark.storage.home import Home
 
 
 @command

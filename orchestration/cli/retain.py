@@ -8,15 +8,15 @@ from typing import Any
 
 import click
 
-from orchestration.cli.app import as_json, command
-from orchestration.cli.counts import MomentType
-from orchestration.cli.output import answer_json, console, in_bytes, say, table
 from orchestration.cli.work import outcome_as_json, problems, watched
 from orchestration.retain import DROPPED, Retained, half_lives_of, plan_retention
 from orchestration.retain import retain as drop_old
-from resources.counters.retention import gone_before, latest_cuts
-from resources.counters.windows import Tier, shown
-from resources.home import Home
+from tidemark.cli.app import as_json, command
+from tidemark.cli.counts import MomentType
+from tidemark.cli.output import answer_json, console, in_bytes, say, table
+from tidemark.counts.retention import gone_before, latest_cuts
+from tidemark.counts.windows import Tier, shown
+from tidemark.storage.home import Home
 
 
 @command

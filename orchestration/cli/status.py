@@ -12,12 +12,12 @@ import click
 from rich.console import RenderableType
 from rich.live import Live
 
-from orchestration.cli.app import as_json, command
-from orchestration.cli.output import answer_json, console
 from orchestration.cli.status_view import status_view
 from orchestration.snapshot import snapshot_as_json, take_snapshot
-from resources.errors import TidemarkError
-from resources.home import Home
+from tidemark.cli.app import as_json, command
+from tidemark.cli.output import answer_json, console
+from tidemark.model.errors import TidemarkError
+from tidemark.storage.home import Home
 
 
 @command

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from orchestration.cli.output import at, duration, in_bytes, table
 from orchestration.cli.watermark_view import watermark_tree_table
-from orchestration.lake_status import TableStatus
 from orchestration.run_status import BackfillStatus, CheckStatus, OrchestratorStatus, RunStatus
 from orchestration.snapshot import Snapshot, seconds_between
-from resources.coordinator.live import LiveStatus
-from resources.coordinator.status import ShardStatus
+from tidemark.cli.output import at, duration, in_bytes, table
+from tidemark.observe.lake_status import TableStatus
+from tidemark.observe.status import ShardStatus
+from tidemark.shard_state.live import LiveStatus
 
 # A screen holds this many; the JSON has all.
 FAILED_SHOWN = 10

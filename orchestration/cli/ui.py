@@ -5,10 +5,10 @@ Belongs here: the options. How they are run is in `orchestration/ui.py`.
 
 import click
 
-from orchestration.cli.app import command
-from orchestration.cli.output import say
 from orchestration.ui import serve
-from resources.home import Home
+from tidemark.cli.app import command
+from tidemark.cli.output import say
+from tidemark.storage.home import Home
 
 
 @command

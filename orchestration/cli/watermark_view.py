@@ -1,13 +1,13 @@
 """How the tree of watermarks looks: the platform at its root, and below each table what it is made from.
 
-Belongs here: what is put on the screen. What it says is in `orchestration/watermark_tree.py`.
+Belongs here: what is put on the screen. What it says is in `tidemark/observe/watermark_tree.py`.
 """
 
 from rich.table import Table
 
-from orchestration.cli.output import at, duration, table
 from orchestration.snapshot import seconds_between
-from orchestration.watermark_tree import Node, WatermarkTree
+from tidemark.cli.output import at, duration, table
+from tidemark.observe.watermark_tree import Node, WatermarkTree
 
 
 def watermark_tree_table(tree: WatermarkTree, *, now_us: int) -> Table:

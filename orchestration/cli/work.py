@@ -15,8 +15,6 @@ import click
 from assets.rollups.schema import MINUTE_COUNTS
 from assets.tables import GRAPH
 from assets.windows.catalog import earliest_us
-from orchestration.cli.app import as_json, command
-from orchestration.cli.output import answer_json, console, progress, table
 from orchestration.materialize import (
     PARTITIONED_ASSETS,
     check_hours,
@@ -30,10 +28,12 @@ from orchestration.materialize import (
 from orchestration.runs import Outcome, Progress, Step
 from orchestration.vectors import materialize_vectors
 from orchestration.windowed_counts import materialize_windowed_counts
-from resources.counters.retention import settled_before
-from resources.home import Home
-from resources.lake_files import partitions
-from resources.timegrid import HOUR_US, from_us, hour_key, hour_start, to_us
+from tidemark.cli.app import as_json, command
+from tidemark.cli.output import answer_json, console, progress, table
+from tidemark.counts.retention import settled_before
+from tidemark.model.timegrid import HOUR_US, from_us, hour_key, hour_start, to_us
+from tidemark.storage.home import Home
+from tidemark.tables.lake_files import partitions
 
 INGESTED = ("deltas", "dead_letters")
 # What is computed again unless something is named: all that is made from deltas, partition by partition.

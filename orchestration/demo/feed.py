@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from orchestration.demo.generator import DAY_START_US, Write
 from orchestration.demo.traffic import FLEET, SHOP, SHOP_DIMENSION
-from resources.coordinator import Level, Platform, Producer
-from resources.coordinator.clock import SteadyClock
-from resources.coordinator.platform import SplitWrite
-from resources.home import Home
+from tidemark import Level, Platform, Producer
+from tidemark.coordinator.platform import SplitWrite
+from tidemark.event_time.clock import SteadyClock
+from tidemark.storage.home import Home
 
 # Writes handed over and not yet acknowledged: enough for the disk to take several with one sync.
 IN_FLIGHT = 32

@@ -15,8 +15,8 @@ from msgspec import structs
 
 from orchestration.demo.malformed import SORTS, Item, Sort
 from orchestration.demo.traffic import PROFILES, Profile, Traffic
-from resources.coordinator.model import Delta, Kind, Reason, Sample, Signal, Vector, Verdict
-from resources.timegrid import HOUR_US, MINUTE_US, SECOND_US, from_us, to_us
+from tidemark.model.deltas import Delta, Kind, Reason, Sample, Signal, Vector, Verdict
+from tidemark.model.timegrid import HOUR_US, MINUTE_US, SECOND_US, from_us, to_us
 
 # To be raised whenever the same seed and size give another day: a home that has the old one must not take it for this.
 DAY_VERSION = 1

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from resources.coordinator.decode import DELTA_LIMIT
-from resources.coordinator.model import Delta, Kind, Operation, Reason
-from resources.timegrid import DAY_US, MINUTE_US, from_us
+from tidemark.door.decode import DELTA_LIMIT
+from tidemark.model.deltas import Delta, Kind, Operation, Reason
+from tidemark.model.timegrid import DAY_US, MINUTE_US, from_us
 
 # What a producer hands over: a delta, or one JSON object as bytes.
 Item = Delta | bytes

@@ -14,16 +14,16 @@ from msgspec import Struct, to_builtins
 from rich.console import Console
 from rich.table import Table
 
-from orchestration.account import Account, take_account
-from orchestration.cli.account import account_as_json, account_table
-from orchestration.cli.output import table
 from orchestration.cli.status_view import lake_table, watermark_table
-from orchestration.lake_status import TableStatus, read_tables
 from orchestration.snapshot import stream_watermarks
-from resources.coordinator.status import read_status
-from resources.home import Home
-from resources.lake_files import open_table
-from resources.timegrid import from_us
+from tidemark.cli.account import account_as_json, account_table
+from tidemark.cli.output import table
+from tidemark.model.timegrid import from_us
+from tidemark.observe.account import Account, take_account
+from tidemark.observe.lake_status import TableStatus, read_tables
+from tidemark.observe.status import read_status
+from tidemark.storage.home import Home
+from tidemark.tables.lake_files import open_table
 
 BUSIEST = 8
 ROOT = Path(__file__).resolve().parents[2]

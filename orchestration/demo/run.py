@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from rich.progress import Progress, TaskID
 
 from assets.tables import TABLES
-from orchestration.cli.output import say
 from orchestration.demo.feed import SETTINGS_TEXT, Fed, feed
 from orchestration.demo.generator import Write, generate
 from orchestration.demo.report import Check, Report, put_together
@@ -20,9 +19,10 @@ from orchestration.materialize import drain, materialize_everything_stale
 from orchestration.runs import Outcome, Step
 from orchestration.vectors import materialize_vectors
 from orchestration.windowed_counts import materialize_windowed_counts
-from resources.coordinator.status import read_status
-from resources.home import Home
-from resources.timegrid import from_us
+from tidemark.cli.output import say
+from tidemark.model.timegrid import from_us
+from tidemark.observe.status import read_status
+from tidemark.storage.home import Home
 
 
 @dataclass

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta, timezone
 from itertools import accumulate
 from random import Random
 
-from resources.coordinator.model import Delta, Kind, Operation, Priority, Sample, Signal, Source, Vector
-from resources.timegrid import from_us
+from tidemark.model.deltas import Delta, Kind, Operation, Priority, Sample, Signal, Source, Vector
+from tidemark.model.timegrid import from_us
 
 SHOP = "shop"
 FLEET = "fleet"

@@ -7,13 +7,13 @@ Belongs here: what is plotted and what is said of it. How a plot is drawn is in 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestration.cli.output import at
 from orchestration.report import plots
 from orchestration.report.figures import AHEAD, Figures, Lag, Lateness
 from orchestration.report.timeline import WIDTH_NAMES, Timeline, timeline
 from orchestration.run_status import CheckStatus
-from resources.coordinator.model import Verdict
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US, from_us
+from tidemark.cli.output import at
+from tidemark.model.deltas import Verdict
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US, from_us
 
 VERDICT_TONES = {
     str(Verdict.ACCEPTED): plots.SEA,

@@ -5,9 +5,9 @@ Belongs here: frozen dataclasses. Times are microseconds since 1970, UTC.
 
 from dataclasses import dataclass
 
-from orchestration.account import Account
 from orchestration.snapshot import Snapshot
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
+from tidemark.observe.account import Account
 
 # How late is late: each range starts where the one before ends. Below the first are events of the future.
 LATENESS_RANGES: tuple[tuple[str, int], ...] = (

@@ -10,15 +10,15 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestration.account import take_account
 from orchestration.report.figures import AHEAD, LATENESS_RANGES, Figures, Hourly, Lag, LagPoint, Lateness
 from orchestration.report.timeline import LAG_WIDTHS_US, MOST_STRETCHES, width_for
 from orchestration.snapshot import take_snapshot
-from resources.coordinator.manifest import Entry, Manifest
-from resources.coordinator.model import Verdict
-from resources.home import Home
-from resources.lake_files import partitions, quiet_database
-from resources.timegrid import HOUR_US, hour_start
+from tidemark.log.manifest import Entry, Manifest
+from tidemark.model.deltas import Verdict
+from tidemark.model.timegrid import HOUR_US, hour_start
+from tidemark.observe.account import take_account
+from tidemark.storage.home import Home
+from tidemark.tables.lake_files import partitions, quiet_database
 
 if TYPE_CHECKING:
     import duckdb
@@ -153,5 +153,5 @@ def _details(database: "duckdb.DuckDBPyConnection", files: Sequence[str]) -> dic
 
 
 def _floor(column: str, step_us: int) -> str:
-    """Start of the bucket, in SQL; rounds down also before 1970, as `resources.timegrid.floor_to` does."""
+    """Start of the bucket, in SQL; rounds down also before 1970, as `tidemark.model.timegrid.floor_to` does."""
     return f"{column} - (({column} % {step_us}) + {step_us}) % {step_us}"

@@ -13,15 +13,15 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from orchestration.cli.output import at, in_bytes
 from orchestration.report import exhibits
 from orchestration.report.exhibits import Exhibit
 from orchestration.report.figures import Figures
 from orchestration.report.gather import gather
 from orchestration.report.plots import PALETTE
 from orchestration.snapshot import stream_watermarks
-from resources.home import Home
-from resources.privacy import as_user_asked
+from tidemark.cli.output import at, in_bytes
+from tidemark.storage.home import Home
+from tidemark.storage.privacy import as_user_asked
 
 TEMPLATE = Path(__file__).with_name("page.html")
 FILE_NAME = "report.html"

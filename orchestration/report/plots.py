@@ -14,7 +14,7 @@ import vl_convert
 
 from orchestration.report.figures import Lag
 from orchestration.report.timeline import Timeline
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US, WEEK_US
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US, WEEK_US
 
 
 @dataclass(frozen=True)

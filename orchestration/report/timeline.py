@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestration.report.figures import Hourly
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, MONDAY_ANCHOR_US, WEEK_US, floor_to
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, MONDAY_ANCHOR_US, WEEK_US, floor_to
 
 # A bar of fewer than four pixels is no bar; a line through quantiles of a few deltas each is only noise.
 MOST_BARS = 200

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assets.ingest.drain import drain_all
-from resources import table_checksums
-from resources.home import Home
 from resources.lake import Lake
 from tests.support.batch import DRAIN_STEPS, run, send
 from tests.support.live import TEN_O_CLOCK, hour_of, sample, signal, vector
+from tidemark.storage.home import Home
+from tidemark.tables import table_checksums
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,15 +13,15 @@ import pytest
 from orchestration.compact import Wanted, compact
 from orchestration.materialize import drain
 from orchestration.vectors import materialize_vectors
-from resources import lake_files
-from resources.coordinator import Platform
-from resources.home import HOME_VARIABLE, Home
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US
-from resources.vectors.chain import state_of
-from resources.vectors.checkpoints import Strategy
-from resources.vectors.reader import Vectors
 from tests.support.live import TEN_O_CLOCK, HandClock, open_platform, vector
 from tests.support.vector_oracle import Delta, payload, said, table_of
+from tidemark import Platform
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US
+from tidemark.storage.home import HOME_VARIABLE, Home
+from tidemark.tables import lake_files
+from tidemark.vectors.chain import state_of
+from tidemark.vectors.checkpoints import Strategy
+from tidemark.vectors.reading.reader import Vectors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

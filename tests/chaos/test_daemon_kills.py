@@ -13,8 +13,6 @@ import pytest
 
 from assets.stale import stale_partitions
 from orchestration.instance import open_instance
-from resources.home import Home
-from resources.timegrid import DAY, HOUR_US, hour_key, week_key
 from tests.support.batch import FORGETFUL, rows_of, send
 from tests.support.live import signal
 from tests.support.running import (
@@ -29,6 +27,8 @@ from tests.support.running import (
     tidemark,
     wait_until,
 )
+from tidemark.model.timegrid import DAY, HOUR_US, hour_key, week_key
+from tidemark.storage.home import Home
 
 pytestmark = pytest.mark.slow
 

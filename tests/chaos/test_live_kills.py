@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from resources.coordinator.manifest import Manifest
-from resources.failpoints import FAILPOINTS
-from resources.home import Home
 from tests.support.live import new_home, sealed_rows
+from tidemark.log.manifest import Manifest
+from tidemark.storage.failpoints import FAILPOINTS
+from tidemark.storage.home import Home
 
 WRITES = 8
 # Sends the same eight writes from the start every time, seals after every third, and says which are flushed.
@@ -19,7 +19,7 @@ SENDER = f"""
 import sys
 from pathlib import Path
 from tests.support.live import HandClock, open_platform, signal
-from resources.home import Home
+from tidemark.storage.home import Home
 
 clock = HandClock()
 with open_platform(Home(Path(sys.argv[1])), clock) as platform:

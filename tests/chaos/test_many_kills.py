@@ -8,14 +8,14 @@ from random import Random
 
 import pytest
 
-from orchestration.proof import prove
-from resources.failpoints import FAILPOINTS
-from resources.home import Home
-from resources.plans import durable_epochs
 from tests.support.batch import DRAIN_STEPS, rows_of, run
 from tests.support.history import History
 from tests.support.live import new_home
 from tests.support.mortal import Killing, Nursery, Orders
+from tidemark.observe.proof import prove
+from tidemark.storage.failpoints import FAILPOINTS
+from tidemark.storage.home import Home
+from tidemark.tables.plans import durable_epochs
 
 SEED = 5
 DRAIN_KILLS = 20

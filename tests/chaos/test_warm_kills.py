@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from assets.ingest.drain import drain
-from resources.counters.follower import Follower, snapshot_path
-from resources.counters.lake import LakeCounts
-from resources.counters.windows import Window
-from resources.home import Home
 from resources.lake import Lake
 from tests.support.counting import Event, count_of
 from tests.support.live import TEN_O_CLOCK, HandClock, open_platform
+from tidemark.counts.lake import LakeCounts
+from tidemark.counts.warm.follower import Follower, snapshot_path
+from tidemark.counts.windows import Window
+from tidemark.storage.home import Home
 
 ENTITIES = [f"item-{number}" for number in range(5)]
 SMALL = 1 << 10
@@ -24,9 +24,9 @@ import sys
 from itertools import count
 from pathlib import Path
 from random import Random
-from resources.counters.follower import Follower
-from resources.home import Home
-from resources.timegrid import DAY_US, HOUR_US
+from tidemark.counts.warm.follower import Follower
+from tidemark.storage.home import Home
+from tidemark.model.timegrid import DAY_US, HOUR_US
 from tests.support.live import TEN_O_CLOCK, HandClock, open_platform, signal
 
 home, life, clock = Home(Path(sys.argv[1])), sys.argv[2], HandClock()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.home import HOME_VARIABLE, Home
+from tidemark.storage.home import HOME_VARIABLE, Home
 
 
 @pytest.fixture

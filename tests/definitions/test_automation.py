@@ -22,10 +22,10 @@ from orchestration.materialize import hours_between
 from orchestration.runs import RANGE_END, RANGE_START
 from orchestration.schedules import hourly_floor
 from orchestration.sensors import HEAD_TAG, follow_manifest
-from resources.home import Home
 from resources.record import Record
 from tests.support.batch import send
 from tests.support.live import signal
+from tidemark.storage.home import Home
 
 NOW = datetime(2026, 3, 25, 10, 30, tzinfo=UTC)  # a Wednesday
 RUNNING, EARLIER, OLD = "2026-03-25-10:00", "2026-03-25-09:00", "2026-03-04-03:00"

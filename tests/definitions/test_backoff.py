@@ -13,8 +13,8 @@ from orchestration.build import build_defs
 from orchestration.instance import open_instance
 from orchestration.run_status import read_run_status
 from orchestration.runs import RANGE_END, RANGE_START
-from resources.home import Home
-from resources.timegrid import SECOND_US
+from tidemark.model.timegrid import SECOND_US
+from tidemark.storage.home import Home
 
 ASSET = dg.AssetKey("minute_counts")
 TEN, ELEVEN, NOON = (f"2026-03-02-{hour}:00" for hour in (10, 11, 12))

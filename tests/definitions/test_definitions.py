@@ -10,6 +10,8 @@ import dagster as dg
 import pytest
 import yaml
 
+import orchestration.definitions
+import tidemark_project.definitions
 from assets.tables import TABLES
 from assets.trust import CHECK_NAME
 from orchestration.build import build_defs
@@ -94,11 +96,12 @@ def test_the_pickling_io_manager_is_never_used(defs: dg.Definitions) -> None:
 
 def test_workspace_yaml_and_tool_dg_name_the_same_code_location() -> None:
     workspace = yaml.safe_load((ROOT / "workspace.yaml").read_text())
-    [location] = [entry["python_module"] for entry in workspace["load_from"]]
+    [location] = [entry["python_file"] for entry in workspace["load_from"]]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["dg"]["project"]
-    assert location["module_name"] == project["code_location_target_module"]
+    assert location["relative_path"] == "orchestration/definitions.py"
+    assert project["code_location_target_module"] == tidemark_project.definitions.__name__
+    assert tidemark_project.definitions.defs is orchestration.definitions.defs
     assert location["location_name"] == project["code_location_name"]
-    assert location["module_name"].startswith(f"{project['root_module']}.")
 
 
 def test_the_orchestrators_own_check_of_the_project_passes() -> None:

@@ -13,15 +13,15 @@ from deltalake import write_deltalake
 from assets.ingest.schema import DELTAS
 from assets.windows import session_assets
 from assets.windows.catalog import session_tables
-from resources import lake_files
-from resources.home import Home
 from resources.lake import Lake
-from resources.ranges import Range
 from resources.record import Record
-from resources.streams import WindowSpec, WindowType
-from resources.timegrid import DAY_US, HOUR, HOUR_US, MINUTE_US
 from tests.support.live import TEN_O_CLOCK
 from tests.support.windows import stream
+from tidemark.model.ranges import Range
+from tidemark.model.timegrid import DAY_US, HOUR, HOUR_US, MINUTE_US
+from tidemark.storage.home import Home
+from tidemark.streams import WindowSpec, WindowType
+from tidemark.tables import lake_files
 
 WEEK_LONG = stream(WindowSpec(WindowType.SESSION, gap_us=7 * DAY_US), name="visits")
 OPEN = session_tables(WEEK_LONG)[0]

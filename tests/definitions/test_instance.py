@@ -9,9 +9,9 @@ from assets.trust import CHECK_NAME, unjudged
 from expectations import checks
 from orchestration.instance import ensure_instance, open_instance
 from orchestration.ui import commands, environment
-from resources.home import Home
 from resources.session import SERVER_VARIABLE
 from resources.spark_server import TOKEN_VARIABLE, connect, server_address, server_command
+from tidemark.storage.home import Home
 
 HOUR = "2026-03-02-10:00"
 

@@ -14,13 +14,13 @@ from assets.windows.catalog import derived_tables
 from assets.windows.factory import declared
 from orchestration import automation
 from orchestration.automation import automated
-from resources.coordinator.model import Kind
-from resources.home import Home
-from resources.streams import Join, JoinForm, Stream, Streams, WindowSpec, WindowType
-from resources.timegrid import HOUR_US, hour_key, to_us
 from tests.support.batch import send
 from tests.support.live import TEN_O_CLOCK, HandClock, signal
 from tests.support.orchestrator import judge, materialize
+from tidemark.model.deltas import Kind
+from tidemark.model.timegrid import HOUR_US, hour_key, to_us
+from tidemark.storage.home import Home
+from tidemark.streams import Join, JoinForm, Stream, Streams, WindowSpec, WindowType
 
 NOW = datetime(2026, 3, 25, 10, 30, tzinfo=UTC)
 RUNNING_US = to_us(NOW) // HOUR_US * HOUR_US

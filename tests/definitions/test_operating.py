@@ -15,7 +15,7 @@ from dagster._core.run_coordinator import QueuedRunCoordinator
 from dagster._core.scheduler.instigation import TickStatus
 
 from orchestration.instance import TEMPLATE, open_instance
-from resources.home import Home
+from tidemark.storage.home import Home
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide"
 POSTGRES = GUIDE / "dagster-postgres.yaml"

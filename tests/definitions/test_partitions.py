@@ -12,12 +12,12 @@ from assets.graph import By
 from assets.partitions import daily_partitions, existing, hourly_partitions, weekly_partitions
 from assets.windows.catalog import derived_tables
 from orchestration.cli import work
-from resources.home import Home
-from resources.settings import Settings
-from resources.streams import Lateness, LatePolicy, Stream, Streams
-from resources.timegrid import DAY, DAY_US, HOUR, HOUR_US, MINUTE_US, WEEK, to_us
 from tests.support.windows import Event as Delta
 from tests.support.windows import fixed, panes_of, sliding, tumbling
+from tidemark.model.settings import Settings
+from tidemark.model.timegrid import DAY, DAY_US, HOUR, HOUR_US, MINUTE_US, WEEK, to_us
+from tidemark.storage.home import Home
+from tidemark.streams import Lateness, LatePolicy, Stream, Streams
 
 # A Monday, 00:00.
 EARLIEST = datetime(2026, 3, 2, tzinfo=UTC)

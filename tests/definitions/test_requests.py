@@ -17,8 +17,8 @@ from orchestration.materialize import (
     materialize_hours,
 )
 from orchestration.runs import RunOutcome
-from resources.home import Home
-from resources.timegrid import MINUTE_US, hour_start
+from tidemark.model.timegrid import MINUTE_US, hour_start
+from tidemark.storage.home import Home
 
 MONTH = hours_between("2026-03-01-00:00", "2026-03-30-23:00")
 

@@ -19,7 +19,7 @@ from orchestration.attempts import is_under_way
 from orchestration.instance import open_instance
 from orchestration.jobs import drain_job
 from orchestration.run_launcher import CLOCK_STEP_S, WatchedRunLauncher, is_alive
-from resources.home import Home
+from tidemark.storage.home import Home
 
 ROOT = Path(__file__).resolve().parents[2]
 HOUR_S = 3_600.0
@@ -27,7 +27,7 @@ KILLED_COMMAND = """
 import os, pathlib, sys
 import dagster as dg
 from orchestration.instance import open_instance
-from resources.home import Home
+from tidemark.storage.home import Home
 
 @dg.op
 def die():

@@ -23,10 +23,10 @@ from orchestration.materialize import hours_between
 from orchestration.run_records import LONGEST_REASON, in_a_line
 from orchestration.run_status import FailedCheck, RunsUnreadableError, read_run_status
 from orchestration.snapshot import take_snapshot
-from resources.home import Home
-from resources.timegrid import SECOND_US
 from tests.support.live import TEN_O_CLOCK
 from tests.support.orchestrator import copy_to, judge, materialize, refuse
+from tidemark.model.timegrid import SECOND_US
+from tidemark.storage.home import Home
 
 ROOT = Path(__file__).resolve().parents[2]
 HOURS = [f"2026-03-02-{hour:02d}:00" for hour in range(6)]

@@ -36,10 +36,10 @@ from orchestration.storage_settings import (
     StorageError,
     read_storage_settings,
 )
-from resources.home import Home
-from resources.timegrid import SECOND_US, to_us
 from tests.support.live import TEN_O_CLOCK
 from tests.support.orchestrator import judge, materialize, refuse
+from tidemark.model.timegrid import SECOND_US, to_us
+from tidemark.storage.home import Home
 
 HOURS = [f"2026-03-02-{hour:02d}:00" for hour in range(6)]
 TABLES = ("deltas", "minute_counts", "wiped_once")

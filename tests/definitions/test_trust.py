@@ -25,20 +25,20 @@ from orchestration import automation
 from orchestration.build import build_defs
 from orchestration.instance import open_instance
 from orchestration.runs import run
-from resources import lake_files
-from resources.coordinator.model import Kind
-from resources.home import Home
 from resources.lake import Lake, TableSpec
-from resources.lineage import Edit
-from resources.ranges import Range
-from resources.streams import Join, JoinForm, Lateness, LatePolicy, Stream, Streams, WindowSpec, WindowType
-from resources.timegrid import HOUR_US, WEEK_US, from_us
 from tests.support.batch import send
 from tests.support.live import TEN_O_CLOCK, signal, vector
 from tests.support.orchestrator import judge, materialize
 from tests.support.small_lake import Event, SmallLake
 from tests.support.vector_lake import VectorLake, delta
 from tests.support.windows import TEN_MINUTES, fixed, sliding, tumbling
+from tidemark.model.deltas import Kind
+from tidemark.model.ranges import Range
+from tidemark.model.timegrid import HOUR_US, WEEK_US, from_us
+from tidemark.storage.home import Home
+from tidemark.streams import Join, JoinForm, Lateness, LatePolicy, Stream, Streams, WindowSpec, WindowType
+from tidemark.tables import lake_files
+from tidemark.tables.lineage import Edit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,11 +13,11 @@ from orchestration.attempts import MAX_ATTEMPTS, GaveUpError
 from orchestration.compact_sensor import compact_when_due
 from orchestration.sensors import follow_vectors
 from orchestration.vectors import due_tables
-from resources.home import HOME_VARIABLE, Home
 from resources.record import Record
 from tests.support.batch import send
 from tests.support.live import vector
 from tests.support.vector_lake import VectorLake, delta
+from tidemark.storage.home import HOME_VARIABLE, Home
 
 Answer = dg.RunRequest | dg.SkipReason
 

@@ -13,14 +13,14 @@ from assets.ingest.schema import DELTAS
 from assets.windows.catalog import derived_tables
 from assets.windows.factory import replace_hours, write_hours
 from assets.windows.records import window_records
-from resources.home import Home
 from resources.lake import Lake, LakeError
-from resources.provenance import Input
-from resources.ranges import Range
-from resources.streams import Join, JoinForm, Stream, Streams, WindowSpec, WindowType
-from resources.timegrid import HOUR_US, MINUTE_US
 from tests.support.live import TEN_O_CLOCK
 from tests.support.windows import stream, tumbling
+from tidemark.model.ranges import Range
+from tidemark.model.timegrid import HOUR_US, MINUTE_US
+from tidemark.storage.home import Home
+from tidemark.streams import Join, JoinForm, Stream, Streams, WindowSpec, WindowType
+from tidemark.tables.provenance import Input
 
 HOUR = Range(TEN_O_CLOCK, TEN_O_CLOCK + HOUR_US)
 PANES = tumbling(10 * MINUTE_US, name="panes")

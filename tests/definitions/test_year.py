@@ -17,10 +17,10 @@ from assets.rollups.schema import INPUTS
 from orchestration.build import build_defs
 from orchestration.instance import open_instance
 from orchestration.materialize import hours_between
-from resources.home import HOME_VARIABLE, Home
 from resources.record import Record
-from resources.timegrid import DAY, hour_start, week_key
 from tests.support.orchestrator import copy_to, judge
+from tidemark.model.timegrid import DAY, hour_start, week_key
+from tidemark.storage.home import HOME_VARIABLE, Home
 
 pytestmark = pytest.mark.slow
 

@@ -14,15 +14,15 @@ from assets.rollups import asset as rollups
 from assets.rollups.schema import TIERS
 from assets.rollups.windowed_asset import BehindError, windowed_counts
 from assets.stale import stale_partitions
-from resources import lake_files
-from resources.counters.windows import NotOnAMinuteError, Window, shown, velocity
-from resources.home import Home
+from resources.platform import TidemarkResource
 from resources.record import Record, RecordError
 from resources.spark import SparkResource
-from resources.tidemark import TidemarkResource
-from resources.timegrid import DAY, HOUR_US, hour_key, week_key
 from tests.support.batch import FORGETFUL, checksums, rows_of, send
 from tests.support.live import TEN_O_CLOCK, HandClock, hour_of, sample, signal
+from tidemark.counts.windows import NotOnAMinuteError, Window, shown, velocity
+from tidemark.model.timegrid import DAY, HOUR_US, hour_key, week_key
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,6 @@ import pytest
 from orchestration.instance import open_instance
 from orchestration.materialize import hours_between
 from orchestration.runs import RANGE_END, RANGE_START
-from resources.home import Home
 from resources.record import Record
 from tests.support.browser import Browser, find_chromium
 from tests.support.running import (
@@ -23,6 +22,7 @@ from tests.support.running import (
     not_proven,
     wait_until,
 )
+from tidemark.storage.home import Home
 
 pytestmark = pytest.mark.slow
 

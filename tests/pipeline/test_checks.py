@@ -21,11 +21,11 @@ from orchestration.materialize import (
     materialize_hours,
 )
 from orchestration.runs import CheckOutcome, Outcome, Step
-from resources import lake_files
-from resources.home import Home
 from resources.lake import Commit, Lake, TableSpec
 from tests.support.batch import FORGETFUL, send
 from tests.support.live import HandClock, hour_of, sample, signal, vector
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

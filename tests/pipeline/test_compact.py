@@ -21,21 +21,21 @@ from assets.vectors.schema import VECTOR_CHECKPOINTS
 from orchestration.compact import Wanted
 from orchestration.compact import compact as compact_home
 from orchestration.materialize import drain
-from resources import lake_files
-from resources.coordinator import Platform
-from resources.coordinator.status import read_cut
-from resources.failpoints import FAILPOINTS
-from resources.home import HOME_VARIABLE, Home
 from resources.lake import Lake, LakeError
-from resources.provenance import ProvenanceFile
-from resources.ranges import Range
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, to_us
-from resources.vectors.chain import state_of
-from resources.vectors.checkpoints import CompactionRules, Strategy
 from tests.support.batch import checksums, run, send
 from tests.support.live import TEN_O_CLOCK, HandClock, open_platform, vector
 from tests.support.vector_oracle import said, table_of
 from tests.support.vector_tables import states_in
+from tidemark import Platform
+from tidemark.model.ranges import Range
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, to_us
+from tidemark.observe.status import read_cut
+from tidemark.storage.failpoints import FAILPOINTS
+from tidemark.storage.home import HOME_VARIABLE, Home
+from tidemark.tables import lake_files
+from tidemark.tables.provenance import ProvenanceFile
+from tidemark.vectors.chain import state_of
+from tidemark.vectors.checkpoints import CompactionRules, Strategy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

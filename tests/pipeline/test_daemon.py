@@ -11,9 +11,6 @@ from typing import Any
 import pytest
 
 from orchestration.instance import open_instance
-from resources.coordinator.manifest import Manifest
-from resources.home import Home
-from resources.timegrid import DAY, HOUR, HOUR_US, MINUTE, WEEK, WEEK_US, floor_to, from_us, hour_key
 from tests.support.batch import FORGETFUL, rows_of, send
 from tests.support.every_kind import SETTINGS, empty_tables, tables_of, writes_of_every_kind
 from tests.support.live import signal
@@ -28,6 +25,9 @@ from tests.support.running import (
     wait_until_quiet,
 )
 from tests.support.windows import every_example
+from tidemark.log.manifest import Manifest
+from tidemark.model.timegrid import DAY, HOUR, HOUR_US, MINUTE, WEEK, WEEK_US, floor_to, from_us, hour_key
+from tidemark.storage.home import Home
 
 pytestmark = pytest.mark.slow
 

@@ -19,14 +19,14 @@ from assets.vectors.schema import VECTOR_CHECKPOINTS
 from orchestration.cli.app import main
 from orchestration.demo.generator import PAST_HOURS_US, generate, planted
 from orchestration.instance import open_instance
-from resources.coordinator.model import Reason, Verdict
-from resources.coordinator.status import read_status
-from resources.counters.lake import LakeCounts
-from resources.counters.windows import Window, shown
-from resources.home import HOME_VARIABLE, Home
-from resources.lake_files import partitions, quiet_database
 from resources.record import Record
-from resources.timegrid import HOUR, MINUTE_US
+from tidemark.counts.lake import LakeCounts
+from tidemark.counts.windows import Window, shown
+from tidemark.model.deltas import Reason, Verdict
+from tidemark.model.timegrid import HOUR, MINUTE_US
+from tidemark.observe.status import read_status
+from tidemark.storage.home import HOME_VARIABLE, Home
+from tidemark.tables.lake_files import partitions, quiet_database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

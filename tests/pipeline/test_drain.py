@@ -10,13 +10,13 @@ from assets.ingest import drain as drain_module
 from assets.ingest.drain import drain, drain_all
 from assets.ingest.rebuild import rebuild
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
-from resources.home import Home
 from resources.lake import Lake
-from resources.plans import durable_epochs
-from resources.ranges import Range
-from resources.timegrid import HOUR_US
 from tests.support.batch import checksums, rows_of, send
 from tests.support.live import TEN_O_CLOCK, hour_of, sample, signal, vector
+from tidemark.model.ranges import Range
+from tidemark.model.timegrid import HOUR_US
+from tidemark.storage.home import Home
+from tidemark.tables.plans import durable_epochs
 
 MIXED: list[list[Any]] = [
     [signal("a"), signal("b", at=hour_of(-1)), signal("a")],

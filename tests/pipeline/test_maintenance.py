@@ -6,12 +6,12 @@ import dagster as dg
 
 from assets.ingest.drain import drain
 from orchestration.maintenance import maintenance_job
-from resources.home import Home
 from resources.lake import Lake
+from resources.platform import TidemarkResource
 from resources.spark import SparkResource
-from resources.tidemark import TidemarkResource
 from tests.support.batch import checksums, send
 from tests.support.live import hour_of, signal
+from tidemark.storage.home import Home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

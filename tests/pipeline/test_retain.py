@@ -14,15 +14,15 @@ from orchestration.instance import open_instance
 from orchestration.materialize import check_hours, drain, materialize_everything_stale, materialize_hours
 from orchestration.retain import retain
 from orchestration.testing import TinyPlatform
-from resources import lake_files
-from resources.coordinator.status import read_raised
-from resources.counters.lake import LakeCounts, Measure
-from resources.counters.retention import GoneError, gone_before
-from resources.counters.windows import Tier, Window
-from resources.failpoints import FAILPOINTS
-from resources.home import HOME_VARIABLE, Home
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, hour_key, to_us
 from tests.support.batch import checksums, run
+from tidemark.counts.lake import LakeCounts, Measure
+from tidemark.counts.retention import GoneError, gone_before
+from tidemark.counts.windows import Tier, Window
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, hour_key, to_us
+from tidemark.observe.status import read_raised
+from tidemark.storage.failpoints import FAILPOINTS
+from tidemark.storage.home import HOME_VARIABLE, Home
+from tidemark.tables import lake_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

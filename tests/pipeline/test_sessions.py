@@ -13,16 +13,16 @@ from assets.stale import stale_partitions
 from assets.windows.catalog import derived_tables
 from assets.windows.session_assets import adaptive_asset, closed_asset, open_asset
 from orchestration.runs import tags_of
-from resources import lake_files
-from resources.coordinator.model import Kind
-from resources.home import Home
+from resources.platform import TidemarkResource
 from resources.record import Record
 from resources.spark import SparkResource
-from resources.streams import Join, JoinForm, Stream, Streams, WindowSpec, WindowType
-from resources.tidemark import TidemarkResource
-from resources.timegrid import HOUR, HOUR_US, MINUTE_US, from_us, hour_key, to_us
 from tests.support.batch import FORGETFUL, checksums, send
 from tests.support.live import TEN_O_CLOCK, HandClock, signal, vector
+from tidemark.model.deltas import Kind
+from tidemark.model.timegrid import HOUR, HOUR_US, MINUTE_US, from_us, hour_key, to_us
+from tidemark.storage.home import Home
+from tidemark.streams import Join, JoinForm, Stream, Streams, WindowSpec, WindowType
+from tidemark.tables import lake_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,15 +16,15 @@ from assets.windows.catalog import late_needs, pane_needs
 from assets.windows.factory import Compute, pane_windows, rows_of, write_hours
 from assets.windows.late import late_deltas
 from assets.windows.schema import LATE_DELTAS, window_table
-from resources import lake_files, table_checksums
-from resources.home import Home
 from resources.lake import Lake
-from resources.ranges import Range, contiguous
-from resources.streams import Lateness, LatePolicy, Stream
-from resources.timegrid import HOUR_US, MINUTE_US, SECOND_US, to_us
 from tests.support.batch import FORGETFUL
 from tests.support.live import TEN_O_CLOCK, HandClock, open_platform, signal
 from tests.support.windows import TEN_MINUTES, Event, fixed, late_of, sliding, tumbling, windows_of
+from tidemark.model.ranges import Range, contiguous
+from tidemark.model.timegrid import HOUR_US, MINUTE_US, SECOND_US, to_us
+from tidemark.storage.home import Home
+from tidemark.streams import Lateness, LatePolicy, Stream
+from tidemark.tables import lake_files, table_checksums
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,14 +13,14 @@ from assets.ingest.drain import drain
 from assets.ingest.schema import DELTAS
 from assets.rollups.schema import HOURLY_COUNTS
 from assets.tables import TABLES
-from resources import lake_files, table_checksums
-from resources.home import Home
 from resources.lake import Lake, WriteFailedError
-from resources.lineage import app_id
-from resources.ranges import Range, partition_predicate
-from resources.timegrid import HOUR_US
 from tests.support.batch import FORGETFUL, send
 from tests.support.live import TEN_O_CLOCK, hour_of, sample, signal, vector
+from tidemark.model.ranges import Range, partition_predicate
+from tidemark.model.timegrid import HOUR_US
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files, table_checksums
+from tidemark.tables.lineage import app_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,14 +10,14 @@ import pytest
 from assets.ingest.drain import drain
 from assets.ingest.rebuild import committed_number, rebuild
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
-from resources.coordinator.errors import ManifestDamageError, SegmentDamageError
-from resources.home import Home
 from resources.lake import Lake
-from resources.plans import NotRetainedError, PlanDamageError, durable_epochs
-from resources.ranges import Range
-from resources.timegrid import HOUR_US
 from tests.support.batch import FORGETFUL, checksums, rows_of, send
 from tests.support.live import TEN_O_CLOCK, hour_of, signal
+from tidemark.model.ranges import Range
+from tidemark.model.shard_errors import ManifestDamageError, SegmentDamageError
+from tidemark.model.timegrid import HOUR_US
+from tidemark.storage.home import Home
+from tidemark.tables.plans import NotRetainedError, PlanDamageError, durable_epochs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

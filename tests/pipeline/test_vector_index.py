@@ -15,18 +15,18 @@ from assets.vectors.index_step import Step, Way, pointer_rows, rows_of_parts
 from expectations.checks import evaluate
 from expectations.templates import suite_of
 from orchestration.vectors import due_tables
-from resources.home import Home
+from resources.platform import TidemarkResource
 from resources.record import Record
 from resources.session import frame_of
 from resources.spark import SparkResource
-from resources.tidemark import TidemarkResource
-from resources.vectors.index.state import Probing
-from resources.vectors.index.tables import Versions
-from resources.vectors.nearest import open_index
-from resources.vectors.stored_index import pointers, read_index
 from tests.support.batch import FORGETFUL, send
 from tests.support.live import TEN_O_CLOCK, HandClock, vector
 from tests.support.vector_lake import VectorLake, delta
+from tidemark.storage.home import Home
+from tidemark.vectors.index.state import Probing
+from tidemark.vectors.index.tables import Versions
+from tidemark.vectors.reading.nearest import open_index
+from tidemark.vectors.reading.stored_index import pointers, read_index
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,13 +11,13 @@ from orchestration.instance import open_instance
 from orchestration.materialize import drain, materialize_hours
 from orchestration.runs import Outcome
 from orchestration.vectors import due_tables, materialize_vectors
-from resources import lake_files
-from resources.home import Home
 from resources.lake import Lake
 from resources.record import Record
-from resources.timegrid import SECOND_US, hour_key
 from tests.support.batch import FORGETFUL, checksums, rows_of, send
 from tests.support.live import TEN_O_CLOCK, HandClock, hour_of, signal, vector
+from tidemark.model.timegrid import SECOND_US, hour_key
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

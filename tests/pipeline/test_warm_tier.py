@@ -5,17 +5,17 @@ from typing import Any
 from assets.ingest.drain import drain
 from assets.rollups.schema import CHAIN
 from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
-from resources import lake_files
-from resources.counters.counters import Counters
-from resources.counters.follower import Follower
-from resources.counters.lake import LakeCounts
-from resources.counters.restore import restore
-from resources.counters.windows import Window
-from resources.home import Home
 from resources.lake import Lake
-from resources.provenance import Input
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US
 from tests.support.live import TEN_O_CLOCK, HandClock, open_platform, signal
+from tidemark.counts.lake import LakeCounts
+from tidemark.counts.warm.counters import Counters
+from tidemark.counts.warm.follower import Follower
+from tidemark.counts.warm.restore import restore
+from tidemark.counts.windows import Window
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.provenance import Input
 
 TRANSFORMS = (count_minutes, count_hours, count_days, count_weeks)
 ENTITIES = ("item-1", "item-2", "item-3")

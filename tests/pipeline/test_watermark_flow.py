@@ -11,18 +11,18 @@ from assets.ingest import asset as ingest
 from assets.windows.catalog import pane_needs
 from assets.windows.factory import hourly_asset, pane_windows
 from assets.windows.schema import window_table
-from orchestration.watermark_tree import read_watermark_tree
-from resources.coordinator.model import Kind
-from resources.coordinator.status import read_status
-from resources.home import Home
-from resources.marks import read_marks
+from resources.platform import TidemarkResource
 from resources.spark import SparkResource
-from resources.streams import Stream, Streams, WindowSpec, WindowType
-from resources.streams.latest import WindowState, latest_windows
-from resources.tidemark import TidemarkResource
-from resources.timegrid import HOUR_US, MINUTE_US, SECOND_US, hour_key
 from tests.support.batch import FORGETFUL, send
 from tests.support.live import TEN_O_CLOCK, HandClock, sample, signal
+from tidemark.model.deltas import Kind
+from tidemark.model.timegrid import HOUR_US, MINUTE_US, SECOND_US, hour_key
+from tidemark.observe.status import read_status
+from tidemark.observe.watermark_tree import read_watermark_tree
+from tidemark.storage.home import Home
+from tidemark.streams import Stream, Streams, WindowSpec, WindowType
+from tidemark.streams.latest import WindowState, latest_windows
+from tidemark.tables.marks import read_marks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

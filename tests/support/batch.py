@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from resources import lake_files, table_checksums
-from resources.failpoints import FAILPOINTS
-from resources.home import Home
 from tests.support.live import HandClock, open_platform
 from tests.support.spark import without_server
+from tidemark.storage.failpoints import FAILPOINTS
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files, table_checksums
 
 # Where a drain can be killed, in the order in which one run comes there; other commands have steps of their own.
 OTHER_COMMANDS = ("log.", "seal.", "retain.", "clock.", "compact.")

@@ -5,8 +5,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from resources.counters.windows import Window
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK_US
+from tidemark.counts.windows import Window
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK_US
 
 WINDOWS = tuple(Window)
 

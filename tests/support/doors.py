@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from hypothesis import strategies as st
 
-from resources.coordinator.decode_values import FIRST_US, LAST_US
-from resources.timegrid import from_us
 from tests.support.live import TEN_O_CLOCK
+from tidemark.door.decode_values import FIRST_US, LAST_US
+from tidemark.model.timegrid import from_us
 
 TEN_S = TEN_O_CLOCK // 1_000_000
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from assets.ingest.log import Log
-from resources.coordinator.batch_record import BatchRecord, Trigger
-from resources.coordinator.manifest import Entry, HourCounts, Manifest
-from resources.timegrid import MINUTE_US
 from tests.support.live import TEN_O_CLOCK
+from tidemark.log.batch_record import BatchRecord, Trigger
+from tidemark.log.manifest import Entry, HourCounts, Manifest
+from tidemark.model.timegrid import MINUTE_US
+from tidemark.observe.sealed_log import Log
 
 
 class LogOf(Log):

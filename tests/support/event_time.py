@@ -2,8 +2,8 @@
 
 from copy import deepcopy
 
-from resources.coordinator.watermarks import FORGOTTEN_AFTER
-from resources.settings import Settings
+from tidemark.event_time.watermarks import FORGOTTEN_AFTER
+from tidemark.model.settings import Settings
 
 
 class ModelWatermark:

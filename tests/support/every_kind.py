@@ -6,12 +6,12 @@ from typing import Any
 
 from assets.tables import EVERY_TABLE
 from assets.windows.catalog import derived_tables
-from resources import lake_files
-from resources.home import Home
-from resources.streams import load_streams
-from resources.timegrid import MINUTE_US
 from tests.support.batch import FORGETFUL
 from tests.support.live import sample, signal, vector
+from tidemark.model.timegrid import MINUTE_US
+from tidemark.storage.home import Home
+from tidemark.streams import load_streams
+from tidemark.tables import lake_files
 
 # A vector that was changed a few times is due.
 SETTINGS = f"{FORGETFUL}[compaction]\nkeep_recent = 1\n"

@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from resources.coordinator.batch_record import Trigger
-from resources.coordinator.batching import Batch, Batcher
-from resources.coordinator.log_rows import LogRows
-from resources.coordinator.schema import LOG_SCHEMA
-from resources.settings import BatchSettings
 from tests.support.live import TEN_O_CLOCK
+from tidemark.delivery.batching import Batch, Batcher
+from tidemark.log.batch_record import Trigger
+from tidemark.log.log_rows import LogRows
+from tidemark.model.log_schema import LOG_SCHEMA
+from tidemark.model.settings import BatchSettings
 
 
 class Row(NamedTuple):

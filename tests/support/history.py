@@ -5,16 +5,16 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from resources.coordinator.batch_record import BatchRecord
-from resources.coordinator.disk import RealDisk
-from resources.coordinator.log_content import read_log
-from resources.coordinator.manifest import Entry, Manifest
-from resources.coordinator.segment_files import verify_segment
-from resources.coordinator.segments import read_segment
-from resources.coordinator.state import STATE_FILE, ShardState, load
-from resources.home import Home
 from tests.support.live import sealed_batches
 from tests.support.mortal import DELTAS_PER_WRITE, PRODUCERS, Said, Stream, deltas_of, entities_of, is_with_copy
+from tidemark.log.batch_record import BatchRecord
+from tidemark.log.log_content import read_log
+from tidemark.log.manifest import Entry, Manifest
+from tidemark.log.segment_files import verify_segment
+from tidemark.log.segments import read_segment
+from tidemark.shard_state.state import STATE_FILE, ShardState, load
+from tidemark.storage.disk import RealDisk
+from tidemark.storage.home import Home
 
 COLUMNS = ["epoch", "producer", "sequence", "ordinal", "delta_id", "verdict"]
 

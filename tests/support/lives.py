@@ -10,21 +10,21 @@ from random import Random
 from typing import Any, NamedTuple
 
 from chaos.disks import Moment, SimulatedDisk, Survival
-from resources.coordinator.arrival import NumberedWrite
-from resources.coordinator.control import Control, ProducerOpened
-from resources.coordinator.disk import Disk
-from resources.coordinator.frames import Header
-from resources.coordinator.groups import encode_group
-from resources.coordinator.log import LogFile
-from resources.coordinator.log_rows import LogRows
-from resources.coordinator.manifest import Manifest
-from resources.coordinator.recovery import LEDGER, Recovered, ShardFiles, recover
-from resources.coordinator.seal import ClosedFile, Sealer
-from resources.coordinator.segment_files import folder_of
-from resources.coordinator.segments import read_segment
-from resources.coordinator.state import ShardState
-from resources.settings import Settings
 from tests.support.live import TEN_O_CLOCK, signal
+from tidemark.log.control import Control, ProducerOpened
+from tidemark.log.frames import Header
+from tidemark.log.groups import encode_group
+from tidemark.log.log_file import LogFile
+from tidemark.log.log_rows import LogRows
+from tidemark.log.manifest import Manifest
+from tidemark.log.segment_files import folder_of
+from tidemark.log.segments import read_segment
+from tidemark.model.settings import Settings
+from tidemark.shard_state.recovery import LEDGER, Recovered, ShardFiles, recover
+from tidemark.shard_state.seal import ClosedFile, Sealer
+from tidemark.shard_state.state import ShardState
+from tidemark.storage.disk import Disk
+from tidemark.verdicts.arrival import NumberedWrite
 
 FILES = ShardFiles(0, Path("/home/log"), Path("/home/segments"))
 # A frame of two deltas has about 1,100 bytes, so a file of three grows beyond what was set aside for it.

@@ -25,15 +25,15 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
-from resources.coordinator import Platform
-from resources.coordinator.aio import wait_flushed
-from resources.coordinator.errors import WaitTimeoutError
-from resources.coordinator.handles import WriteHandle
-from resources.coordinator.model import Level
-from resources.coordinator.schema import SENT_SCHEMA
-from resources.coordinator.slots import shard_of_slot, slots_of
-from resources.home import Home
 from tests.support.live import TEN_O_CLOCK, signal
+from tidemark import Platform
+from tidemark.coordinator.aio import wait_flushed
+from tidemark.coordinator.handles import WriteHandle
+from tidemark.coordinator.slots import shard_of_slot, slots_of
+from tidemark.model.deltas import Level
+from tidemark.model.log_schema import SENT_SCHEMA
+from tidemark.model.shard_errors import WaitTimeoutError
+from tidemark.storage.home import Home
 
 THREADED, ASYNCHRONOUS = ("web", "pos"), ("app", "import")
 PRODUCERS = (*THREADED, *ASYNCHRONOUS)
@@ -43,7 +43,7 @@ COPY_EVERY = 5
 # Nobody writes for so long: the process of a test that was stopped itself ends here.
 LIFE_LIMIT_S = 300
 # What is loaded when the first write comes, the first segment, the first look at the lake: half a second of a life.
-LOADED_LATE = ("pandas", "pyarrow.dataset", "resources.plans")
+LOADED_LATE = ("pandas", "pyarrow.dataset", "tidemark.tables.plans")
 # How often whoever waits for a word looks whether it is time to kill.
 LOOK_S = 0.002
 

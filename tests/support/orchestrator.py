@@ -12,7 +12,7 @@ from dagster._core.utils import make_new_run_id
 
 from assets.trust import CHECK_NAME
 from orchestration.instance import EVENTS_FILE
-from resources.home import Home
+from tidemark.storage.home import Home
 
 
 def materialize(instance: dg.DagsterInstance, table: str, partitions: Iterable[str]) -> None:

@@ -23,9 +23,9 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from assets.tables import TABLES
 from assets.trust import CHECK_NAME
 from orchestration.attempts import OPEN
-from resources.home import Home
 from resources.spark_server import SERVER_CLASS
 from tests.support.spark import without_server
+from tidemark.storage.home import Home
 
 TIDEMARK = Path(__file__).parents[2] / "tidemark"
 # Many times what these machines need when they are busy.

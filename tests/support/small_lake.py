@@ -14,13 +14,13 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from assets.ingest.schema import DELTAS
 from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
-from resources import lake_files
-from resources.counters.windows import Tier
-from resources.home import Home
-from resources.lineage import LineageFile
-from resources.provenance import Input, ProvenanceFile
-from resources.table_spec import TableSpec, create_table
-from resources.timegrid import HOUR_US, MINUTE_US, floor_to, from_us
+from tidemark.counts.windows import Tier
+from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to, from_us
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.lineage import LineageFile
+from tidemark.tables.provenance import Input, ProvenanceFile
+from tidemark.tables.table_spec import TableSpec, create_table
 
 SPECS = {Tier.MINUTE: MINUTE_COUNTS, Tier.HOUR: HOURLY_COUNTS, Tier.DAY: DAILY_COUNTS, Tier.WEEK: WEEKLY_COUNTS}
 SOURCES = {Tier.MINUTE: DELTAS, Tier.HOUR: MINUTE_COUNTS, Tier.DAY: HOURLY_COUNTS, Tier.WEEK: DAILY_COUNTS}

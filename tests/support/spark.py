@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from resources.home import Home
 from resources.session import SERVER_VARIABLE, open_notes
 from resources.spark_server import TOKEN_VARIABLE, server_address, server_command
+from tidemark.storage.home import Home
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

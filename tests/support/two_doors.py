@@ -6,17 +6,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from resources.coordinator import Reason
-from resources.coordinator.arrival import Arrivals, NumberedWrite, Outcome
-from resources.coordinator.decode import Sent
-from resources.coordinator.delta_hashes import with_hashes
-from resources.coordinator.groups import decode_group, encode_group
-from resources.coordinator.identities import Identities
-from resources.coordinator.log_rows import LogRows
-from resources.coordinator.ownership import own, own_columns
-from resources.coordinator.watermarks import Watermarks
-from resources.settings import Namespace, Settings
 from tests.support.live import TEN_O_CLOCK
+from tidemark import Reason
+from tidemark.door.decode import Sent
+from tidemark.door.ownership import own, own_columns
+from tidemark.event_time.watermarks import Watermarks
+from tidemark.log.groups import decode_group, encode_group
+from tidemark.log.log_rows import LogRows
+from tidemark.model.settings import Namespace, Settings
+from tidemark.verdicts.arrival import Arrivals, NumberedWrite, Outcome
+from tidemark.verdicts.delta_hashes import with_hashes
+from tidemark.verdicts.identities import Identities
 
 SETTINGS = Settings(namespaces={"shop": Namespace(dimension=4)})
 

@@ -12,16 +12,16 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from assets.ingest.schema import DELTAS
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
-from resources import lake_files
-from resources.home import Home
-from resources.lineage import LineageFile
-from resources.plans import Plan, PlanStore
-from resources.provenance import Input, ProvenanceFile
-from resources.table_spec import TableSpec, create_table
-from resources.timegrid import HOUR_US, MINUTE_US, floor_to
-from resources.vectors.chain import state_of
-from resources.vectors.tables import BUCKETS, bucket_of
 from tests.support.vector_oracle import Delta, canonical, place_of, random_deltas, table_of
+from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.lineage import LineageFile
+from tidemark.tables.plans import Plan, PlanStore
+from tidemark.tables.provenance import Input, ProvenanceFile
+from tidemark.tables.table_spec import TableSpec, create_table
+from tidemark.vectors.chain import state_of
+from tidemark.vectors.tables import BUCKETS, bucket_of
 
 # The oracle's moments are small numbers; so many minutes lie between them here, that they fall into several hours.
 STEP_US = 25 * MINUTE_US

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from hypothesis import strategies as st
 
-from resources.coordinator.model import Operation
-from resources.vectors.fold import Folder, emit_last, starting_states
-from resources.vectors.places import PLACE_COLUMNS, with_places
-from resources.vectors.schema import FOLD_INPUT, STATES
+from tidemark.model.deltas import Operation
+from tidemark.vectors.fold import Folder, emit_last, starting_states
+from tidemark.vectors.places import PLACE_COLUMNS, with_places
+from tidemark.vectors.schema import FOLD_INPUT, STATES
 
 Delta = dict[str, Any]
 SORT_KEYS = [(name, "ascending") for name in ("namespace", "vector_id", *PLACE_COLUMNS)]

@@ -12,12 +12,12 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from resources.lake import Lake
-from resources.vectors.bucket_files import Outcome, Target, fold_buckets
-from resources.vectors.chain import state_of
-from resources.vectors.moment import FileOf
-from resources.vectors.packed import Packet, Wanted, pack, read_deltas
-from resources.vectors.schema import ARRIVED, CURRENT, STATES
 from tests.support.vector_oracle import Delta, place_of, said, table_of
+from tidemark.vectors.bucket_files import Outcome, Target, fold_buckets
+from tidemark.vectors.chain import state_of
+from tidemark.vectors.packed import Packet, Wanted, pack, read_deltas
+from tidemark.vectors.reading.moment import FileOf
+from tidemark.vectors.schema import ARRIVED, CURRENT, STATES
 
 Key = tuple[str, str]
 

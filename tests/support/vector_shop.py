@@ -17,11 +17,11 @@ from assets.vectors.index_asset import next_indexes, write_indexes
 from assets.vectors.index_schema import VECTOR_INDEX
 from assets.vectors.index_step import Step
 from assets.vectors.schema import VECTORS
-from resources import lake_files
-from resources.home import Home
-from resources.lineage import Lineage
-from resources.table_spec import TableSpec, create_table
 from tests.support.vector_lake import VectorLake, delta
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.lineage import Lineage
+from tidemark.tables.table_spec import TableSpec, create_table
 
 
 class DirectLake:

@@ -7,10 +7,10 @@ import pyarrow as pa
 
 from assets.ingest.schema import DELTAS
 from resources.session import frame_of
-from resources.table_spec import TableSpec
-from resources.timegrid import HOUR_US, floor_to
-from resources.vectors.schema import STATES
 from tests.support.vector_oracle import Delta
+from tidemark.model.timegrid import HOUR_US, floor_to
+from tidemark.tables.table_spec import TableSpec
+from tidemark.vectors.schema import STATES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from assets.ingest.schema import DELTAS
-from resources.coordinator.model import Kind
 from resources.session import frame_of
-from resources.streams import Aggregate, Function, Lateness, LatePolicy, Stream, WindowSpec, WindowType
-from resources.timegrid import HOUR_US, MINUTE_US, floor_to
+from tidemark.model.deltas import Kind
+from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to
+from tidemark.streams import Aggregate, Function, Lateness, LatePolicy, Stream, WindowSpec, WindowType
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

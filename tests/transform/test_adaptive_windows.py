@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from assets.graph import By
 from assets.stale import hours_of
 from assets.windows.adaptive import Batch, assign_batches, batch_rows, closed_batches
-from resources.coordinator.batch_record import BatchRecord, Trigger
-from resources.coordinator.manifest import Entry, HourCounts
-from resources.ranges import Range
-from resources.timegrid import HOUR_US, hour_key
 from tests.support.entries import LogOf
+from tidemark.log.batch_record import BatchRecord, Trigger
+from tidemark.log.manifest import Entry, HourCounts
+from tidemark.model.ranges import Range
+from tidemark.model.timegrid import HOUR_US, hour_key
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

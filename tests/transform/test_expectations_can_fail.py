@@ -16,8 +16,8 @@ from assets.tables import TABLES
 from expectations.runner import run_suite
 from expectations.suite import read_suite
 from resources.session import frame_of
-from resources.table_spec import TIMESTAMP
-from resources.timegrid import GRAINS, from_us, week_start
+from tidemark.model.timegrid import GRAINS, from_us, week_start
+from tidemark.tables.table_spec import TIMESTAMP
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,7 +19,7 @@ from assets.ingest.schema import DELTAS, IDENTITY, LOG_DDL
 from assets.ingest.sift import Segment, repeated_hashes, sift
 from assets.ingest.transform import accepted_deltas, dead_letters, without_copies
 from benchmarks.segments import seal
-from resources.coordinator.schema import LOG_SCHEMA, RAW_LIMIT
+from tidemark.model.log_schema import LOG_SCHEMA, RAW_LIMIT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from assets.joins.transform import pair_in_panes, pair_sessions, pair_with_panes
-from resources.ranges import Range
-from resources.timegrid import HOUR_US, MINUTE_US, floor_to, from_us
+from tidemark.model.ranges import Range
+from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to, from_us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

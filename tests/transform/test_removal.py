@@ -9,12 +9,12 @@ from assets.ingest.removal import GOES, HAPPENED_SINCE, IN_NO_BASE, RECEIVED_SIN
 from assets.ingest.schema import DELTAS
 from assets.vectors.schema import VECTOR_CHECKPOINTS
 from assets.windows.view import view_of
-from resources.coordinator.model import Kind
 from resources.session import frame_of
-from resources.streams import Stream
-from resources.streams.model import Aggregate, Function, WindowSpec, WindowType
-from resources.timegrid import HOUR_US, floor_to
 from tests.support.vector_oracle import payload
+from tidemark.model.deltas import Kind
+from tidemark.model.timegrid import HOUR_US, floor_to
+from tidemark.streams import Stream
+from tidemark.streams.model import Aggregate, Function, WindowSpec, WindowType
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

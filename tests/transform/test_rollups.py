@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from assets.rollups.schema import TIERS
 from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
-from resources.timegrid import GRAINS, HOUR_US, floor_to, from_us, to_us
+from tidemark.model.timegrid import GRAINS, HOUR_US, floor_to, from_us, to_us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -6,11 +6,11 @@ from assets.joins.rows import delta_pairs, session_pairs
 from assets.windows.open_schema import open_table
 from assets.windows.schema import window_table
 from assets.windows.session_rows import admitted, closed_rows, open_rows, parts_of
-from resources.coordinator.model import Kind
-from resources.ranges import Range
-from resources.streams import Aggregate, Function, Join, JoinForm, Lateness, LatePolicy, Stream, WindowSpec, WindowType
-from resources.timegrid import HOUR_US, MINUTE_US, from_us
 from tests.support.spark import plan_of
+from tidemark.model.deltas import Kind
+from tidemark.model.ranges import Range
+from tidemark.model.timegrid import HOUR_US, MINUTE_US, from_us
+from tidemark.streams import Aggregate, Function, Join, JoinForm, Lateness, LatePolicy, Stream, WindowSpec, WindowType
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from assets.windows.sessions import Fold, Folded, SessionShape, closed_sessions, open_parts, session_parts
 from assets.windows.view import position
-from resources.ranges import Range
-from resources.timegrid import HOUR_US, MINUTE_US, floor_to
+from tidemark.model.ranges import Range
+from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,11 +12,11 @@ from expectations import templates
 from expectations.runner import run_suite
 from expectations.templates import TEMPLATES, suite_of
 from resources.session import frame_of
-from resources.streams import Streams, load_streams
-from resources.table_spec import TableSpec
-from resources.timegrid import HOUR, HOUR_US, from_us
 from tests.support.live import TEN_O_CLOCK
 from tests.support.windows import every_example
+from tidemark.model.timegrid import HOUR, HOUR_US, from_us
+from tidemark.streams import Streams, load_streams
+from tidemark.tables.table_spec import TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from resources.vectors.tables import BUCKET_SQL, bucket_of
+from tidemark.vectors.tables import BUCKET_SQL, bucket_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

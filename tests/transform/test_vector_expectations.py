@@ -11,9 +11,9 @@ from expectations.refold import REFOLDED
 from expectations.runner import Verdict, run_suite
 from expectations.suite import read_suite
 from resources.session import frame_of
-from resources.table_spec import TableSpec
-from resources.timegrid import HOUR_US, WHOLE
 from tests.support.vector_tables import delta_row, table_rows
+from tidemark.model.timegrid import HOUR_US, WHOLE
+from tidemark.tables.table_spec import TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

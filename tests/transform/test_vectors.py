@@ -19,10 +19,10 @@ from assets.vectors.schema import VECTORS
 from assets.vectors.transform import KEYS, whole_vectors
 from resources.lake import Lake
 from resources.session import frame_of
-from resources.vectors.clocks import conflicts
 from tests.support.vector_lake import VectorLake
 from tests.support.vector_oracle import Delta, canonical, random_deltas, table_of
 from tests.support.vector_rows import expected_rows, table_rows_by_name
+from tidemark.vectors.clocks import conflicts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

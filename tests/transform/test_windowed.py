@@ -10,9 +10,9 @@ import pytest
 from assets.rollups.schema import WINDOWED_COUNTS
 from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
 from assets.rollups.windowed import count_windows
-from resources.counters.decay import ONE, half_life
-from resources.counters.windows import Tier, Window, velocity
-from resources.timegrid import DAY_US, HOUR, HOUR_US, MINUTE, MINUTE_US, WEEK_US, from_us, to_us, week_start
+from tidemark.counts.decay import ONE, half_life
+from tidemark.counts.windows import Tier, Window, velocity
+from tidemark.model.timegrid import DAY_US, HOUR, HOUR_US, MINUTE, MINUTE_US, WEEK_US, from_us, to_us, week_start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

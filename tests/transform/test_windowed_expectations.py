@@ -11,10 +11,10 @@ import pyarrow as pa
 from assets.tables import TABLES
 from expectations.runner import run_suite
 from expectations.suite import read_suite
-from resources.counters.windows import Window, velocity
 from resources.session import frame_of
-from resources.table_spec import TIMESTAMP
-from resources.timegrid import DAY_US, HOUR_US, MINUTE, MINUTE_US, WEEK, from_us, week_start
+from tidemark.counts.windows import Window, velocity
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE, MINUTE_US, WEEK, from_us, week_start
+from tidemark.tables.table_spec import TIMESTAMP
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

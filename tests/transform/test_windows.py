@@ -18,9 +18,6 @@ from assets.graph import Need, made_of
 from assets.windows.catalog import late_needs, pane_needs
 from assets.windows.late import late_deltas
 from assets.windows.transform import count_windows
-from resources.ranges import Range
-from resources.streams import Aggregate, Function, Lateness, LatePolicy, Stream
-from resources.timegrid import HOUR_US, MINUTE_US, floor_to
 from tests.support.spark import plan_of
 from tests.support.windows import (
     TEN_MINUTES,
@@ -34,6 +31,9 @@ from tests.support.windows import (
     tumbling,
     windows_of,
 )
+from tidemark.model.ranges import Range
+from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to
+from tidemark.streams import Aggregate, Function, Lateness, LatePolicy, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,12 +8,12 @@ import pytest
 from deltalake import write_deltalake
 from msgspec import to_builtins
 
-from orchestration import account
-from orchestration.account import take_account
 from orchestration.cli.app import main
-from resources.home import Home
-from resources.timegrid import from_us
 from tests.support.live import TEN_O_CLOCK, new_home, open_platform, signal
+from tidemark.model.timegrid import from_us
+from tidemark.observe import account
+from tidemark.observe.account import take_account
+from tidemark.storage.home import Home
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator.adaptive import RATE_STEPS, AdaptiveLimit, Cost, CostMemory, RateMonitor, Rates
-from resources.settings import BatchSettings
-from resources.timegrid import SECOND_US
 from tests.support.live import TEN_O_CLOCK
+from tidemark.delivery.adaptive import RATE_STEPS, AdaptiveLimit, Cost, CostMemory, RateMonitor, Rates
+from tidemark.model.settings import BatchSettings
+from tidemark.model.timegrid import SECOND_US
 
 SETTINGS = BatchSettings()
 

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator.alignment import Adoption, ShardView, align, stream_watermarks
-from resources.coordinator.watermarks import Watermarks
-from resources.settings import Settings
-from resources.timegrid import SECOND_US
 from tests.support.live import TEN_O_CLOCK
+from tidemark.event_time.alignment import Adoption, ShardView, align, stream_watermarks
+from tidemark.event_time.watermarks import Watermarks
+from tidemark.model.settings import Settings
+from tidemark.model.timegrid import SECOND_US
 
 STREAM, NAME = ("shop", "signal"), "shop/signal"
 ACTIVE, QUIET = frozenset([NAME]), frozenset[str]()

@@ -11,20 +11,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from resources.coordinator.arrival import Arrivals, NumberedWrite
-from resources.coordinator.decode import Sent, decode, to_batch
-from resources.coordinator.decode_rows import _from_object, _plain
-from resources.coordinator.decode_values import millionths_of
-from resources.coordinator.decoded import RefusedError
-from resources.coordinator.errors import WriteFormatError
-from resources.coordinator.fingerprint import SeriesNames
-from resources.coordinator.identities import Identities
-from resources.coordinator.log_rows import LogRows
-from resources.coordinator.model import Delta
-from resources.coordinator.schema import SENT_FIELDS, SENT_SCHEMA, SIGNAL, VECTOR
-from resources.coordinator.watermarks import Watermarks
-from resources.settings import Settings
 from tests.support.live import TEN_O_CLOCK, sample, signal, vector
+from tidemark.door.decode import Sent, decode, to_batch
+from tidemark.door.decode_rows import _from_object, _plain
+from tidemark.door.decode_values import millionths_of
+from tidemark.door.decoded import RefusedError
+from tidemark.event_time.watermarks import Watermarks
+from tidemark.log.log_rows import LogRows
+from tidemark.model.deltas import Delta
+from tidemark.model.fingerprint import SeriesNames
+from tidemark.model.log_schema import SENT_FIELDS, SENT_SCHEMA, SIGNAL, VECTOR
+from tidemark.model.settings import Settings
+from tidemark.model.shard_errors import WriteFormatError
+from tidemark.verdicts.arrival import Arrivals, NumberedWrite
+from tidemark.verdicts.identities import Identities
 
 SETTINGS = Settings(recent_identities=20)
 

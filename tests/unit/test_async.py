@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from chaos.disks import SYNCS, Fault, FaultyDisk
-from resources.coordinator import Level
-from resources.coordinator.aio import AsyncPlatform
-from resources.coordinator.disk import RealDisk
-from resources.coordinator.errors import (
+from tests.support.live import HandClock, HeldDisk, new_home, sealed_rows, signal
+from tidemark import Level
+from tidemark.coordinator.aio import AsyncPlatform
+from tidemark.model.shard_errors import (
     BackpressureError,
     CoordinatorError,
     OutcomeUnknownError,
     ShardStoppedError,
     WaitTimeoutError,
 )
-from tests.support.live import HandClock, HeldDisk, new_home, sealed_rows, signal
+from tidemark.storage.disk import RealDisk
 
 OPTIONS = {"clock": HandClock(), "durable_epochs": dict}
 

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator.batch_record import BatchRecord, Trigger
-from resources.coordinator.batching import Batch, Batcher, Pending
-from resources.coordinator.log_rows import LogRows
-from resources.coordinator.schema import LOG_SCHEMA
-from resources.settings import BatchSettings
-from resources.timegrid import SECOND_US
 from tests.support.groups import Row, batch_of, group
 from tests.support.live import TEN_O_CLOCK
+from tidemark.delivery.batching import Batch, Batcher, Pending
+from tidemark.log.batch_record import BatchRecord, Trigger
+from tidemark.log.log_rows import LogRows
+from tidemark.model.log_schema import LOG_SCHEMA
+from tidemark.model.settings import BatchSettings
+from tidemark.model.timegrid import SECOND_US
 
 MS = 1_000
 

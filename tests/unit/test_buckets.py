@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.counters.buckets import by_minute
+from tidemark.counts.warm.buckets import by_minute
 
 FAR = 1 << 37  # beyond what fits into one number with a row
 PLACES = st.tuples(st.sampled_from([-FAR, -60, -1, 0, 1, 59, 60, FAR]), st.sampled_from([0, 1, 2, (1 << 32) - 2]))

@@ -10,13 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.coordinator import Delta, Platform, Signal, core, flusher, frames, log
-from resources.coordinator.errors import WriteFormatError, WriteTooLargeError
-from resources.coordinator.ownership import own, own_columns
-from resources.coordinator.schema import SENT_SCHEMA
-from resources.home import Home
-from resources.settings import is_name
 from tests.support.live import TEN_O_CLOCK, signal
+from tidemark import Delta, Platform, Signal
+from tidemark.coordinator import core, flusher
+from tidemark.door.ownership import own, own_columns
+from tidemark.log import frames
+from tidemark.log import log_file as log
+from tidemark.model.log_schema import SENT_SCHEMA
+from tidemark.model.settings import is_name
+from tidemark.model.shard_errors import WriteFormatError, WriteTooLargeError
+from tidemark.storage.home import Home
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import types
 
-from resources.errors import DamageError
-from resources.lake_files import quiet_database
-from resources.table_checksums import Checksum, checksum
+from tidemark.model.errors import DamageError
+from tidemark.tables.lake_files import quiet_database
+from tidemark.tables.table_checksums import Checksum, checksum
 
 TEN = datetime(2026, 3, 2, 10, tzinfo=UTC)
 MOMENT = pa.timestamp("us", tz="UTC")

@@ -13,13 +13,14 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from orchestration.cli import app, develop, ui
+from orchestration.cli import develop, ui
 from orchestration.cli.app import COMMANDS, main
-from orchestration.cli.output import answer_json
-from resources.errors import TidemarkError
-from resources.home import Home
-from resources.timegrid import from_us
 from tests.support.live import TEN_O_CLOCK, new_home, open_platform, signal
+from tidemark.cli import app
+from tidemark.cli.output import answer_json
+from tidemark.model.errors import TidemarkError
+from tidemark.model.timegrid import from_us
+from tidemark.storage.home import Home
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("pyspark", "dagster", "great_expectations", "delta", "pandas")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from orchestration.cli.app import main
-from orchestration.cli.counts import sparkline
-from resources.home import Home
-from resources.timegrid import DAY_US, HOUR_US, to_us
 from tests.support.small_lake import Event, SmallLake
+from tidemark.cli.counts import sparkline
+from tidemark.model.timegrid import DAY_US, HOUR_US, to_us
+from tidemark.storage.home import Home
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("pyspark", "dagster", "great_expectations", "pandas")

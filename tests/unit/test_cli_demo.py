@@ -7,7 +7,7 @@ import pytest
 
 from orchestration.cli.app import COMMANDS
 from orchestration.demo.report import ROOT, next_steps
-from resources.home import HOME_VARIABLE, Home
+from tidemark.storage.home import HOME_VARIABLE, Home
 
 
 def commands(home: Home) -> list[list[str]]:

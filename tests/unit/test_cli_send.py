@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from orchestration.cli.app import main
-from orchestration.cli.send import name_by_content
-from resources.coordinator.manifest import Manifest
-from resources.home import Home
+from tidemark.cli.send import name_by_content
+from tidemark.log.manifest import Manifest
+from tidemark.storage.home import Home
 
 Send = Callable[..., dict[str, Any]]
 
@@ -80,7 +80,7 @@ def test_the_same_file_sent_again_is_answered_as_sent_before_and_changes_nothing
 def test_a_file_goes_on_where_it_stopped(
     home: Home, send: Send, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from resources.coordinator.platform import Producer
+    from tidemark.coordinator.platform import Producer
 
     path = write_lines(tmp_path / "day.jsonl", [signal(number) for number in range(3_000)])
     whole = Producer.write

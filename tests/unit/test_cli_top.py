@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from orchestration.cli.app import main
-from resources.timegrid import DAY_US, HOUR_US
 from tests.support.live import TEN_O_CLOCK, new_home, open_platform, signal
 from tests.support.small_lake import Event, SmallLake
+from tidemark.model.timegrid import DAY_US, HOUR_US
 
 
 def top(home: Path, *arguments: str) -> int:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from orchestration.cli.app import main
-from resources.home import Home
-from resources.lake_files import open_table
-from resources.timegrid import from_us, to_us
 from tests.support.vector_lake import STEP_US, VectorLake
 from tests.support.vector_oracle import Delta
+from tidemark.model.timegrid import from_us, to_us
+from tidemark.storage.home import Home
+from tidemark.tables.lake_files import open_table
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("pyspark", "dagster", "great_expectations", "pandas")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from orchestration.cli.app import main
-from resources.home import Home
 from tests.support.live import new_home, open_platform, signal
+from tidemark.storage.home import Home
 
 
 @pytest.fixture

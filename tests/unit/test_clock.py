@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator.clock import SLEW_SHARE, SteadyClock
-from resources.coordinator.errors import BackpressureError, ClockLeapError
-from resources.coordinator.manifest import Manifest
-from resources.counters.follower import Follower
-from resources.counters.windows import Window
-from resources.home import Home
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US, to_us
 from tests.support.live import TEN_O_CLOCK, new_home, open_platform, sealed_rows, signal
+from tidemark.counts.warm.follower import Follower
+from tidemark.counts.windows import Window
+from tidemark.event_time.clock import SLEW_SHARE, SteadyClock
+from tidemark.log.manifest import Manifest
+from tidemark.model.shard_errors import BackpressureError, ClockLeapError
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US, to_us
+from tidemark.storage.home import Home
 
 BOUND_US = 60 * SECOND_US
 YEAR_US = 365 * DAY_US

@@ -12,18 +12,18 @@ import pytest
 from orchestration.cli.app import main
 from orchestration.compact import Wanted, compact
 from orchestration.retain import retain
-from resources.coordinator.clock import boot_clock
-from resources.coordinator.clock_reset import ClockDoubtError, read_resets, read_times, record_reset, refuse_doubtful
-from resources.coordinator.errors import LogDamageError
-from resources.coordinator.status import read_cut, read_raised
-from resources.counters.retention import RetentionError, gone_before
-from resources.counters.windows import Tier
-from resources.failpoints import FAILPOINTS
-from resources.home import Home
-from resources.marks import Mark, MarkFile
-from resources.timegrid import DAY_US, HOUR_US, SECOND_US, WEEK_US, floor_to
 from tests.support.batch import run
 from tests.support.live import TEN_O_CLOCK, HandClock, new_home, open_platform, sealed_rows, signal
+from tidemark.counts.retention import RetentionError, gone_before
+from tidemark.counts.windows import Tier
+from tidemark.event_time.clock import boot_clock
+from tidemark.model.shard_errors import LogDamageError
+from tidemark.model.timegrid import DAY_US, HOUR_US, SECOND_US, WEEK_US, floor_to
+from tidemark.observe.status import read_cut, read_raised
+from tidemark.shard_state.clock_reset import ClockDoubtError, read_resets, read_times, record_reset, refuse_doubtful
+from tidemark.storage.failpoints import FAILPOINTS
+from tidemark.storage.home import Home
+from tidemark.tables.marks import Mark, MarkFile
 
 YEAR_US = 365 * DAY_US
 

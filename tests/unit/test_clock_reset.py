@@ -7,25 +7,25 @@ from typing import Any
 
 import pytest
 
-from assets.ingest.log import Log, source_marks
 from chaos.disks import EVERY_KIND, Moment, SimulatedDisk, Survival
 from chaos.kernel import PowerCut
 from chaos.watching import BusyDisk, Cut, StepSealing
-from orchestration.clock import reset_clock
-from resources.coordinator.clock_reset import read_resets
-from resources.coordinator.core import ShardCore
-from resources.coordinator.errors import ClockLeapError, ShardBusyError
-from resources.coordinator.manifest import Manifest
-from resources.coordinator.recovery import ShardFiles
-from resources.coordinator.status import read_status
-from resources.counters.follower import Follower
-from resources.counters.windows import Window
-from resources.home import Home
-from resources.marks import Mark, MarkFile
 from resources.record import Record, believed, not_below
-from resources.settings import Settings
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US, to_us
 from tests.support.live import TEN_O_CLOCK, HandClock, new_home, open_platform, sealed_rows, signal
+from tidemark.coordinator.core import ShardCore
+from tidemark.coordinator.reset_clock import reset_clock
+from tidemark.counts.warm.follower import Follower
+from tidemark.counts.windows import Window
+from tidemark.log.manifest import Manifest
+from tidemark.model.settings import Settings
+from tidemark.model.shard_errors import ClockLeapError, ShardBusyError
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US, to_us
+from tidemark.observe.sealed_log import Log, source_marks
+from tidemark.observe.status import read_status
+from tidemark.shard_state.clock_reset import read_resets
+from tidemark.shard_state.recovery import ShardFiles
+from tidemark.storage.home import Home
+from tidemark.tables.marks import Mark, MarkFile
 
 YEAR_US = 365 * DAY_US
 AHEAD = TEN_O_CLOCK + YEAR_US

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.code_files import SIZE_LIMIT, Code, pack, read_code, unpack, write_code
+from tidemark.arrays.code_files import SIZE_LIMIT, Code, pack, read_code, unpack, write_code
 
 SOURCE = """
 import numpy as np
 import numpy.typing as npt
-from resources.compiled import compiled
+from tidemark.arrays.compiled import compiled
 
 @compiled
 def total(numbers: npt.NDArray[np.int64]) -> int:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from resources.coordinator import checks
-from resources.coordinator.columns import constant, constant_of, nulls, odd_ids, odd_names, repeated
-from resources.coordinator.hashing import combine, hash_array, hash_rows
-from resources.coordinator.schema import SAMPLE, SIGNAL, TIMESTAMP, VECTOR
-from resources.settings import NAME_PATTERN
+from tidemark.arrays.columns import constant, constant_of, nulls, odd_ids, odd_names, repeated
+from tidemark.arrays.hashing import combine, hash_array, hash_rows
+from tidemark.model.log_schema import SAMPLE, SIGNAL, TIMESTAMP, VECTOR
+from tidemark.model.settings import NAME_PATTERN
+from tidemark.verdicts import checks
 
 # Letters at both ends of every range that matters, white space of several kinds, and what is no ASCII.
 letters = st.sampled_from("aAzZ09_~!\x00\x1f \x7f\x85\xa0\u3000é日`{/:@[\n")

@@ -10,10 +10,10 @@ from orchestration import compact as steps
 from orchestration.cli.compact import _show, compaction_as_json
 from orchestration.compact import Compaction, CompactionError, Wanted, compact
 from orchestration.runs import Outcome, RunOutcome
-from resources.coordinator.status import read_cut, read_status
-from resources.home import Home
-from resources.timegrid import DAY_US, HOUR_US
 from tests.support.live import TEN_O_CLOCK, HandClock, open_platform, vector
+from tidemark.model.timegrid import DAY_US, HOUR_US
+from tidemark.observe.status import read_cut, read_status
+from tidemark.storage.home import Home
 
 NOW = TEN_O_CLOCK + DAY_US + HOUR_US // 2
 REMOVING = Wanted(horizon_us=0, is_removing=True)

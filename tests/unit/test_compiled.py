@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from resources.compiled import MODULES, Compiled, compiled
+from tidemark.arrays.compiled import MODULES, Compiled, compiled
 
 SOURCE = """
 import numpy as np
 import numpy.typing as npt
-from resources.compiled import compiled
+from tidemark.arrays.compiled import compiled
 
 STEP = {step}
 Table = np.ndarray[tuple[int, int], np.dtype[np.int32]]
@@ -138,8 +138,8 @@ def test_what_is_no_number_and_no_array_cannot_be_compiled() -> None:
 def test_set_up_compiles_every_module_that_has_such_functions() -> None:
     root = Path(__file__).parents[2]
     using = {
-        str(path.relative_to(root).with_suffix("")).replace("/", ".")
-        for folder in ("resources", "assets")
+        str(path.relative_to(root).with_suffix("")).replace("/", ".").removeprefix("src.")
+        for folder in ("src/tidemark", "resources", "assets")
         for path in (root / folder).rglob("*.py")
         if "\n@compiled\n" in path.read_text()
     }

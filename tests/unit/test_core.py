@@ -9,15 +9,15 @@ import pytest
 
 from chaos.disks import CallKind, Fault, FaultyDisk, SimulatedDisk, Survival
 from chaos.watching import StepSealing
-from resources.coordinator import flusher
-from resources.coordinator.core import ShardCore
-from resources.coordinator.errors import EpochLostError, OutcomeUnknownError, ShardStoppedError, WriteTooLargeError
-from resources.coordinator.handles import Sending
-from resources.coordinator.manifest import Manifest
-from resources.coordinator.recovery import ShardFiles
-from resources.settings import BoundSettings, Settings
-from resources.timegrid import SECOND_US
 from tests.support.live import TEN_O_CLOCK, signal
+from tidemark.coordinator import flusher
+from tidemark.coordinator.core import ShardCore
+from tidemark.coordinator.handles import Sending
+from tidemark.log.manifest import Manifest
+from tidemark.model.settings import BoundSettings, Settings
+from tidemark.model.shard_errors import EpochLostError, OutcomeUnknownError, ShardStoppedError, WriteTooLargeError
+from tidemark.model.timegrid import SECOND_US
+from tidemark.shard_state.recovery import ShardFiles
 
 FILES = ShardFiles(0, Path("/home/log"), Path("/home/segments"))
 SMALL = Settings(recent_identities=4, disorder_ms=1_000, watermark_events=1)

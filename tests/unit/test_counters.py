@@ -9,19 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from resources.counters.counters import Counters
-from resources.counters.errors import (
-    CountersError,
-    ForeignHandlesError,
-    FullError,
-    NotYetError,
-    TooFarBackError,
-)
-from resources.counters.state import FEW
-from resources.counters.windows import NotOnAMinuteError, Window, velocity
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US
 from tests.support.counting import WINDOWS, Event, count_of, events_at, first_of, moments, steps, top_of
 from tests.support.live import TEN_O_CLOCK, HandClock
+from tidemark.counts.errors import CountersError, ForeignHandlesError, FullError, NotYetError, TooFarBackError
+from tidemark.counts.warm.counters import Counters
+from tidemark.counts.warm.state import FEW
+from tidemark.counts.windows import NotOnAMinuteError, Window, velocity
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US
 
 SMALL = 64
 
@@ -201,7 +195,7 @@ def test_handles_of_other_counters_are_refused() -> None:
 
 
 def test_more_loose_counts_than_are_sorted_at_once_are_all_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resources.counters.held.LOOSE_LIMIT", 50)
+    monkeypatch.setattr("tidemark.counts.warm.held.LOOSE_LIMIT", 50)
     counters, clock = counters_at()
     times = TEN_O_CLOCK - np.arange(200, dtype=np.int64) * HOUR_US
     for _ in range(3):

@@ -12,18 +12,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from resources.counters.buckets import Numbers, Rows
-from resources.counters.counters import Counters
-from resources.counters.errors import BehindError, FollowsLogError, SnapshotDamageError
-from resources.counters.names import Names
-from resources.counters.restore import begin_with
-from resources.counters.rollups import Beginning
-from resources.counters.snapshot import load_state, save_state
-from resources.counters.state import FEW, LENGTHS, State, Taken
-from resources.counters.windows import Window
-from resources.timegrid import MINUTE_US
 from tests.support.counting import WINDOWS, Event, ages, count_of, moments, steps
 from tests.support.live import TEN_O_CLOCK, HandClock
+from tidemark.counts.errors import BehindError, FollowsLogError, SnapshotDamageError
+from tidemark.counts.warm.buckets import Numbers, Rows
+from tidemark.counts.warm.counters import Counters
+from tidemark.counts.warm.names import Names
+from tidemark.counts.warm.restore import begin_with
+from tidemark.counts.warm.rollups import Beginning
+from tidemark.counts.warm.snapshot import load_state, save_state
+from tidemark.counts.warm.state import FEW, LENGTHS, State, Taken
+from tidemark.counts.windows import Window
+from tidemark.model.timegrid import MINUTE_US
 
 SHARDS = (0, 1)
 ENTITIES = {0: ("a", "b"), 1: ("c",)}

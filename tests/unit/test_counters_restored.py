@@ -6,14 +6,14 @@ from random import Random
 
 import pytest
 
-from resources.counters.counters import Counters
-from resources.counters.lake import LakeCounts
-from resources.counters.restore import restore
-from resources.counters.windows import Tier, Window
-from resources.home import Home
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, to_us
 from tests.support.live import HandClock
 from tests.support.small_lake import Event, SmallLake
+from tidemark.counts.lake import LakeCounts
+from tidemark.counts.warm.counters import Counters
+from tidemark.counts.warm.restore import restore
+from tidemark.counts.windows import Tier, Window
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, to_us
+from tidemark.storage.home import Home
 
 NOW = to_us(datetime(2024, 3, 31, 10, 37, tzinfo=UTC))  # a leap day is 31 days ago, and Monday is tomorrow
 ENTITIES, SIGNALS = ("item-1", "item-2", "käse/7"), ("view", "buy")

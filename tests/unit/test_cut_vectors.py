@@ -6,13 +6,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from resources.coordinator import Platform
-from resources.coordinator.control import Control, EarliestRaised, VectorsCut, decode_controls, encode_controls
-from resources.coordinator.errors import ShardStoppedError
-from resources.coordinator.state import ShardState
-from resources.coordinator.status import read_cut, read_raised, read_status
-from resources.home import Home
-from resources.timegrid import DAY_US, HOUR_US
 from tests.support.live import (
     TEN_O_CLOCK,
     FailingDisk,
@@ -25,6 +18,13 @@ from tests.support.live import (
     signal,
     vector,
 )
+from tidemark import Platform
+from tidemark.log.control import Control, EarliestRaised, VectorsCut, decode_controls, encode_controls
+from tidemark.model.shard_errors import ShardStoppedError
+from tidemark.model.timegrid import DAY_US, HOUR_US
+from tidemark.observe.status import read_cut, read_raised, read_status
+from tidemark.shard_state.state import ShardState
+from tidemark.storage.home import Home
 
 CUT = TEN_O_CLOCK - DAY_US
 

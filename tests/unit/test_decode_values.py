@@ -8,12 +8,12 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator import decode_rows as decoding
-from resources.coordinator.decode import decode
-from resources.coordinator.decode_values import all_event_us, all_millionths, event_us, millionths_of
-from resources.coordinator.decoded import FEW_WORDS, DecodedBatch, RefusedError
-from resources.coordinator.fingerprint import SeriesNames
 from tests.support.live import TEN_O_CLOCK, sample, signal, vector
+from tidemark.door import decode_rows as decoding
+from tidemark.door.decode import decode
+from tidemark.door.decode_values import all_event_us, all_millionths, event_us, millionths_of
+from tidemark.door.decoded import FEW_WORDS, DecodedBatch, RefusedError
+from tidemark.model.fingerprint import SeriesNames
 
 moments = st.one_of(
     st.integers(TEN_O_CLOCK - 10, TEN_O_CLOCK + 10),

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator import delta_hashes as module
-from resources.coordinator.column_door import to_batch
-from resources.coordinator.columns import constant_of
-from resources.coordinator.decode_columns import concatenate, decode_columns
-from resources.coordinator.delta_hashes import delta_hashes, of_passed, with_hashes
-from resources.coordinator.fingerprint import SeriesNames
-from resources.coordinator.hashing import hash_rows
-from resources.coordinator.identities import IDENTITY_COLUMNS
-from resources.coordinator.schema import SENT_SCHEMA
+from tidemark.arrays.columns import constant_of
+from tidemark.arrays.hashing import hash_rows
+from tidemark.door.column_door import to_batch
+from tidemark.door.decode_columns import concatenate, decode_columns
+from tidemark.model.fingerprint import SeriesNames
+from tidemark.model.log_schema import SENT_SCHEMA
+from tidemark.verdicts import delta_hashes as module
+from tidemark.verdicts.delta_hashes import delta_hashes, of_passed, with_hashes
+from tidemark.verdicts.identities import IDENTITY_COLUMNS
 
 texts = st.text(max_size=20)
 

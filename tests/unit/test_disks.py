@@ -27,7 +27,7 @@ from chaos.disks import (
     SimulatedDisk,
     Survival,
 )
-from resources.coordinator.disk import Disk, RealDisk
+from tidemark.storage.disk import Disk, RealDisk
 
 HOME = Path("/home")
 FILE = HOME / "file"

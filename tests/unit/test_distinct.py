@@ -2,7 +2,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator.distinct import count_distinct
+from tidemark.arrays.distinct import count_distinct
 
 texts = st.lists(st.text("ab", max_size=3), max_size=30)
 

@@ -11,16 +11,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from orchestration.cli.inputs import read_parquet
-from resources.coordinator import Platform, Reason
-from resources.coordinator.arrival import Outcome
-from resources.coordinator.decode import DELTA_LIMIT
-from resources.coordinator.errors import BackpressureError, EmptyWriteError, WriteFormatError
-from resources.coordinator.ownership import own_columns
-from resources.coordinator.schema import RAW_BUDGET, RAW_LIMIT, RAW_SHORT, SENT_FIELDS, SENT_SCHEMA
-from resources.timegrid import from_us
 from tests.support.live import TEN_O_CLOCK, new_home, open_platform, sample, sealed_rows, signal, vector
 from tests.support.two_doors import assert_same, by_columns, by_rows, columns_of, decide, reasons
+from tidemark import Platform, Reason
+from tidemark.cli.inputs import read_parquet
+from tidemark.door.decode import DELTA_LIMIT
+from tidemark.door.ownership import own_columns
+from tidemark.model.log_schema import RAW_BUDGET, RAW_LIMIT, RAW_SHORT, SENT_FIELDS, SENT_SCHEMA
+from tidemark.model.shard_errors import BackpressureError, EmptyWriteError, WriteFormatError
+from tidemark.model.timegrid import from_us
+from tidemark.verdicts.arrival import Outcome
 
 LABELS = pa.map_(pa.string(), pa.string())
 CLOCK = pa.map_(pa.string(), pa.int64())

@@ -19,15 +19,15 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from resources.coordinator import column_door, column_types, decode_rows
-from resources.coordinator.column_types import Taken
-from resources.coordinator.decode import to_batch
-from resources.coordinator.decode_values import clear_millionths
-from resources.coordinator.model import Delta
-from resources.coordinator.ownership import own
 from tests.support import doors
 from tests.support.doors import HOSTILE, Encoding, Field
 from tests.support.two_doors import assert_same, decide, texts_of, without_raw
+from tidemark.door import column_door, column_types, decode_rows
+from tidemark.door.column_types import Taken
+from tidemark.door.decode import to_batch
+from tidemark.door.decode_values import clear_millionths
+from tidemark.door.ownership import own
+from tidemark.model.deltas import Delta
 
 Write: TypeAlias = tuple[pa.Table | pa.RecordBatch, list[dict[str, Any]]]
 TEXTS = {

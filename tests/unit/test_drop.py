@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from orchestration.retain import drop_settled, plan_retention, raise_earliest
-from resources import lake_files
-from resources.coordinator.status import read_raised
-from resources.counters.lake import LakeCounts
-from resources.counters.retention import RetentionError, gone_before
-from resources.counters.tables import Tables
-from resources.counters.windows import Tier, Window
-from resources.home import Home
-from resources.provenance import FOREIGN, ProvenanceFile
-from resources.timegrid import DAY_US, HOUR_US, WEEK_US, to_us
 from tests.support.live import signal
 from tests.support.small_lake import Event, SmallLake
+from tidemark.counts.lake import LakeCounts
+from tidemark.counts.retention import RetentionError, gone_before
+from tidemark.counts.tables import Tables
+from tidemark.counts.windows import Tier, Window
+from tidemark.model.timegrid import DAY_US, HOUR_US, WEEK_US, to_us
+from tidemark.observe.status import read_raised
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.provenance import FOREIGN, ProvenanceFile
 
 MONDAY = to_us(datetime(2026, 1, 12, tzinfo=UTC))
 NOW = MONDAY + 60 * DAY_US
@@ -95,7 +95,7 @@ def test_r5_a_plan_changes_nothing(lake: SmallLake) -> None:
 
 
 def test_r5_the_log_is_raised_once_and_not_opened_again(lake: SmallLake) -> None:
-    from resources.coordinator import Platform
+    from tidemark import Platform
 
     raise_earliest(lake.home, MONDAY, lambda: NOW)
     assert read_raised(lake.home) == MONDAY

@@ -4,18 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator.bounds import Place, Tracker
-from resources.coordinator.engine import Engine, State
-from resources.coordinator.epochs import RESERVED_AHEAD, Epochs
-from resources.coordinator.errors import (
-    BackpressureError,
-    OutcomeUnknownError,
-    ShardStoppedError,
-    WriteTooLargeError,
-)
-from resources.coordinator.keyed import KeyedBuffer, KeyedCoordinator, KeyedFlusher, Pairs
-from resources.coordinator.model import Priority
-from resources.settings import BoundSettings
+from tests.support.keyed import KeyedBuffer, KeyedCoordinator, KeyedFlusher, Pairs
+from tidemark.coordinator.bounds import Place, Tracker
+from tidemark.coordinator.engine import Engine, State
+from tidemark.coordinator.epochs import RESERVED_AHEAD, Epochs
+from tidemark.model.deltas import Priority
+from tidemark.model.settings import BoundSettings
+from tidemark.model.shard_errors import BackpressureError, OutcomeUnknownError, ShardStoppedError, WriteTooLargeError
 
 SMALL = BoundSettings(deltas=10, bytes=4_096)
 

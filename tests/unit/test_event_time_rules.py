@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.ingest.log import Log, least, source_marks
-from resources.coordinator.control import RulesInForce, decode_controls, encode_controls
-from resources.coordinator.event_time import EventTimeRules, StreamRule
-from resources.coordinator.manifest import Manifest
-from resources.coordinator.watermarks import Watermarks
-from resources.home import Home
-from resources.settings import Settings
-from resources.streams.errors import StreamError
-from resources.timegrid import MINUTE_US, SECOND_US
 from tests.support.live import TEN_O_CLOCK, HandClock, new_home, open_platform, sample, sealed_rows, signal
+from tidemark.event_time.watermarks import Watermarks
+from tidemark.log.control import RulesInForce, decode_controls, encode_controls
+from tidemark.log.manifest import Manifest
+from tidemark.model.event_time_rules import EventTimeRules, StreamRule
+from tidemark.model.settings import Settings
+from tidemark.model.timegrid import MINUTE_US, SECOND_US
+from tidemark.observe.sealed_log import Log, least, source_marks
+from tidemark.storage.home import Home
+from tidemark.streams.errors import StreamError
 
 SHOP, FLEET = ("shop", "signal"), ("fleet", "sample")
 SETTINGS = Settings(disorder_ms=5_000, idle_timeout_ms=30_000, watermark_events=1)

@@ -7,10 +7,10 @@ import pytest
 
 from orchestration.demo.feed import SETTINGS_TEXT, feed
 from orchestration.demo.generator import Write, generate
-from resources.coordinator.manifest import Manifest
-from resources.coordinator.segments import read_segment
-from resources.coordinator.status import read_status
-from resources.home import Home
+from tidemark.log.manifest import Manifest
+from tidemark.log.segments import read_segment
+from tidemark.observe.status import read_status
+from tidemark.storage.home import Home
 
 DELTAS = 600
 

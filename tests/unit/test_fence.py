@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from chaos.disks import SimulatedDisk, Survival
-from resources.coordinator.errors import OutcomeUnknownError, ShardFencedError, ShardStoppedError
-from resources.coordinator.fence import Fence, Incarnation
-from resources.coordinator.platform import Platform
-from resources.coordinator.state import read_reservation
-from resources.home import Home
 from tests.support.live import signal
 from tests.unit.test_core import FILES, Steps
+from tidemark.coordinator.platform import Platform
+from tidemark.model.shard_errors import OutcomeUnknownError, ShardFencedError, ShardStoppedError
+from tidemark.shard_state.fence import Fence, Incarnation
+from tidemark.shard_state.state import read_reservation
+from tidemark.storage.home import Home
 
 
 def by(name: str) -> dict[str, Any]:

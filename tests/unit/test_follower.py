@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from resources.coordinator import Platform
-from resources.coordinator.delivery import Missed
-from resources.counters.counters import Counters
-from resources.counters.errors import CountersError
-from resources.counters.follower import Follower, snapshot_path
-from resources.counters.restore import restore
-from resources.counters.windows import Window
-from resources.home import Home
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US
 from tests.support.counting import WINDOWS, Event, count_of
 from tests.support.live import TEN_O_CLOCK, HandClock, new_home, open_platform, signal, vector
+from tidemark import Platform
+from tidemark.counts.errors import CountersError
+from tidemark.counts.warm.counters import Counters
+from tidemark.counts.warm.follower import Follower, snapshot_path
+from tidemark.counts.warm.restore import restore
+from tidemark.counts.windows import Window
+from tidemark.delivery.queues import Missed
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US
+from tidemark.storage.home import Home
 
 SMALL = 1 << 12
 ENTITIES = [f"item-{number}" for number in range(6)]

@@ -13,12 +13,12 @@ import pytest
 from orchestration.demo.generator import DAY_START_US, DAY_VERSION, PAST_HOURS_US, Write, generate, planted
 from orchestration.demo.malformed import SORTS
 from orchestration.demo.traffic import PROFILES, SHOP, SHOP_DIMENSION
-from resources.coordinator.checks import check
-from resources.coordinator.decode import decode, original_bytes
-from resources.coordinator.fingerprint import SeriesNames
-from resources.coordinator.model import Delta, Kind, Operation, Reason, Signal, Vector, Verdict
-from resources.settings import NAME_PATTERN, Namespace, Settings
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, to_us
+from tidemark.door.decode import decode, original_bytes
+from tidemark.model.deltas import Delta, Kind, Operation, Reason, Signal, Vector, Verdict
+from tidemark.model.fingerprint import SeriesNames
+from tidemark.model.settings import NAME_PATTERN, Namespace, Settings
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, to_us
+from tidemark.verdicts.checks import check
 
 SETTINGS = Settings(namespaces={SHOP: Namespace(dimension=SHOP_DIMENSION)})
 

@@ -9,10 +9,10 @@ from assets.ingest.schema import DELTAS
 from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS
 from assets.windows.catalog import pane_needs
 from assets.windows.schema import window_table
-from resources.ranges import Range
-from resources.streams import Lateness, LatePolicy, Stream
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, floor_to
 from tests.support.windows import Event, admitted_to, fixed, sliding, tumbling
+from tidemark.model.ranges import Range
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, floor_to
+from tidemark.streams import Lateness, LatePolicy, Stream
 
 MOMENTS = st.integers(-3 * HOUR_US, 3 * HOUR_US)
 STEPS = st.sampled_from([5, 7, 10, 15, 50, 60, 90]).map(lambda minutes: minutes * MINUTE_US)

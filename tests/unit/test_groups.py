@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator.arrival import Arrivals, NumberedWrite
-from resources.coordinator.control import ProducerOpened
-from resources.coordinator.disk import RealDisk
-from resources.coordinator.errors import LogDamageError
-from resources.coordinator.frames import Header
-from resources.coordinator.groups import decode_group, encode_group
-from resources.coordinator.identities import Identities
-from resources.coordinator.log import LogFile
-from resources.coordinator.log_content import read_log
-from resources.coordinator.log_rows import LogRows
-from resources.coordinator.watermarks import Watermarks
-from resources.settings import Settings
 from tests.support.live import TEN_O_CLOCK, sample, signal, vector
+from tidemark.event_time.watermarks import Watermarks
+from tidemark.log.control import ProducerOpened
+from tidemark.log.frames import Header
+from tidemark.log.groups import decode_group, encode_group
+from tidemark.log.log_content import read_log
+from tidemark.log.log_file import LogFile
+from tidemark.log.log_rows import LogRows
+from tidemark.model.settings import Settings
+from tidemark.model.shard_errors import LogDamageError
+from tidemark.storage.disk import RealDisk
+from tidemark.verdicts.arrival import Arrivals, NumberedWrite
+from tidemark.verdicts.identities import Identities
 
 SETTINGS = Settings(recent_identities=100)
 DELTAS = [

@@ -5,9 +5,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator.hashing import combine, hash_array
-from resources.coordinator.schema import VECTOR
-from resources.coordinator.slots import SLOTS, shard_of_slot, slots_of
+from tidemark.arrays.hashing import combine, hash_array
+from tidemark.coordinator.slots import SLOTS, shard_of_slot, slots_of
+from tidemark.model.log_schema import VECTOR
 
 WORD = 2**64
 

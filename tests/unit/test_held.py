@@ -9,14 +9,14 @@ from assets.graph import By, Derived, Need
 from assets.held import hang_on
 from assets.ingest.schema import DELTAS
 from assets.windows.schema import window_table
-from resources.coordinator.batch_record import BatchRecord
-from resources.coordinator.manifest import Entry, HourCounts
-from resources.home import Home
-from resources.streams import WindowSpec, WindowType
-from resources.timegrid import HOUR_US, hour_key
 from tests.support.entries import LogOf, batch
 from tests.support.live import TEN_O_CLOCK
 from tests.support.windows import stream
+from tidemark.log.batch_record import BatchRecord
+from tidemark.log.manifest import Entry, HourCounts
+from tidemark.model.timegrid import HOUR_US, hour_key
+from tidemark.storage.home import Home
+from tidemark.streams import WindowSpec, WindowType
 
 ADAPTIVE = Derived(window_table(stream(WindowSpec(WindowType.ADAPTIVE))), (Need(DELTAS, By.BATCH),))
 WRONG, GOOD = TEN_O_CLOCK - 5 * HOUR_US, TEN_O_CLOCK - HOUR_US

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator.identities import Identities, Seen
-from resources.coordinator.schema import TIMESTAMP
+from tidemark.model.log_schema import TIMESTAMP
+from tidemark.verdicts.identities import Identities, Seen
 
 
 class Row(NamedTuple):

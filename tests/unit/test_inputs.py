@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from orchestration.cli import inputs
-from resources.coordinator.decode import DELTA_LIMIT, decode
-from resources.coordinator.fingerprint import SeriesNames
-from resources.coordinator.model import Reason
-from resources.coordinator.schema import SENT_FIELDS, TIMESTAMP
+from tidemark.cli import inputs
+from tidemark.door.decode import DELTA_LIMIT, decode
+from tidemark.model.deltas import Reason
+from tidemark.model.fingerprint import SeriesNames
+from tidemark.model.log_schema import SENT_FIELDS, TIMESTAMP
 
 SIGNAL = {
     "namespace": "shop",

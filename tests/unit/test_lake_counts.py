@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from resources.counters.lake import Counts, LakeCounts, Measure, UnknownNamespaceError
-from resources.counters.retention import GoneError, remember
-from resources.counters.windows import NotOnAMinuteError, Tier, Window
-from resources.home import Home
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK_US, from_us, to_us
 from tests.support.small_lake import Event, SmallLake
+from tidemark.counts.lake import Counts, LakeCounts, Measure, UnknownNamespaceError
+from tidemark.counts.retention import GoneError, remember
+from tidemark.counts.windows import NotOnAMinuteError, Tier, Window
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK_US, from_us, to_us
+from tidemark.storage.home import Home
 
 MONDAY = to_us(datetime(2024, 2, 26, tzinfo=UTC))  # of a week with a leap day
 LEAP_DAY = to_us(datetime(2024, 2, 29, tzinfo=UTC))

@@ -10,14 +10,14 @@ from deltalake import write_deltalake
 
 from assets.windows.schema import window_table
 from orchestration.cli.app import main
-from orchestration.cli.windows import parse_key
-from resources.home import Home
-from resources.marks import Mark, MarkFile
-from resources.streams import Stream, load_streams
-from resources.streams.latest import LatestWindow, WindowsError, WindowState, latest_windows, state_of
-from resources.table_spec import create_table
-from resources.timegrid import HOUR_US, MINUTE_US, floor_to, from_us
 from tests.support.live import TEN_O_CLOCK, new_home
+from tidemark.cli.windows import parse_key
+from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to, from_us
+from tidemark.storage.home import Home
+from tidemark.streams import Stream, load_streams
+from tidemark.streams.latest import LatestWindow, WindowsError, WindowState, latest_windows, state_of
+from tidemark.tables.marks import Mark, MarkFile
+from tidemark.tables.table_spec import create_table
 
 DEFINITION = """\
 namespace: shop

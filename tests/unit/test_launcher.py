@@ -51,7 +51,7 @@ def test_a_later_call_runs_nothing_but_the_program(checkout: Checkout, tmp_path:
 
     assert done.stdout == "program got <a b>\nprogram got <>\n"
     assert done.stderr == ""
-    assert checkout.calls() == ["venv-python -P -m orchestration.cli a b "]
+    assert checkout.calls() == ["venv-python -m orchestration.cli a b "]
 
 
 def test_standard_input_and_the_exit_code_belong_to_the_program(checkout: Checkout) -> None:

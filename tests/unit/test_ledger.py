@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from chaos.disks import EVERY_KIND, Call, CallKind, Fault, FaultyDisk, Moment, PowerCut, SimulatedDisk, Survival
-from resources.coordinator.errors import LogDamageError
-from resources.coordinator.ledger import Ledger
 from tests.support.ledgers import LEDGER, SMALL, Owner, merge_everything, tiers_of
+from tidemark.log.ledger import Ledger
+from tidemark.model.shard_errors import LogDamageError
 
 KEYS = st.sampled_from(["", "a", "aa", "b", "bär", "z", "\U0001f600", *(f"producer-{n}" for n in range(30))])
 VALUES = st.binary(max_size=30) | st.just(b"long" * 60)

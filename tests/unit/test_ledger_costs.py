@@ -9,10 +9,10 @@ from random import Random
 import pytest
 
 from chaos.disks import SimulatedDisk
-from resources.coordinator.disk import RealDisk
-from resources.coordinator.errors import LogDamageError
-from resources.coordinator.ledger import Ledger, RunInfo, Sizes
 from tests.support.ledgers import LEDGER, SMALL, Owner, many, merge_everything, tiers_of
+from tidemark.log.ledger import Ledger, RunInfo, Sizes
+from tidemark.model.shard_errors import LogDamageError
+from tidemark.storage.disk import RealDisk
 
 
 class CountingFile(BytesIO):

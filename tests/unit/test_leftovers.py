@@ -7,10 +7,10 @@ import pytest
 
 from orchestration.instance import OUTPUT_KEPT_S, remove_old_output
 from orchestration.report import page
-from resources.home import Home
-from resources.lake_files import LEFTOVER_AGE_S, remove_leftovers
-from resources.timegrid import DAY_US
-from resources.vectors.reads import append_reads, read_rates
+from tidemark.model.timegrid import DAY_US
+from tidemark.storage.home import Home
+from tidemark.tables.lake_files import LEFTOVER_AGE_S, remove_leftovers
+from tidemark.vectors.reading.reads import append_reads, read_rates
 
 NOW_S = 1_800_000_000.0
 NOW_US = 1_772_445_600_000_000

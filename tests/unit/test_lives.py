@@ -13,13 +13,13 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from assets.rollups.schema import HOURLY_COUNTS
 from assets.vectors.index_asset import write_indexes
 from assets.vectors.index_schema import PARTS
-from orchestration.lake_status import read_tables
-from resources import lake_files
-from resources.errors import DamageError
-from resources.home import Home
 from resources.lake import Lake
-from resources.lineage import app_id, find_break
-from resources.plans import durable_epochs
+from tidemark.model.errors import DamageError
+from tidemark.observe.lake_status import read_tables
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.lineage import app_id, find_break
+from tidemark.tables.plans import durable_epochs
 
 NAME = HOURLY_COUNTS.name
 

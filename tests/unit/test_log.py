@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from resources.coordinator.control import Lost, ProducerOpened, decode_controls, encode_controls
-from resources.coordinator.disk import RealDisk
-from resources.coordinator.errors import LogDamageError
-from resources.coordinator.frames import FRAME_BYTES, HEADER_BYTES, Header
-from resources.coordinator.log import LogFile
-from resources.coordinator.log_content import read_log
+from tidemark.log.control import Lost, ProducerOpened, decode_controls, encode_controls
+from tidemark.log.frames import FRAME_BYTES, HEADER_BYTES, Header
+from tidemark.log.log_content import read_log
+from tidemark.log.log_file import LogFile
+from tidemark.model.shard_errors import LogDamageError
+from tidemark.storage.disk import RealDisk
 
 HEADER = Header(shard=0, number=1, incarnation=1, first_epoch=1, created_us=0)
 PAYLOADS = [b"first", b"second payload", b"third"]

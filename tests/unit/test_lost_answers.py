@@ -15,12 +15,12 @@ from py4j.protocol import Py4JNetworkError
 from assets.ingest.schema import DELTAS
 from assets.rollups.schema import HOURLY_COUNTS
 from resources import lake as lake_module
-from resources import lake_files
-from resources.home import Home
 from resources.lake import Column, Lake, WriteFailedError
-from resources.lake_commits import delete_partitions
-from resources.timegrid import HOUR_US
 from tests.support.small_lake import Event, SmallLake
+from tidemark.model.timegrid import HOUR_US
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.lake_commits import delete_partitions
 
 WIDER = replace(
     HOURLY_COUNTS,

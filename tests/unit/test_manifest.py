@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from resources.coordinator.errors import ManifestDamageError, SegmentDamageError
-from resources.coordinator.manifest import Manifest
-from resources.coordinator.segment_files import verify_segment
-from resources.home import Home
-from resources.timegrid import hour_key
 from tests.support.live import HandClock, new_home, open_platform, sealed_rows, signal
+from tidemark.log.manifest import Manifest
+from tidemark.log.segment_files import verify_segment
+from tidemark.model.shard_errors import ManifestDamageError, SegmentDamageError
+from tidemark.model.timegrid import hour_key
+from tidemark.storage.home import Home
 
 
 @pytest.fixture

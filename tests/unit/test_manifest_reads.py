@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chaos.disks import Call, Moment, SimulatedDisk, Survival
-from resources.coordinator.disk import Disk
-from resources.coordinator.errors import ManifestDamageError
-from resources.coordinator.manifest import HEAD_FILE, Entry, Head, Manifest, Totals, checksum_of, line_of
-from resources.timegrid import HOUR_US
 from tests.support.entries import batch, next_entry
 from tests.support.live import TEN_O_CLOCK
+from tidemark.log.manifest import HEAD_FILE, Entry, Head, Manifest, Totals, checksum_of, line_of
+from tidemark.model.shard_errors import ManifestDamageError
+from tidemark.model.timegrid import HOUR_US
+from tidemark.storage.disk import Disk
 
 DIRECTORY = Path("/home/segments")
 DAY_US = 24 * HOUR_US

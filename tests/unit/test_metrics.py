@@ -8,17 +8,9 @@ from pathlib import Path
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
-from resources.coordinator.batch_record import Trigger
-from resources.coordinator.metrics import (
-    BOUNDS_SECONDS,
-    BatchOutcome,
-    FlushOutcome,
-    Histogram,
-    Metrics,
-    Standing,
-    render,
-)
-from resources.coordinator.model import Level
+from tidemark.log.batch_record import Trigger
+from tidemark.model.deltas import Level
+from tidemark.observe.metrics import BOUNDS_SECONDS, BatchOutcome, FlushOutcome, Histogram, Metrics, Standing, render
 
 STANDING = Standing(
     pending_bytes=10,
@@ -145,7 +137,7 @@ def test_c13_threads_lose_no_count() -> None:
 
 
 def test_c13_the_client_library_is_imported_only_when_the_text_is_asked_for() -> None:
-    code = "import sys, resources.coordinator.metrics; print('prometheus_client' in sys.modules)"
+    code = "import sys, tidemark.observe.metrics; print('prometheus_client' in sys.modules)"
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from assets.vectors.index_schema import PARTS, VECTOR_INDEX
 from assets.vectors.index_step import Way
 from orchestration.cli.app import main
-from resources.home import Home
-from resources.vectors.index.errors import SearchError
-from resources.vectors.index.fold import vectors_of
-from resources.vectors.index.invariants import problems
-from resources.vectors.index.metrics import Metric
-from resources.vectors.index.search import brute_force
-from resources.vectors.index.tables import CENTROIDS as CENTROID_ROWS
-from resources.vectors.index.tables import DELETED, DICTIONARY, POINTER, POSTINGS, versions_of
-from resources.vectors.nearest import Index, NoIndexError, open_index
-from resources.vectors.reader import Vectors
-from resources.vectors.stored_index import pointers, read_index
 from tests.support.vector_shop import Shop, without_spark
+from tidemark.storage.home import Home
+from tidemark.vectors.index.errors import SearchError
+from tidemark.vectors.index.fold import vectors_of
+from tidemark.vectors.index.invariants import problems
+from tidemark.vectors.index.metrics import Metric
+from tidemark.vectors.index.search import brute_force
+from tidemark.vectors.index.tables import CENTROIDS as CENTROID_ROWS
+from tidemark.vectors.index.tables import DELETED, DICTIONARY, POINTER, POSTINGS, versions_of
+from tidemark.vectors.reading.nearest import Index, NoIndexError, open_index
+from tidemark.vectors.reading.reader import Vectors
+from tidemark.vectors.reading.stored_index import pointers, read_index
 
 Make = Callable[[], Shop]
 
@@ -261,7 +261,7 @@ def test_the_declared_tables_are_those_that_an_index_is_stored_as() -> None:
 
 
 def _sql(kind: pa.DataType) -> str:
-    from resources.table_spec import sql_type
+    from tidemark.tables.table_spec import sql_type
 
     return sql_type(kind)
 

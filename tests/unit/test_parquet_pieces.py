@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from orchestration.cli.app import main
-from orchestration.cli.inputs import InputError, read_parquet
-from orchestration.cli.parquet_pieces import PIECE_BYTES, PiecesError, read_pieces
-from resources.coordinator.manifest import Manifest
-from resources.home import Home
+from tidemark.cli.inputs import InputError, read_parquet
+from tidemark.cli.parquet_pieces import PIECE_BYTES, PiecesError, read_pieces
+from tidemark.log.manifest import Manifest
+from tidemark.storage.home import Home
 
 MIB = 1024 * 1024
 LARGE = "x" * (4 * MIB)
@@ -83,7 +83,7 @@ def test_a_bomb_is_refused_with_the_file_and_the_limit_and_this_process_stays_sm
 SMALL_READER = """
 import resource, sys
 from pathlib import Path
-from orchestration.cli.parquet_pieces import PiecesError, read_pieces
+from tidemark.cli.parquet_pieces import PiecesError, read_pieces
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 before = peak()
 try:

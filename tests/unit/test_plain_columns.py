@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.coordinator import column_door
-from resources.coordinator.column_door import to_batch
-from resources.coordinator.decode_columns import concatenate
-from resources.coordinator.decode_values import FIRST_US, LAST_US
-from resources.coordinator.plain_columns import as_it_is
-from resources.coordinator.schema import SENT_SCHEMA
+from tidemark.door import column_door
+from tidemark.door.column_door import to_batch
+from tidemark.door.decode_columns import concatenate
+from tidemark.door.decode_values import FIRST_US, LAST_US
+from tidemark.door.plain_columns import as_it_is
+from tidemark.model.log_schema import SENT_SCHEMA
 
 NAMES = SENT_SCHEMA.names
 LIMIT = 4 * 1024 * 1024

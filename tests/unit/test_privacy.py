@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from resources import privacy
-from resources.coordinator import Level, Platform
-from resources.home import Home
 from resources.session import open_notes, session_settings
-from resources.vectors.reads import append_reads
+from tidemark import Level, Platform
+from tidemark.storage import privacy
+from tidemark.storage.home import Home
+from tidemark.vectors.reading.reads import append_reads
 
 DELTA = {
     "namespace": "shop",

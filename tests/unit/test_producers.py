@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator import producers as module
-from resources.coordinator.control import ProducerOpened, WriteRefused
-from resources.coordinator.errors import LogDamageError, ProducerFencedError, SequenceGapError, WriteFormatError
-from resources.coordinator.log_rows import Writes
-from resources.coordinator.producers import KEPT_REFUSALS, KEPT_WRITES, Producers, Taken
+from tidemark.log.control import ProducerOpened, WriteRefused
+from tidemark.log.log_rows import Writes
+from tidemark.model.shard_errors import LogDamageError, ProducerFencedError, SequenceGapError, WriteFormatError
+from tidemark.shard_state import producers as module
+from tidemark.shard_state.producers import KEPT_REFUSALS, KEPT_WRITES, Producers, Taken
 
 
 def take(producers: Producers, sequence: int, epoch: int, file: int = 1) -> None:

@@ -5,13 +5,13 @@ from shutil import copytree, rmtree
 
 import pytest
 
-from resources import lake_files
-from resources.counters.windows import Tier
-from resources.errors import DamageError
-from resources.home import Home
-from resources.provenance import FOREIGN, NOBODY_KNOWS, UNKNOWN, Input, Made, Provenance, ProvenanceFile, follow
-from resources.timegrid import HOUR_US
 from tests.support.small_lake import Event, SmallLake
+from tidemark.counts.windows import Tier
+from tidemark.model.errors import DamageError
+from tidemark.model.timegrid import HOUR_US
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.provenance import FOREIGN, NOBODY_KNOWS, UNKNOWN, Input, Made, Provenance, ProvenanceFile, follow
 
 FIRST, SECOND = 10 * HOUR_US, 11 * HOUR_US
 

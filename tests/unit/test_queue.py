@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator.model import Priority
-from resources.coordinator.queue import HEAD_START_US, Line
-from resources.timegrid import SECOND_US
+from tidemark.coordinator.queue import HEAD_START_US, Line
+from tidemark.model.deltas import Priority
+from tidemark.model.timegrid import SECOND_US
 
 ARRIVALS = st.lists(
     st.tuples(st.sampled_from("abc"), st.sampled_from(list(Priority)), st.integers(0, 5 * SECOND_US)), max_size=30

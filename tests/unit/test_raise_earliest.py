@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from resources.coordinator import Platform
-from resources.coordinator.errors import ShardStoppedError
-from resources.coordinator.status import read_raised
-from resources.home import Home
-from resources.timegrid import DAY_US, HOUR_US
 from tests.support.live import TEN_O_CLOCK, FailingDisk, HandClock, new_home, open_platform, sealed_rows, signal
+from tidemark import Platform
+from tidemark.model.shard_errors import ShardStoppedError
+from tidemark.model.timegrid import DAY_US, HOUR_US
+from tidemark.observe.status import read_raised
+from tidemark.storage.home import Home
 
 CUT = TEN_O_CLOCK - DAY_US
 

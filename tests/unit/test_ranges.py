@@ -3,7 +3,7 @@
 from assets.asked import more_partitions
 from orchestration.materialize import hours_between, near_one_another, side_by_side
 from orchestration.runs import RANGE_END, RANGE_START, ranges_of, tags_of
-from resources.timegrid import DAY, HOUR, WEEK
+from tidemark.model.timegrid import DAY, HOUR, WEEK
 
 
 def test_hours_without_a_gap_are_one_range() -> None:

@@ -10,13 +10,6 @@ from random import Random
 import pytest
 
 from chaos.disks import EVERY_KIND, SYNCS, CallKind, Fault, FaultyDisk, SimulatedDisk, Survival
-from resources.coordinator.control import ProducerOpened
-from resources.coordinator.errors import LogDamageError
-from resources.coordinator.fence import INCARNATION_FILE
-from resources.coordinator.frames import HEADER_BYTES, Header
-from resources.coordinator.log import LogFile
-from resources.coordinator.log_content import LogContent, log_name, read_log
-from resources.coordinator.manifest import Manifest
 from tests.support.live import TEN_O_CLOCK
 from tests.support.lives import (
     FILES,
@@ -35,6 +28,13 @@ from tests.support.lives import (
     start_and_seal,
     watched,
 )
+from tidemark.log.control import ProducerOpened
+from tidemark.log.frames import HEADER_BYTES, Header
+from tidemark.log.log_content import LogContent, log_name, read_log
+from tidemark.log.log_file import LogFile
+from tidemark.log.manifest import Manifest
+from tidemark.model.shard_errors import LogDamageError
+from tidemark.shard_state.fence import INCARNATION_FILE
 
 FIRST, SECOND = (FILES.log / log_name(number) for number in (1, 2))
 # With a seal after the third, and one at the end.

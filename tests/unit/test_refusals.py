@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator import Delta, Reason, Signal
-from resources.coordinator.arrival import Arrivals, NumberedWrite
-from resources.coordinator.decode import Sent, decode
-from resources.coordinator.fingerprint import SeriesNames
-from resources.coordinator.identities import Identities
-from resources.coordinator.schema import RAW_LIMIT
-from resources.coordinator.watermarks import Watermarks
-from resources.settings import Namespace, Settings
-from resources.timegrid import DAY_US, SECOND_US
 from tests.support.live import TEN_O_CLOCK, HandClock, new_home, open_platform, sample, sealed_rows, signal, vector
+from tidemark import Delta, Reason, Signal
+from tidemark.door.decode import Sent, decode
+from tidemark.event_time.watermarks import Watermarks
+from tidemark.model.fingerprint import SeriesNames
+from tidemark.model.log_schema import RAW_LIMIT
+from tidemark.model.settings import Namespace, Settings
+from tidemark.model.timegrid import DAY_US, SECOND_US
+from tidemark.verdicts.arrival import Arrivals, NumberedWrite
+from tidemark.verdicts.identities import Identities
 
 SETTINGS = Settings(namespaces={"shop": Namespace(dimension=4)})
 

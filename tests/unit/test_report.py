@@ -17,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestration import account, snapshot
+from orchestration import snapshot
 from orchestration.cli.app import main
 from orchestration.instance import open_instance
 from orchestration.report import plots
@@ -27,10 +27,11 @@ from orchestration.report.gather import MOST_SERIES, OTHERS, gather
 from orchestration.report.page import render, write_report
 from orchestration.report.timeline import HOUR_WIDTHS_US, MOST_BARS, timeline, width_for
 from orchestration.run_status import CheckStatus, FailedCheck, OrchestratorStatus
-from resources.coordinator.schema import LOG_SCHEMA
-from resources.home import Home
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US, floor_to, from_us, to_us
 from tests.support.live import TEN_O_CLOCK, HandClock, new_home, open_platform, sample, sealed_rows, signal
+from tidemark.model.log_schema import LOG_SCHEMA
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US, floor_to, from_us, to_us
+from tidemark.observe import account
+from tidemark.storage.home import Home
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW_US = TEN_O_CLOCK + 8 * HOUR_US

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.counters.decay import HalfLife, half_life
-from resources.counters.retention import (
+from tidemark.counts.decay import HalfLife, half_life
+from tidemark.counts.retention import (
     CUT_AT,
     LONGEST_US,
     GoneError,
@@ -20,10 +20,10 @@ from resources.counters.retention import (
     remember,
     settled_before,
 )
-from resources.counters.windows import Span, Tier, Window, window_pieces
-from resources.errors import DamageError
-from resources.home import Home
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK_US, to_us
+from tidemark.counts.windows import Span, Tier, Window, window_pieces
+from tidemark.model.errors import DamageError
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK_US, to_us
+from tidemark.storage.home import Home
 
 NOW = to_us(datetime(2026, 3, 18, 10, 37, tzinfo=UTC))
 MONDAY = to_us(datetime(2026, 1, 5, tzinfo=UTC))

@@ -11,22 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator import Delta, Level, Platform, retries
-from resources.coordinator.arrival import Arrivals, NumberedWrite
-from resources.coordinator.decode import to_batch
-from resources.coordinator.delta_hashes import with_hashes
-from resources.coordinator.digests import digest_of
-from resources.coordinator.disk import RealDisk
-from resources.coordinator.errors import NumberReuseError, WriteFormatError
-from resources.coordinator.event_time import EventTimeRules
-from resources.coordinator.identities import Identities
-from resources.coordinator.producers import KEPT_WRITES, ProducerState
-from resources.coordinator.schema import SENT_SCHEMA
-from resources.coordinator.state import STATE_FILE, ShardState, load, save
-from resources.coordinator.watermarks import Watermarks
-from resources.home import Home
-from resources.settings import Settings
 from tests.support.live import TEN_O_CLOCK, sample, signal, vector
+from tidemark import Delta, Level, Platform
+from tidemark.coordinator import retries
+from tidemark.door.decode import to_batch
+from tidemark.event_time.watermarks import Watermarks
+from tidemark.model.event_time_rules import EventTimeRules
+from tidemark.model.log_schema import SENT_SCHEMA
+from tidemark.model.settings import Settings
+from tidemark.model.shard_errors import NumberReuseError, WriteFormatError
+from tidemark.shard_state.producers import KEPT_WRITES, ProducerState
+from tidemark.shard_state.state import STATE_FILE, ShardState, load, save
+from tidemark.storage.disk import RealDisk
+from tidemark.storage.home import Home
+from tidemark.verdicts.arrival import Arrivals, NumberedWrite
+from tidemark.verdicts.delta_hashes import with_hashes
+from tidemark.verdicts.digests import digest_of
+from tidemark.verdicts.identities import Identities
 
 
 @pytest.fixture

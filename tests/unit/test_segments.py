@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator import segments
-from resources.coordinator.arrival import Arrivals, NumberedWrite
-from resources.coordinator.identities import Identities
-from resources.coordinator.log_rows import LogRows
-from resources.coordinator.manifest import HourCounts
-from resources.coordinator.schema import LOG_SCHEMA
-from resources.coordinator.segments import Census, encode_segment, read_segment, whole
-from resources.coordinator.watermarks import Watermarks
-from resources.settings import Settings
-from resources.timegrid import HOUR_US, hour_key, to_us
 from tests.support.live import TEN_O_CLOCK, sample, signal, vector
+from tidemark.event_time.watermarks import Watermarks
+from tidemark.log import segments
+from tidemark.log.log_rows import LogRows
+from tidemark.log.manifest import HourCounts
+from tidemark.log.segments import Census, encode_segment, read_segment, whole
+from tidemark.model.log_schema import LOG_SCHEMA
+from tidemark.model.settings import Settings
+from tidemark.model.timegrid import HOUR_US, hour_key, to_us
+from tidemark.verdicts.arrival import Arrivals, NumberedWrite
+from tidemark.verdicts.identities import Identities
 
 SETTINGS = Settings(recent_identities=100)
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.errors import ConfigurationError
-from resources.home import Home
-from resources.settings import NAME_PATTERN, TEMPLATE, Settings, is_name, read_settings
+from tidemark.model.errors import ConfigurationError
+from tidemark.model.settings import NAME_PATTERN, TEMPLATE, Settings, is_name, read_settings
+from tidemark.storage.home import Home
 
 
 def test_a_new_home_has_every_default(tmp_path: Path) -> None:

@@ -7,9 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from resources.coordinator import Level
-from resources.coordinator.epochs import RESERVED_AHEAD
-from resources.coordinator.errors import (
+from tests.support.live import (
+    FailingDisk,
+    HandClock,
+    HeldDisk,
+    new_home,
+    open_platform,
+    sample,
+    sealed_rows,
+    signal,
+    vector,
+)
+from tidemark import Level
+from tidemark.coordinator.epochs import RESERVED_AHEAD
+from tidemark.log.manifest import Manifest
+from tidemark.model.shard_errors import (
     CoordinatorError,
     EmptyWriteError,
     EpochLostError,
@@ -23,20 +35,8 @@ from resources.coordinator.errors import (
     WriteFormatError,
     WriteTooLargeError,
 )
-from resources.coordinator.manifest import Manifest
-from resources.coordinator.status import read_status
-from resources.home import Home
-from tests.support.live import (
-    FailingDisk,
-    HandClock,
-    HeldDisk,
-    new_home,
-    open_platform,
-    sample,
-    sealed_rows,
-    signal,
-    vector,
-)
+from tidemark.observe.status import read_status
+from tidemark.storage.home import Home
 
 
 @pytest.fixture

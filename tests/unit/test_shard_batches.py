@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from resources.coordinator.batch_record import BatchRecord, Trigger
-from resources.coordinator.batching import Batch
-from resources.coordinator.delivery import Missed
-from resources.coordinator.disk import RealDisk
-from resources.coordinator.errors import SubscriptionEndedError
-from resources.coordinator.state import STATE_FILE, ShardState, load
-from resources.coordinator.status import read_status
-from resources.home import Home
 from tests.support.live import FailingDisk, HandClock, new_home, open_platform, sealed_batches, sealed_rows, signal
+from tidemark.delivery.batching import Batch
+from tidemark.delivery.queues import Missed
+from tidemark.log.batch_record import BatchRecord, Trigger
+from tidemark.model.shard_errors import SubscriptionEndedError
+from tidemark.observe.status import read_status
+from tidemark.shard_state.state import STATE_FILE, ShardState, load
+from tidemark.storage.disk import RealDisk
+from tidemark.storage.home import Home
 
 
 def recorded(home: Home) -> list[BatchRecord]:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from chaos.disks import SYNCS, Fault, FaultyDisk
-from resources.coordinator.disk import RealDisk
-from resources.coordinator.engine import State
-from resources.coordinator.errors import (
+from tests.support.live import HeldDisk, new_home, open_platform, sealed_rows, signal
+from tidemark.coordinator.engine import State
+from tidemark.model.shard_errors import (
     BackpressureError,
     DiskSpaceError,
     OutcomeUnknownError,
@@ -17,7 +17,7 @@ from resources.coordinator.errors import (
     WriteRefusedError,
     WriteTooLargeError,
 )
-from tests.support.live import HeldDisk, new_home, open_platform, sealed_rows, signal
+from tidemark.storage.disk import RealDisk
 
 SMALL = "[bounds]\ndeltas = 4\nbytes = 4_096"
 

@@ -15,11 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from chaos.disks import Moment, PowerCut, SimulatedDisk, Survival
 from chaos.watching import StepSealing
-from resources.coordinator.core import ShardCore
-from resources.coordinator.errors import SequenceGapError
-from resources.coordinator.recovery import ShardFiles
-from resources.settings import Settings
 from tests.support.live import TEN_O_CLOCK, signal
+from tidemark.coordinator.core import ShardCore
+from tidemark.model.settings import Settings
+from tidemark.model.shard_errors import SequenceGapError
+from tidemark.shard_state.recovery import ShardFiles
 
 FILES = ShardFiles(0, Path("/home/log"), Path("/home/segments"))
 SMALL = Settings(segment_bytes=4_096, recent_identities=8)

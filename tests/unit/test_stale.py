@@ -10,11 +10,11 @@ import pytest
 from assets.graph import Derived, graph_of
 from assets.stale import stale_partitions
 from assets.windows.catalog import definition_of, derived_tables
-from resources.home import Home
 from resources.record import Record
-from resources.streams import Join, JoinForm, Stream, Streams, WindowSpec, WindowType
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from tests.support.windows import stream, tumbling
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
+from tidemark.storage.home import Home
+from tidemark.streams import Join, JoinForm, Stream, Streams, WindowSpec, WindowType
 
 TEN, FIVE = tumbling(10 * MINUTE_US), tumbling(5 * MINUTE_US)
 SESSIONS = stream(WindowSpec(WindowType.SESSION, gap_us=15 * MINUTE_US), name="visits")

@@ -8,11 +8,11 @@ import pytest
 
 from assets import stale
 from assets.graph import By
-from resources.coordinator.manifest import HourCounts, Manifest
-from resources.home import Home
-from resources.timegrid import HOUR_US, hour_key
 from tests.support.entries import next_entry
 from tests.support.live import TEN_O_CLOCK
+from tidemark.log.manifest import HourCounts, Manifest
+from tidemark.model.timegrid import HOUR_US, hour_key
+from tidemark.storage.home import Home
 
 DAY_US = 24 * HOUR_US
 

@@ -17,7 +17,6 @@ from rich.console import Console
 
 from orchestration.cli import status
 from orchestration.cli.app import main
-from orchestration.cli.output import duration
 from orchestration.cli.status import watch_home
 from orchestration.cli.status_view import status_view
 from orchestration.run_status import (
@@ -30,10 +29,11 @@ from orchestration.run_status import (
     first_sentence,
 )
 from orchestration.snapshot import Pending, Snapshot, read_pending, snapshot_as_json, take_snapshot
-from resources.coordinator.status import read_status
-from resources.home import Home
-from resources.timegrid import HOUR_US, MINUTE_US, SECOND_US
 from tests.support.live import TEN_O_CLOCK, HandClock, new_home, open_platform, signal
+from tidemark.cli.output import duration
+from tidemark.model.timegrid import HOUR_US, MINUTE_US, SECOND_US
+from tidemark.observe.status import read_status
+from tidemark.storage.home import Home
 
 ROOT = Path(__file__).resolve().parents[2]
 NOON = TEN_O_CLOCK + 2 * HOUR_US

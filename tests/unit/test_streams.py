@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from resources.coordinator.model import Kind
-from resources.errors import ConfigurationError
-from resources.home import Home
-from resources.streams import (
+from tests.support.windows import every_example
+from tidemark.model.deltas import Kind
+from tidemark.model.errors import ConfigurationError
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
+from tidemark.storage.home import Home
+from tidemark.streams import (
     Aggregate,
     Function,
     JoinForm,
@@ -19,10 +21,8 @@ from resources.streams import (
     find_streams,
     load_streams,
 )
-from resources.streams.durations import parse_duration, show_duration
-from resources.streams.fields import PAYLOADS, field_of, find_field
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
-from tests.support.windows import every_example
+from tidemark.streams.durations import parse_duration, show_duration
+from tidemark.streams.fields import PAYLOADS, field_of, find_field
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "streams"
 GOOD = "namespace: shop\nkind: signal\n"
@@ -79,7 +79,7 @@ def test_the_fields_that_may_be_named_are_those_of_the_payload_that_are_texts_an
     """They are written out, so that reading a definition costs no Arrow."""
     import pyarrow as pa
 
-    from resources.coordinator.schema import SAMPLE, SIGNAL, VECTOR
+    from tidemark.model.log_schema import SAMPLE, SIGNAL, VECTOR
 
     for kind, payload in {Kind.VECTOR: VECTOR, Kind.SAMPLE: SAMPLE, Kind.SIGNAL: SIGNAL}.items():
         plain = {each.name: each.type for each in payload if not pa.types.is_nested(each.type)}

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.coordinator.batching import Batch
-from resources.coordinator.delivery import Handed, Item
-from resources.coordinator.errors import SubscriptionEndedError
-from resources.coordinator.subscriptions import Missed, Subscription, Subscriptions
-from resources.settings import BatchSettings
 from tests.support.groups import batch_of
 from tests.support.live import HandClock
+from tidemark.delivery.batching import Batch
+from tidemark.delivery.queues import Handed, Item
+from tidemark.delivery.subscriptions import Missed, Subscription, Subscriptions
+from tidemark.model.settings import BatchSettings
+from tidemark.model.shard_errors import SubscriptionEndedError
 
 SIZE = batch_of(1).bytes
 

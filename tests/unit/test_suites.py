@@ -7,7 +7,7 @@ import pytest
 from assets.tables import EVERY_TABLE, TABLES
 from expectations.suite import Severity, SuiteError, read_suite, suite_names
 from expectations.templates import suite_of
-from resources.coordinator.model import Kind, Priority, Reason, Source
+from tidemark.model.deltas import Kind, Priority, Reason, Source
 
 HEAD = """
 table: things

@@ -9,12 +9,12 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from assets.ingest.schema import DELTAS
-from orchestration.lake_status import read_tables
-from resources import lake_files
-from resources.home import Home
 from resources.lake import Lake
-from resources.lineage import app_id
-from resources.plans import Plan, PlanStore, durable_epochs
+from tidemark.observe.lake_status import read_tables
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.lineage import app_id
+from tidemark.tables.plans import Plan, PlanStore, durable_epochs
 
 NAME = DELTAS.name
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.counters.errors import NoTextError
-from resources.counters.names import NOBODY, Names
-from resources.counters.texts import TextTable, cut
+from tidemark.counts.errors import NoTextError
+from tidemark.counts.warm.names import NOBODY, Names
+from tidemark.counts.warm.texts import TextTable, cut
 
 TEXTS = st.one_of(
     st.text(max_size=6),

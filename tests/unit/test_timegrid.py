@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.timegrid import (
+from tidemark.model.timegrid import (
     DAY_US,
     HOUR_US,
     WEEK_US,

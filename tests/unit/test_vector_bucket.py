@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.vectors.bucket import InMemory, in_order, unable_to_go_on
-from resources.vectors.bucket import go_on as go_on_from
-from resources.vectors.chain import state_of
-from resources.vectors.errors import RemovedPayloadError
-from resources.vectors.schema import ARRIVED, CURRENT, KEY
 from tests.support.vector_oracle import Delta, Oracle, canonical, random_deltas, said, table_of
 from tests.support.vector_rows import arrived_of, expected_rows, rows_by_name
+from tidemark.vectors.bucket import InMemory, in_order, unable_to_go_on
+from tidemark.vectors.bucket import go_on as go_on_from
+from tidemark.vectors.chain import state_of
+from tidemark.vectors.errors import RemovedPayloadError
+from tidemark.vectors.schema import ARRIVED, CURRENT, KEY
 
 NAMES = "uv"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from resources.vectors.tables import BUCKETS, bucket_of
+from tidemark.vectors.tables import BUCKETS, bucket_of
 
 # Written down once: tables that exist are divided so. That Spark says the same is a test of its own.
 KNOWN = {("shop", "item-0001"): 3, ("shop", ""): 12, ("fleet", "häuser/ñ"): 14, ("a", "水"): 7}

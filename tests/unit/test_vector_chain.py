@@ -7,10 +7,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from resources.vectors.chain import chain, state_of
-from resources.vectors.checkpoints import CompactionRules, Strategy, checkpoint_positions
-from resources.vectors.errors import BeforeCheckpointError, StaleCheckpointError
-from resources.vectors.places import PLACE_COLUMNS
 from tests.support.vector_oracle import (
     Delta,
     Oracle,
@@ -24,6 +20,10 @@ from tests.support.vector_oracle import (
     said,
     table_of,
 )
+from tidemark.vectors.chain import chain, state_of
+from tidemark.vectors.checkpoints import CompactionRules, Strategy, checkpoint_positions
+from tidemark.vectors.errors import BeforeCheckpointError, StaleCheckpointError
+from tidemark.vectors.places import PLACE_COLUMNS
 
 one_vector = deltas(max_size=16, vectors="v")
 # Those of the oracle's deltas, and one after all of them.

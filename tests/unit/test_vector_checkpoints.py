@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.errors import ConfigurationError
-from resources.settings import CompactionSettings
-from resources.vectors.checkpoints import (
+from tidemark.model.errors import ConfigurationError
+from tidemark.model.settings import CompactionSettings
+from tidemark.vectors.checkpoints import (
     CompactionRules,
     Due,
     DueReason,

@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.vectors.checksums import checksums_of
-from resources.vectors.tables import BUCKETS, bucket_of
+from tidemark.vectors.checksums import checksums_of
+from tidemark.vectors.tables import BUCKETS, bucket_of
 
 KEYS = st.lists(st.tuples(st.text(max_size=9), st.text(max_size=40)), max_size=20)
 

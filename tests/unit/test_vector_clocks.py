@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.vectors.clocks import Clock, Conflict, ConflictKind, Relation, compare, conflicts
+from tidemark.vectors.clocks import Clock, Conflict, ConflictKind, Relation, compare, conflicts
 
 clocks = st.dictionaries(st.sampled_from("pqr"), st.none() | st.integers(0, 2))
 KINDS = {Relation.CONCURRENT: ConflictKind.CONCURRENT, Relation.BEFORE: ConflictKind.INVERTED}

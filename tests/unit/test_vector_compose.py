@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.coordinator.batching import Batch
-from resources.coordinator.model import Operation, Vector
-from resources.coordinator.schema import LOG_SCHEMA
-from resources.coordinator.schema import VECTOR as PAYLOAD
-from resources.vectors.compose import RELATIVE_TOLERANCE, TOMBSTONE, Form, Live, State, apply, compose, form_of
-from resources.vectors.errors import UnknownOperationError
-from resources.vectors.merged import merged
 from tests.support.live import new_home, open_platform, signal, vector
 from tests.support.vector_oracle import Delta, Oracle, deltas, payload, place_of
+from tidemark.delivery.batching import Batch
+from tidemark.model.deltas import Operation, Vector
+from tidemark.model.log_schema import LOG_SCHEMA
+from tidemark.model.log_schema import VECTOR as PAYLOAD
+from tidemark.vectors.compose import RELATIVE_TOLERANCE, TOMBSTONE, Form, Live, State, apply_form, compose, form_of
+from tidemark.vectors.errors import UnknownOperationError
+from tidemark.vectors.merged import merged_forms
 
 FIELDS = [field.name for field in PAYLOAD if field.name != "clock"]  # clocks are not composed
 STATES: list[State] = [
@@ -84,9 +84,9 @@ def test_every_ordered_pair_composes_to_what_both_do_in_turn(first: str, second:
         pair = [_vector(random, first), _vector(random, second)]
         a, b = map(form_of, pair)
         for state in STATES:
-            _assert_same(apply(a, state), _one_by_one(pair[:1], state), _unsigned(pair[:1], state))
-            _assert_same(apply(compose(a, b), state), _one_by_one(pair, state), _unsigned(pair, state))
-            _assert_same(apply(compose(a, b), state), apply(b, apply(a, state)), _unsigned(pair, state))
+            _assert_same(apply_form(a, state), _one_by_one(pair[:1], state), _unsigned(pair[:1], state))
+            _assert_same(apply_form(compose(a, b), state), _one_by_one(pair, state), _unsigned(pair, state))
+            _assert_same(apply_form(compose(a, b), state), apply_form(b, apply_form(a, state)), _unsigned(pair, state))
 
 
 @settings(max_examples=60)
@@ -100,7 +100,7 @@ def test_composition_is_associative_within_the_tolerance(seed: int, length: int)
     halves = compose(reduce(compose, forms[: length // 2]), reduce(compose, forms[length // 2 :]))
     for state in STATES:
         for form in (leftwards, rightwards, halves):
-            _assert_same(apply(form, state), _one_by_one(vectors, state), _unsigned(vectors, state))
+            _assert_same(apply_form(form, state), _one_by_one(vectors, state), _unsigned(vectors, state))
     assert [least for least, _ in leftwards.pieces] == [least for least, _ in rightwards.pieces]
 
 
@@ -110,15 +110,15 @@ def _form(op: str, **payload: object) -> Form:
 
 def test_a_form_knows_whether_it_made_a_base_of_its_own() -> None:
     delete, create = _form("delete"), _form("create", values=[1.0])
-    assert apply(delete, None) is None
-    assert apply(compose(create, delete), None) == TOMBSTONE
-    assert apply(compose(delete, create), TOMBSTONE) == Live((1.0,))
+    assert apply_form(delete, None) is None
+    assert apply_form(compose(create, delete), None) == TOMBSTONE
+    assert apply_form(compose(delete, create), TOMBSTONE) == Live((1.0,))
 
 
 def test_what_points_beyond_a_vector_has_no_effect_in_a_composition_either() -> None:
     form = compose(_form("set_dims", indices=[3], values=[9.0], metadata={"k": "x"}), _form("scale", factor=2.0))
-    assert apply(form, Live((1.0, 1.0))) == Live((2.0, 2.0))
-    assert apply(form, Live((1.0, 1.0, 1.0, 1.0))) == Live((2.0, 2.0, 2.0, 18.0), {"k": "x"})
+    assert apply_form(form, Live((1.0, 1.0))) == Live((2.0, 2.0))
+    assert apply_form(form, Live((1.0, 1.0, 1.0, 1.0))) == Live((2.0, 2.0, 2.0, 18.0), {"k": "x"})
 
 
 def test_one_meaning_has_one_form() -> None:
@@ -154,7 +154,7 @@ def _logged(arrived: list[Delta]) -> pa.RecordBatch:
 @settings(max_examples=60)
 @given(deltas())
 def test_c5_a_batch_merged_by_vector_does_what_its_deltas_do_parents_first(arrived: list[Delta]) -> None:
-    forms = merged(_logged(arrived))
+    forms = merged_forms(_logged(arrived))
     assert {vector_id for _, vector_id in forms} == {delta["vector_id"] for delta in arrived}
     for (_, vector_id), form in forms.items():
         own = [delta for delta in arrived if delta["vector_id"] == vector_id]
@@ -164,7 +164,7 @@ def test_c5_a_batch_merged_by_vector_does_what_its_deltas_do_parents_first(arriv
         placed = sorted(rooted, key=_place(rooted))
         ordered = [msgspec.convert({name: delta.get(name) for name in FIELDS}, Vector) for delta in placed]
         for state in STATES:
-            _assert_same(apply(form, state), _one_by_one(ordered, state), _unsigned(ordered, state))
+            _assert_same(apply_form(form, state), _one_by_one(ordered, state), _unsigned(ordered, state))
 
 
 def _place(arrived: list[Delta]) -> Callable[[Delta], tuple[Any, ...]]:
@@ -182,7 +182,7 @@ def test_c5_a_child_stands_behind_its_parent_though_that_ones_parent_came_before
     envelope = {"namespace": "demo", "vector_id": "v", "shard": 0, "ordinal": 0, "origin": "p"}
     head = {**envelope, "delta_id": "a", "parent_id": "p0", "event_us": 50, "epoch": 1, "op": "offset", "amount": 10.0}
     child = {**envelope, "delta_id": "b", "parent_id": "a", "event_us": 40, "epoch": 2, "op": "scale", "factor": 2.0}
-    assert apply(merged(_logged([child, head]))["demo", "v"], Live((1.0,))) == Live((22.0,))
+    assert apply_form(merged_forms(_logged([child, head]))["demo", "v"], Live((1.0,))) == Live((22.0,))
 
 
 def test_c5_a_subscriber_that_merges_what_it_gets_has_the_vectors(tmp_path: Path) -> None:
@@ -198,6 +198,6 @@ def test_c5_a_subscriber_that_merges_what_it_gets_has_the_vectors(tmp_path: Path
             platform.shards[0].close_batch()
             batch = batches.get(timeout=10)
             assert isinstance(batch, Batch)
-            for key, form in merged(batch.deltas()).items():
-                mine[key] = apply(form, mine.get(key))
+            for key, form in merged_forms(batch.deltas()).items():
+                mine[key] = apply_form(form, mine.get(key))
     assert mine == {("shop", "v1"): Live((9.0, 5.0)), ("shop", "v2"): TOMBSTONE}

@@ -11,11 +11,11 @@ from assets.ingest.schema import DELTAS
 from assets.vectors.due import count_due
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from orchestration.cli.app import main
-from resources.home import Home
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
-from resources.vectors.checkpoints import CompactionRules, Strategy
-from resources.vectors.reads import read_rates, reads_file
 from tests.support.vector_tables import delta_row, table_rows
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
+from tidemark.storage.home import Home
+from tidemark.vectors.checkpoints import CompactionRules, Strategy
+from tidemark.vectors.reading.reads import read_rates, reads_file
 
 NOW = 100 * DAY_US
 PLACE = {"depth": 0, "origin": "p", "shard": 0}

@@ -16,19 +16,19 @@ from assets.vectors.asset import write_vectors
 from assets.vectors.job import pieces_of
 from assets.vectors.schema import VECTORS
 from resources import lake as lake_module
-from resources import lake_files
-from resources.home import Home
 from resources.lake import Lake, LakeError, WriteFailedError
-from resources.lake_commits import commit_files
-from resources.timegrid import HOUR_US
-from resources.vectors import bucket_files
-from resources.vectors.moment import FileOf, files_at
-from resources.vectors.packed import payload_bytes
-from resources.vectors.reader import Vectors
-from resources.vectors.tables import BUCKETS, bucket_of
 from tests.support.vector_lake import VectorLake, delta, spread_deltas
 from tests.support.vector_oracle import Delta, canonical
 from tests.support.vector_rows import expected_rows, run_in_this_process, table_rows_by_name
+from tidemark.model.timegrid import HOUR_US
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.lake_commits import commit_files
+from tidemark.vectors import bucket_files
+from tidemark.vectors.packed import payload_bytes
+from tidemark.vectors.reading.moment import FileOf, files_at
+from tidemark.vectors.reading.reader import Vectors
+from tidemark.vectors.tables import BUCKETS, bucket_of
 
 A_PIECE = 64 << 20
 

@@ -9,9 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.vectors.errors import RemovedPayloadError, UnknownOperationError, UnsortedError
-from resources.vectors.fold import Folder, whole_states
-from resources.vectors.schema import FOLD_INPUT
 from tests.support.vector_oracle import (
     Delta,
     Oracle,
@@ -24,6 +21,9 @@ from tests.support.vector_oracle import (
     said,
     starts,
 )
+from tidemark.vectors.errors import RemovedPayloadError, UnknownOperationError, UnsortedError
+from tidemark.vectors.fold import Folder, whole_states
+from tidemark.vectors.schema import FOLD_INPUT
 
 borders = st.lists(st.integers(0, 40), max_size=4)
 

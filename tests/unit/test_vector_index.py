@@ -9,20 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.vectors.index.errors import (
-    DimensionError,
-    InternalIdError,
-    NotANumberError,
-    RepeatedError,
-    SearchError,
-)
-from resources.vectors.index.fold import Changes, Due, build, fold, rebuild_due, vectors_of
-from resources.vectors.index.internal_ids import internal_ids
-from resources.vectors.index.invariants import problems
-from resources.vectors.index.metrics import Metric
-from resources.vectors.index.recall import measure_recall, with_probing
-from resources.vectors.index.search import Neighbours, Searcher, brute_force
-from resources.vectors.index.state import VectorIndex, Vectors, ids_of
+from tidemark.vectors.index.errors import DimensionError, InternalIdError, NotANumberError, RepeatedError, SearchError
+from tidemark.vectors.index.fold import Changes, Due, build, fold, rebuild_due, vectors_of
+from tidemark.vectors.index.internal_ids import internal_ids
+from tidemark.vectors.index.invariants import problems
+from tidemark.vectors.index.metrics import Metric
+from tidemark.vectors.index.recall import measure_recall, with_probing
+from tidemark.vectors.index.search import Neighbours, Searcher, brute_force
+from tidemark.vectors.index.state import VectorIndex, Vectors, ids_of
 
 DIMENSION = 5  # no multiple of four: the loops take four dimensions at a time, and then the rest
 METRICS = st.sampled_from(list(Metric))

@@ -9,13 +9,13 @@ import pyarrow.compute as pc
 import pytest
 
 from assets.vectors.index_step import Step, Way, build_index, next_index, rows_of_parts
-from resources.vectors.index.invariants import problems
-from resources.vectors.index.metrics import Metric
-from resources.vectors.index.search import Searcher
-from resources.vectors.index.state import VectorIndex
-from resources.vectors.index.tables import Origin
-from resources.vectors.stored_index import States, states_of
-from resources.vectors.tables import BUCKET, BUCKETS
+from tidemark.vectors.index.invariants import problems
+from tidemark.vectors.index.metrics import Metric
+from tidemark.vectors.index.search import Searcher
+from tidemark.vectors.index.state import VectorIndex
+from tidemark.vectors.index.tables import Origin
+from tidemark.vectors.reading.stored_index import States, states_of
+from tidemark.vectors.tables import BUCKET, BUCKETS
 
 # Of each vector the epoch of its latest delta, and its values.
 Rows = dict[str, tuple[int, list[float] | None]]

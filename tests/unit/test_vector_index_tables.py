@@ -7,22 +7,14 @@ import pyarrow as pa
 import pytest
 from pyroaring import FrozenBitMap64
 
-from resources.vectors.index.errors import IndexDamageError
-from resources.vectors.index.fold import Changes, build, fold, vectors_of
-from resources.vectors.index.invariants import problems
-from resources.vectors.index.metrics import Metric
-from resources.vectors.index.recall import with_probing
-from resources.vectors.index.search import Searcher
-from resources.vectors.index.state import Dictionary, Postings, VectorIndex
-from resources.vectors.index.tables import (
-    Origin,
-    Tables,
-    Versions,
-    from_tables,
-    pointer_row,
-    to_tables,
-    versions_of,
-)
+from tidemark.vectors.index.errors import IndexDamageError
+from tidemark.vectors.index.fold import Changes, build, fold, vectors_of
+from tidemark.vectors.index.invariants import problems
+from tidemark.vectors.index.metrics import Metric
+from tidemark.vectors.index.recall import with_probing
+from tidemark.vectors.index.search import Searcher
+from tidemark.vectors.index.state import Dictionary, Postings, VectorIndex
+from tidemark.vectors.index.tables import Origin, Tables, Versions, from_tables, pointer_row, to_tables, versions_of
 
 VERSIONS = Versions(4, 3, 2, 1)
 

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from assets.vectors.index_step import Way
-from resources import lake_files
-from resources.home import Home
-from resources.timegrid import MINUTE_US
-from resources.vectors.index.invariants import problems
-from resources.vectors.moment import Moment
-from resources.vectors.nearest import Index, NoIndexError, open_index
-from resources.vectors.reader import Vectors
-from resources.vectors.stored_index import pointers, read_index
-from resources.vectors.tables import bucket_of
 from tests.support.vector_lake import delta
 from tests.support.vector_oracle import Delta
 from tests.support.vector_shop import Shop, without_spark
+from tidemark.model.timegrid import MINUTE_US
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.vectors.index.invariants import problems
+from tidemark.vectors.reading.moment import Moment
+from tidemark.vectors.reading.nearest import Index, NoIndexError, open_index
+from tidemark.vectors.reading.reader import Vectors
+from tidemark.vectors.reading.stored_index import pointers, read_index
+from tidemark.vectors.tables import bucket_of
 
 
 @pytest.fixture

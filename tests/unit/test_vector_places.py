@@ -7,8 +7,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.vectors.places import place, with_places
 from tests.support.vector_oracle import Delta, deltas, place_of, table_of
+from tidemark.vectors.places import place, with_places
 
 
 def _said(arrived: list[Delta]) -> dict[tuple[str, int, str], tuple[object, ...]]:

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources import lake_files
-from resources.home import Home
-from resources.timegrid import from_us
-from resources.vectors.answers import Life, Place, Source, Vector
-from resources.vectors.chain import chain, state_of
-from resources.vectors.errors import BeforeHorizonError, UnknownVectorError
-from resources.vectors.reader import Vectors
-from resources.vectors.reads import read_rates, reads_file
-from resources.vectors.tables import bucket_of
 from tests.support.vector_lake import STEP_US, VectorLake, spread_deltas
 from tests.support.vector_oracle import Delta, Oracle, canonical, place_of, table_of
+from tidemark.model.timegrid import from_us
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.vectors.chain import chain, state_of
+from tidemark.vectors.errors import BeforeHorizonError, UnknownVectorError
+from tidemark.vectors.reading.answers import Life, Place, Source, Vector
+from tidemark.vectors.reading.reader import Vectors
+from tidemark.vectors.reading.reads import read_rates, reads_file
+from tidemark.vectors.tables import bucket_of
 
 NAMES = "uvw"
 MOMENTS = (-2 * STEP_US, -1, 2 * STEP_US)

@@ -8,14 +8,14 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from resources.coordinator.arrival import Arrivals, NumberedWrite
-from resources.coordinator.control import WatermarkAdvanced, decode_controls, encode_controls
-from resources.coordinator.identities import Identities
-from resources.coordinator.watermarks import StreamState, Watermarks
-from resources.settings import Settings
-from resources.timegrid import SECOND_US
 from tests.support.event_time import ModelWatermark
 from tests.support.live import TEN_O_CLOCK, sample, signal
+from tidemark.event_time.watermarks import StreamState, Watermarks
+from tidemark.log.control import WatermarkAdvanced, decode_controls, encode_controls
+from tidemark.model.settings import Settings
+from tidemark.model.timegrid import SECOND_US
+from tidemark.verdicts.arrival import Arrivals, NumberedWrite
+from tidemark.verdicts.identities import Identities
 
 STREAM = ("shop", "signal")
 SETTINGS = Settings(disorder_ms=5_000, idle_timeout_ms=30_000)

@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from assets.ingest.log import SourceMark
-from assets.time_graph import LATE_DELTAS, Graph, GraphError, order, table_graph
 from assets.watermarks import input_marks, remember_marks
 from orchestration.cli.watermark_view import watermark_tree_table
-from orchestration.watermark_tree import build_tree, read_watermark_tree, tree_as_json
-from resources.coordinator.status import read_status
-from resources.errors import DamageError
-from resources.marks import Mark, MarkFile, least_of, read_marks
 from resources.record import Record
-from resources.streams import Streams, load_streams
-from resources.timegrid import MINUTE_US, SECOND_US
 from tests.support.live import TEN_O_CLOCK, HandClock, new_home, open_platform, signal
+from tidemark.model.errors import DamageError
+from tidemark.model.timegrid import MINUTE_US, SECOND_US
+from tidemark.observe.sealed_log import SourceMark
+from tidemark.observe.status import read_status
+from tidemark.observe.watermark_graph import LATE_DELTAS, Graph, GraphError, order, table_graph
+from tidemark.observe.watermark_tree import build_tree, read_watermark_tree, tree_as_json
+from tidemark.streams import Streams, load_streams
+from tidemark.tables.marks import Mark, MarkFile, least_of, read_marks
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "streams"
 

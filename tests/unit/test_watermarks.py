@@ -1,10 +1,10 @@
 """The event-time watermark is a promise that only grows, and that the log can prove (T1, T2, T4)."""
 
-from resources.coordinator.control import Cause, WatermarkAdvanced
-from resources.coordinator.watermarks import FORGOTTEN_AFTER, Watermarks
-from resources.settings import Settings
-from resources.timegrid import HOUR_US, SECOND_US
 from tests.support.live import TEN_O_CLOCK
+from tidemark.event_time.watermarks import FORGOTTEN_AFTER, Watermarks
+from tidemark.log.control import Cause, WatermarkAdvanced
+from tidemark.model.settings import Settings
+from tidemark.model.timegrid import HOUR_US, SECOND_US
 
 STREAM = ("shop", "signal")
 SETTINGS = Settings(disorder_ms=5_000, idle_timeout_ms=30_000)

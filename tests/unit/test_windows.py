@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from resources.counters.windows import (
+from tidemark.counts.windows import (
     NotOnAMinuteError,
     Pieces,
     Span,
@@ -16,7 +16,7 @@ from resources.counters.windows import (
     velocity,
     window_pieces,
 )
-from resources.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK_US, floor_to_week, to_us
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK_US, floor_to_week, to_us
 
 BORDERS = [
     to_us(datetime(*date, tzinfo=UTC))

@@ -1,0 +1,57 @@
+"""`account`: where every delta went.
+
+Belongs here: showing it. How it is taken is in `tidemark/observe/account.py`.
+"""
+
+from typing import Any
+
+import click
+from msgspec import to_builtins
+from rich.table import Table
+
+from tidemark.cli.app import as_json, command
+from tidemark.cli.output import answer_json, console, table
+from tidemark.observe.account import Account, take_account
+from tidemark.storage.home import Home
+
+
+@command
+@as_json
+def account(home: Home, as_json: bool) -> None:
+    """Where every delta went: accepted, duplicate, or refused and why. Ends with 1 if the tables disagree."""
+    taken = take_account(home)
+    if as_json:
+        answer_json(account_as_json(taken))
+    else:
+        console().print(account_table(taken))
+        for sentence in taken.disagreements:
+            click.echo(f"DOES NOT ADD UP: {sentence}")
+    if taken.disagreements:
+        raise click.exceptions.Exit(1)
+
+
+def account_as_json(taken: Account) -> dict[str, Any]:
+    """`account` has integers only: `received`, and outcomes that add up to it."""
+    return {
+        "account": to_builtins(taken.outcomes),
+        "reasons": taken.reasons,
+        "duplicates": {"at_arrival": taken.duplicates_at_arrival, "at_drain": taken.duplicates_at_drain},
+        "disagreements": taken.disagreements,
+    }
+
+
+def account_table(taken: Account) -> Table:
+    """Outcomes with what lies behind them, and the sum."""
+    outcomes = taken.outcomes
+    rows = table("Where each delta went", "outcome", "deltas", "", numbers=("deltas",))
+    rows.add_row("accepted", f"{outcomes.accepted:,}", "in deltas, once each")
+    found = f"copies: {taken.duplicates_at_arrival:,} seen at arrival, {taken.duplicates_at_drain:,} by the drain"
+    rows.add_row("duplicate", f"{outcomes.duplicate:,}", found)
+    rows.add_row("refused", f"{outcomes.refused:,}", "in dead_letters, with reason and bytes")
+    for reason, count in taken.reasons.items():
+        rows.add_row(f"  {reason}", f"{count:,}", "")
+    if outcomes.waiting:
+        rows.add_row("waiting", f"{outcomes.waiting:,}", "sealed, not drained yet: ./tidemark drain")
+    rows.add_section()
+    rows.add_row("received", f"{outcomes.received:,}", "")
+    return rows

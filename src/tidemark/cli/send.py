@@ -1,0 +1,193 @@
+"""`send`: a file of deltas, through the coordinator, resumable.
+
+Belongs here: who the file's producer is, how far it has come, and what is said in the end.
+"""
+
+import hashlib
+import io
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidemark.cli import inputs
+from tidemark.cli.app import as_json, command
+from tidemark.cli.output import answer_json, console, progress, table
+from tidemark.log.manifest import Manifest
+from tidemark.model.settings import is_name
+from tidemark.storage.home import Home
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidemark.door.decode import Sent
+
+
+@command
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
+@click.option("--format", "form", type=click.Choice(inputs.FORMATS), help="Default: by the file's name.")
+@click.option("--producer", metavar="NAME", help="Send as this producer, numbering on from its last write.")
+@as_json
+def send(home: Home, file: Path, form: str | None, producer: str | None, as_json: bool) -> None:
+    """Send a file of deltas: JSON lines, CSV or Parquet; '-' reads JSON lines from standard input.
+
+    A thousand deltas are one write; the segments are sealed at the end.
+
+    The producer is named after the file's content, so that sending the same file again, after an interruption or by
+    mistake, goes on where it stopped and changes nothing that is there. With --producer the writes are numbered on
+    from that producer's last one instead: the same deltas sent twice are then received twice, and the copies are
+    found by their ids.
+    """
+    if producer is not None and not is_name(producer):
+        raise click.BadParameter(
+            f"{producer!r} is not a plain name: a lower-case letter, then up to 62 of a-z, 0-9 and _.",
+            param_hint="--producer",
+        )
+    with _readable(file) as path:
+        form = form or ("jsonl" if str(file) == "-" else inputs.format_of(file))
+        if form is None:
+            raise click.BadParameter(
+                f"the name of {file} says nothing about its format; add --format.", param_hint="FILE"
+            )
+        name = producer or name_by_content(path)
+        result = _send(home.create(), path, form, name, is_numbered_on=producer is not None)
+    if as_json:
+        answer_json(result)
+    else:
+        _show(result)
+
+
+def name_by_content(path: Path) -> str:
+    """The producer that stands for exactly this content."""
+    with path.open("rb") as file:
+        return f"send_{hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[Path]:
+    """A path that can be read twice; standard input is put aside first, because its content names the producer."""
+    if str(file) != "-":
+        if not file.is_file():
+            raise click.BadParameter(f"there is no file {file}.", param_hint="FILE")
+        yield file
+        return
+    with tempfile.NamedTemporaryFile(prefix="tidemark-send-") as aside:
+        shutil.copyfileobj(sys.stdin.buffer, aside)
+        aside.flush()
+        yield Path(aside.name)
+
+
+def _send(home: Home, path: Path, form: str, name: str, *, is_numbered_on: bool) -> dict[str, Any]:
+    from tidemark.coordinator.platform import Platform
+    from tidemark.model.deltas import Level
+
+    counts: Counter[str] = Counter()
+    failures: list[inputs.InputError] = []
+    epochs: dict[int, set[int]] = {}
+    with Platform.open(home) as platform, progress() as bar:
+        platform.clock()
+        platform.clock.check(None)  # said at once: a write would wait until somebody sets the clock
+        producer = platform.producer(name, from_start=not is_numbered_on)
+        task = bar.add_task(f"sending {path.name}", total=path.stat().st_size, note="")
+        for chunk, bytes_done in _until_unreadable(_chunks(path, form), failures):
+            receipt = producer.write(chunk).wait(Level.FLUSHED)
+            fresh = receipt.accepted + receipt.duplicate + receipt.refused
+            counts.update(
+                writes=1,
+                deltas=len(chunk),
+                sent_before=len(chunk) - fresh,
+                accepted=receipt.accepted,
+                duplicate=receipt.duplicate,
+                refused=receipt.refused,
+            )
+            for shard, epoch in receipt.epochs.items() if fresh else ():
+                epochs.setdefault(shard, set()).add(epoch)
+            bar.update(task, completed=bytes_done, note=f"{counts['deltas']:,} deltas")
+        platform.seal()
+    if failures:
+        raise inputs.InputError(f"{failures[0]} {_what_was_sent(counts, name)}") from failures[0]
+    return {
+        "producer": name,
+        **{key: counts[key] for key in ("writes", "deltas", "sent_before", "accepted", "duplicate", "refused")},
+        "reasons": dict(reasons_of(home, epochs)),
+        "epochs": {str(shard): {"from": min(found), "to": max(found) + 1} for shard, found in sorted(epochs.items())},
+    }
+
+
+def _until_unreadable(
+    chunks: "Iterator[tuple[list[Sent] | pa.RecordBatch, int]]", failures: list[inputs.InputError]
+) -> "Iterator[tuple[list[Sent] | pa.RecordBatch, int]]":
+    """Chunks up to where the file cannot be read on: what was sent until then is sealed before anything is said."""
+    try:
+        yield from chunks
+    except inputs.InputError as error:
+        failures.append(error)
+
+
+def _what_was_sent(counts: Counter[str], name: str) -> str:
+    if not counts["deltas"]:
+        return "Nothing of it was sent."
+    return (
+        f"The {counts['deltas']:,} deltas before that were sent (producer {name}) and are kept. Send the corrected "
+        "file as a whole: these are known by their ids, and are not counted twice."
+    )
+
+
+def reasons_of(home: Home, epochs: dict[int, set[int]]) -> Counter[str]:
+    """Why deltas of these sealed epochs were refused, by shard, as the segments say."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    reasons: Counter[str] = Counter()
+    for shard, wanted in epochs.items():
+        first, last = min(wanted), max(wanted)
+        for entry in Manifest(home.segments(shard)).between(first, last + 1):
+            if entry.verdicts.refused:
+                with pq.ParquetFile(home.segments(shard) / entry.file) as segment:
+                    found = segment.read(columns=["epoch", "reason"])
+                found = found.filter(pc.is_in(found["epoch"], pa.array(sorted(wanted), pa.int64())))
+                reasons.update(found["reason"].drop_null().to_pylist())
+    return reasons
+
+
+def _chunks(path: Path, form: str) -> "Iterator[tuple[list[Sent] | pa.RecordBatch, int]]":
+    """Writes, each with how many bytes of the file are behind it."""
+    if form == "parquet":
+        size = path.stat().st_size
+        yield from ((chunk, int(done * size)) for chunk, done in inputs.read_parquet(path))
+        return
+    inputs.refuse_packed(path)
+    with path.open("rb") as raw:
+        if form == "jsonl":
+            for lines in inputs.chunks(inputs.read_json_lines(raw), weigh=len):
+                yield list(lines), raw.tell()
+            return
+        # Held until the end: a text wrapper that nobody holds closes the file under it.
+        text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+        rows = inputs.read_csv(inputs.CsvLines(text), str(path))
+        for chunk in inputs.chunks(rows, weigh=lambda found: found[1]):
+            yield [row for row, _ in chunk], raw.tell()
+
+
+def _show(result: dict[str, Any]) -> None:
+    rows = table(f"Sent as producer {result['producer']}", "outcome", "deltas", numbers=("deltas",))
+    for outcome in ("accepted", "duplicate", "refused"):
+        rows.add_row(outcome, f"{result[outcome]:,}")
+        if outcome == "refused":
+            for reason, count in sorted(result["reasons"].items(), key=lambda item: -item[1]):
+                rows.add_row(f"  {reason}", f"{count:,}")
+    if result["sent_before"]:
+        rows.add_row("sent before, unchanged", f"{result['sent_before']:,}")
+    rows.add_row("in all", f"{result['deltas']:,}")
+    out = console()
+    out.print(rows)
+    for shard, epochs in result["epochs"].items():
+        out.print(f"Shard {shard}: epochs {epochs['from']} to {epochs['to'] - 1}.")
+    out.print("Everything was sent before: nothing changed." if not result["epochs"] else "Next: ./tidemark drain")

@@ -1,0 +1,189 @@
+"""`vector`: what a vector is, what it was at a moment or an epoch, and the deltas that made it so.
+
+Belongs here: the options, and how the answer looks. How it is found is in `tidemark/vectors/reading/reader.py`; it is
+read from the tables, without a JVM, and equals a fold of the vector's deltas.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidemark.cli.app import as_json, command
+from tidemark.cli.counts import MomentType
+from tidemark.cli.output import answer_json, at, console, table
+from tidemark.model.timegrid import from_us
+from tidemark.storage.home import Home
+from tidemark.vectors.errors import VectorsError
+from tidemark.vectors.reading.answers import ReadFrom, Source, Vector
+from tidemark.vectors.reading.reader import Vectors
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# So many numbers are shown of a vector, and of what a delta has set.
+SHOWN = 8
+MOST_EPOCH = (1 << 63) - 1
+_CHAIN = ("eff_us", "depth", "event_us", "origin", "delta_id", "parent_id", "op", "effect", "shard", "epoch", "ordinal")
+
+
+@command
+@click.argument("vector_id", metavar="ID")
+@click.option("--namespace", metavar="NAME", help="Its namespace. Needed if several have a vector of that name.")
+@click.option("--as-of", type=MomentType(), metavar="MOMENT", help="As it was then, with what took effect then; UTC.")
+@click.option(
+    "--epoch", type=click.IntRange(0, MOST_EPOCH), metavar="N", help="As it was known after this write of its shard."
+)
+@click.option("--chain", "is_chain", is_flag=True, help="Its deltas in canonical order, and what became of each.")
+@as_json
+def vector(
+    home: Home,
+    vector_id: str,
+    namespace: str | None,
+    as_of: int | None,
+    epoch: int | None,
+    is_chain: bool,
+    as_json: bool,
+) -> None:
+    """What a vector is, or was: its values, metadata and clock, and what they were read from.
+
+    The answer equals a fold of its deltas in the table `deltas`, at the version that it names: what was sent and not
+    drained yet is not in it.
+    """
+    with Vectors(home) as vectors:
+        space = _namespace(vectors, vector_id) if namespace is None else namespace
+        found = vectors.vector(vector_id, namespace=space, as_of=as_of, epoch=epoch)
+        deltas = vectors.chain(vector_id, namespace=space) if is_chain else None
+        if as_json:
+            answer_json(answer(found, vectors.epochs, as_of, epoch, deltas))
+            return
+        _show(found, as_of, epoch)
+        if deltas is not None:
+            _show_chain(deltas)
+
+
+def answer(
+    found: Vector, epochs: dict[int, int], as_of_us: int | None, epoch: int | None, deltas: "pa.Table | None"
+) -> dict[str, Any]:
+    """For scripts: everything, with all numbers of the vector."""
+    place = found.place
+    return {
+        "namespace": found.namespace,
+        "vector_id": found.vector_id,
+        "as_of": None if as_of_us is None else _text(as_of_us),
+        "epoch": epoch,
+        "state": str(found.life),
+        "values": None if found.values is None else found.values.tolist(),
+        "metadata": found.metadata,
+        "clock": found.clock,
+        "last_change": place and {**place._asdict(), "eff_us": _text(place.eff_us), "event_us": _text(place.event_us)},
+        **found.arrival._asdict(),
+        "deltas": found.counts._asdict(),
+        "read_from": _read_from(found.read_from),
+        "reach": {"versions": found.versions, "epochs": {str(shard): last for shard, last in epochs.items()}},
+        **({} if deltas is None else {"chain": [_delta(row) for row in deltas.select(list(_CHAIN)).to_pylist()]}),
+    }
+
+
+def _namespace(vectors: Vectors, vector_id: str) -> str:
+    found = vectors.namespaces_of(vector_id)
+    if len(found) > 1:
+        raise VectorsError(f"{', '.join(found)} have a vector {vector_id!r}. Say which one is meant: --namespace.")
+    if not found:
+        raise vectors.unknown(None, vector_id)
+    return found[0]
+
+
+def _read_from(read_from: ReadFrom) -> dict[str, Any]:
+    return {
+        "source": str(read_from.source),
+        "covered": read_from.covered,
+        "folded": read_from.folded,
+        "files": read_from.files,
+        "place": read_from.place and _text(read_from.place.eff_us),
+        "strategy": read_from.strategy,
+        "is_base": read_from.is_base,
+    }
+
+
+def _delta(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "eff_us": _text(row["eff_us"]), "event_us": _text(row["event_us"])}
+
+
+def _show(found: Vector, as_of_us: int | None, epoch: int | None) -> None:
+    when = [f"as of {_moment(as_of_us)}"] if as_of_us is not None else []
+    when += [f"after epoch {epoch:,}"] if epoch is not None else []
+    title = f"{found.vector_id} in {found.namespace}"
+    click.echo(", ".join([title, *(when or ["now"])]))
+    counts, place = found.counts, found.place
+    lines = {
+        "state": str(found.life),
+        "values": _numbers(found.values),
+        "metadata": _pairs(found.metadata),
+        "clock": _pairs(found.clock),
+        "last change": f"{_moment(place.eff_us)}, {place.delta_id} of {place.origin}" if place else "none yet",
+        "deltas folded": f"{counts.deltas:,}{_without_effect(counts.no_base, counts.no_effect)}",
+        "not folded": _not_folded(counts.parked, counts.cycles),
+        "read from": _source(found.read_from),
+        "in the tables": ", ".join(f"{name} at version {version}" for name, version in sorted(found.versions.items())),
+    }
+    for name, text in lines.items():
+        click.echo(f"{name:<15}{text}")
+
+
+def _show_chain(deltas: "pa.Table") -> None:
+    numbers = ("depth", "epoch")
+    columns = ("takes effect, UTC", "depth", "happened", "delta", "parent", "operation", "epoch", "effect")
+    rows = table(f"{deltas.num_rows:,} deltas", *columns, numbers=numbers)
+    rows.collapse_padding = True
+    for column in rows.columns:
+        column.no_wrap = column.header not in ("delta", "parent")
+    for row in deltas.select(list(_CHAIN)).to_pylist():
+        same = row["eff_us"] == row["event_us"]
+        cells = (_moment(row["eff_us"]), str(row["depth"]), "then" if same else _moment(row["event_us"]))
+        names = (row["delta_id"], row["parent_id"] or "", row["op"] or "")
+        rows.add_row(*cells, *names, f"{row['epoch']:,}", row["effect"])
+    console().print(rows)
+
+
+def _numbers(values: Any) -> str:
+    if values is None:
+        return "none"
+    shown = ", ".join(f"{value:g}" for value in values[:SHOWN])
+    rest = f", … ({len(values):,} in all)" if len(values) > SHOWN else ""
+    return f"[{shown}{rest}]"
+
+
+def _pairs(pairs: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in pairs.items()) or "none"
+
+
+def _without_effect(no_base: int, no_effect: int) -> str:
+    parts = [f"{no_base:,} had no base"] * bool(no_base) + [f"{no_effect:,} had no effect"] * bool(no_effect)
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _not_folded(parked: int, cycles: int) -> str:
+    parts = [f"{parked:,} wait for a parent"] * bool(parked) + [f"{cycles:,} have parents in a circle"] * bool(cycles)
+    return ", ".join(parts) or "none"
+
+
+def _source(read_from: ReadFrom) -> str:
+    folded = f"{read_from.folded:,} deltas"
+    if read_from.source is Source.NOTHING:
+        return f"{folded}, from {read_from.files:,} files"
+    if read_from.source is Source.VECTORS:
+        return "the table vectors" + (f", and {folded} that came since" if read_from.folded else "")
+    kind = "the base checkpoint" if read_from.is_base else f"a checkpoint ({read_from.strategy})"
+    place = read_from.place
+    after = f" after {_moment(place.eff_us)}" if place else ""
+    return f"{kind}{after} with {read_from.covered:,} deltas, and {folded} folded onto it"
+
+
+def _moment(time_us: int) -> str:
+    """To the second, and further if there is more."""
+    rest = time_us % 1_000_000
+    return at(time_us) + (f".{rest:06d}" if rest else "")
+
+
+def _text(time_us: int) -> str:
+    return from_us(time_us).isoformat().replace("+00:00", "Z")

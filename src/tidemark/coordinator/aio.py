@@ -1,0 +1,130 @@
+"""The coordinator for asyncio: the same shards, the same core, awaited instead of waited for.
+
+Belongs here: how a coroutine hears from the writer thread, and the platform's face for coroutines. Calls that only
+touch memory are made on the loop's own thread; what waits for a disk (opening, sealing, shutting down) goes to a
+thread. A whole group of writes wakes its loop once.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from tidemark.model.deltas import Level, Priority
+from tidemark.model.shard_errors import BackpressureError, WaitTimeoutError
+
+if TYPE_CHECKING:
+    from tidemark.coordinator.core import WriteTicket
+    from tidemark.coordinator.handles import WriteHandle
+    from tidemark.coordinator.platform import Platform, PlatformReceipt, Producer, SplitWrite
+    from tidemark.door.decoded import Deltas
+    from tidemark.storage.home import Home
+
+Heard = asyncio.Future[None]
+
+
+def tell(tickets: "Iterable[WriteTicket]") -> None:
+    """Wake the coroutines that wait for these writes: they are flushed, or never will be."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Heard, Exception | None]]] = {}
+    for ticket in tickets:
+        for future in ticket.listeners:
+            if isinstance(future, asyncio.Future):
+                by_loop.setdefault(future.get_loop(), []).append((future, ticket.error))
+        ticket.listeners.clear()
+    for loop, heard in by_loop.items():
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_resolve, heard)
+
+
+def _resolve(heard: list[tuple[Heard, Exception | None]]) -> None:
+    for future, error in heard:
+        if future.done():
+            continue  # cancelled, or timed out
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+
+async def wait_flushed(handle: "WriteHandle", timeout: float | None = None) -> None:
+    """Return when a write is flushed."""
+    future: Heard = asyncio.get_running_loop().create_future()
+    if handle.listen(future):
+        if timeout is None:
+            await future
+            return
+        try:
+            await asyncio.wait_for(future, timeout)
+        except TimeoutError:
+            raise WaitTimeoutError(0, "flushed", timeout) from None
+
+
+class AsyncSplitWrite:
+    """A write on its way."""
+
+    __slots__ = ("_split",)
+
+    def __init__(self, split: "SplitWrite") -> None:
+        self._split = split
+
+    async def wait(self, level: Level = Level.FLUSHED, timeout: float | None = None) -> "PlatformReceipt":
+        """Return when every part has reached `level`."""
+        if level is Level.APPLIED:
+            return self._split.wait(level, timeout)
+        for handle, _ in self._split.parts.values():
+            await wait_flushed(handle, timeout)
+        if level is Level.DURABLE:
+            return await asyncio.to_thread(self._split.wait, level, timeout)
+        return self._split.receipt(level)
+
+
+class AsyncProducer:
+    """One instance of a named producer, for coroutines."""
+
+    def __init__(self, producer: "Producer") -> None:
+        self._producer = producer
+
+    async def write(
+        self, deltas: "Deltas", *, priority: Priority = Priority.NORMAL, timeout: float | None = None
+    ) -> AsyncSplitWrite:
+        """Send deltas; while there is no room, let others go on, and after `timeout` seconds give them back."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                return AsyncSplitWrite(self._producer.try_write(deltas, priority=priority))
+            except BackpressureError as full:
+                is_over = not full.passes_by_itself if deadline is None else time.monotonic() >= deadline
+                if full.write is not deltas or is_over:
+                    raise  # in part taken already, or out of time: the caller decides
+                await asyncio.sleep(full.retry_after_s)
+
+
+class AsyncPlatform:
+    """Every shard of a home, for coroutines."""
+
+    def __init__(self, platform: "Platform") -> None:
+        self.platform = platform
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, home: "Home", **options: Any) -> "AsyncIterator[AsyncPlatform]":
+        """Open a home for writing; leaving it drains, flushes, seals and stops."""
+        from tidemark.coordinator.platform import Platform
+
+        platform = await asyncio.to_thread(Platform.open, home, **options)
+        try:
+            yield cls(platform)
+        finally:
+            await asyncio.to_thread(platform.shutdown)
+
+    async def producer(self, name: str, *, from_start: bool = False) -> AsyncProducer:
+        """A new instance of a producer; older ones may not write any more."""
+        return AsyncProducer(await self._in_thread(self.platform.producer, name, from_start=from_start))
+
+    async def seal(self) -> None:
+        """Seal what every shard has flushed."""
+        await self._in_thread(self.platform.seal)
+
+    async def _in_thread(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        return await asyncio.to_thread(call, *arguments, **options)

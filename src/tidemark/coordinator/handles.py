@@ -1,0 +1,110 @@
+"""What a producer holds after a write: the epoch, and a way to wait until the write is as safe as it wants (C1, C2).
+
+Belongs here: the promise and its receipt. Who keeps the promise is in `shard.py`.
+"""
+
+from typing import NamedTuple, Protocol
+
+from tidemark.coordinator.engine import Ticket
+from tidemark.coordinator.flusher import ArrivedWrite
+from tidemark.model.deltas import Level
+from tidemark.verdicts.arrival import Outcome
+
+NOTHING_DECIDED = Outcome(0, 0, 0)
+
+
+class Receipt(NamedTuple):
+    """What is known of a write once it has reached the level that was asked for."""
+
+    shard: int
+    epoch: int | None  # none of a retry of a write further back than the producer's newest hundred
+    level: Level
+    is_retry: bool  # it had been taken before, under this epoch; nothing was taken twice (Q2)
+    outcome: Outcome  # of its deltas; all zero for a retry, and before it is flushed
+
+
+class Sending(NamedTuple):
+    """A write that was taken, now or before. `ticket` is there until it is flushed; else `epoch` says which it was."""
+
+    sequence: int
+    is_retry: bool
+    ticket: Ticket[ArrivedWrite] | None
+    epoch: int | None = None  # none, too, if it is too long ago
+    reached: int = 0  # an epoch that is not before it
+    digest: int | None = None  # of the write that was taken, if it is known
+
+
+class Waits(Protocol):
+    """Who can wait."""
+
+    number: int
+
+    def wait_applied(self, ticket: Ticket[ArrivedWrite], timeout: float | None) -> int:
+        """Return a write's epoch when it has one."""
+
+    def listen(self, ticket: Ticket[ArrivedWrite], listener: object) -> bool:
+        """Have a listener told when a write is flushed; false if it is flushed already."""
+
+    def flush(self, epoch: int, level: Level, timeout: float | None) -> None:
+        """Return when the epoch has reached the level."""
+
+
+class WriteHandle:
+    """A write that was taken."""
+
+    __slots__ = ("_keeper", "_sending")
+
+    def __init__(self, keeper: Waits, sending: Sending) -> None:
+        self._keeper, self._sending = keeper, sending
+
+    @property
+    def shard(self) -> int:
+        """Where it was taken."""
+        return self._keeper.number
+
+    @property
+    def sequence(self) -> int:
+        """The producer's number of it."""
+        return self._sending.sequence
+
+    @property
+    def is_retry(self) -> bool:
+        """Whether it had been taken before."""
+        return self._sending.is_retry
+
+    @property
+    def epoch(self) -> int | None:
+        """Its number. There at once unless the shard is so busy that the write stands in line; then this waits.
+
+        None of a retry of a write further back than the producer's newest hundred.
+        """
+        return self._sending.epoch if self._sending.ticket is None else self._applied(None)
+
+    def wait(self, level: Level = Level.FLUSHED, timeout: float | None = None) -> Receipt:
+        """Return when the write has reached `level`; raise if it never will, or not in time."""
+        epoch = self._applied(timeout)
+        ticket = self._sending.ticket
+        if ticket is not None and ticket.error is not None:
+            raise ticket.error
+        self._keeper.flush(epoch, level, timeout)
+        return self.receipt(level)
+
+    def listen(self, listener: object) -> bool:
+        """Have a listener told when it is flushed; false if it is flushed already; raises if it never will be."""
+        return self._sending.ticket is not None and self._keeper.listen(self._sending.ticket, listener)
+
+    def receipt(self, level: Level) -> Receipt:
+        """What is known of it at a level that it has reached."""
+        is_retry, ticket, epoch = self._sending.is_retry, self._sending.ticket, self._sending.epoch
+        outcome = NOTHING_DECIDED
+        if ticket is not None:
+            epoch = ticket.epoch or self._applied(None)
+            if not is_retry and isinstance(ticket.result, Outcome):
+                outcome = ticket.result
+        return Receipt(self._keeper.number, epoch, level, is_retry, outcome)
+
+    def _applied(self, timeout: float | None) -> int:
+        ticket = self._sending.ticket
+        if ticket is None:
+            return self._sending.reached
+        return ticket.epoch or self._keeper.wait_applied(ticket, timeout)

@@ -1,0 +1,35 @@
+"""Resetting the clock of a home whose log was written under a wrong one (C15).
+
+Belongs here: the steps. What a reset means is in `tidemark/shard_state/clock_reset.py`.
+
+1. The reset is recorded, with the locks of all shards held. From here on it is in force, whatever happens.
+2. The shards are opened, and log it; if this is cut short, the next process that opens them does it.
+3. Recorded watermarks of tables fall to now. `./tidemark clock` shows those that did not; repeat the reset then.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from tidemark.coordinator.platform import Platform
+from tidemark.coordinator.shard import lock_process
+from tidemark.event_time.clock import system_clock
+from tidemark.shard_state.clock_reset import record_reset
+from tidemark.shard_state.recovery import ShardFiles
+from tidemark.storage.failpoints import reach
+from tidemark.storage.home import Home
+from tidemark.tables.marks import MarkFile, marked_tables
+
+
+def reset_clock(home: Home, *, clock: Callable[[], int] = system_clock) -> int:
+    """Nothing so far is later than now: have everything go on from there. Gives that moment."""
+    with ExitStack() as stack:
+        for shard in range(home.settings.shards):
+            stack.callback(lock_process(ShardFiles(shard, home.log(shard), home.segments(shard))).release)
+        at_us = clock()
+        record_reset(home, at_us)
+    reach("clock.recorded")
+    with Platform.open(home, clock=clock):
+        reach("clock.logged")
+    for table in marked_tables(home.plans):
+        MarkFile(home.plans, table).fall_to(at_us)
+    return at_us

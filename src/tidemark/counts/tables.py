@@ -1,0 +1,212 @@
+"""The counting tables at one moment: which partitions there are, and which of them may be relied on (R1).
+
+Belongs here: opening the tables in the right order, and telling a sum that still is the sum of what lies below it from
+one that is behind. Does not belong here: which buckets a question needs (`windows.py`), and their rows (`lake.py`).
+
+Tables are opened from the coarsest to the finest, `deltas` last. What changes in between makes a coarser bucket look
+older than what lies below it, never younger, so an answer is of one moment: that of `deltas`.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from tidemark.counts.windows import Span, Tier
+from tidemark.model.timegrid import HOUR_US
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.lineage import LineageFile
+from tidemark.tables.provenance import NOBODY_KNOWS, Made, Provenance, ProvenanceFile, follow
+
+DELTAS = "deltas"
+TABLES = {
+    Tier.WEEK: "weekly_counts",
+    Tier.DAY: "daily_counts",
+    Tier.HOUR: "hourly_counts",
+    Tier.MINUTE: "minute_counts",
+}
+# A partition of each table; minutes are rows of the partition of their hour.
+PARTITION = {Tier.WEEK: Tier.WEEK, Tier.DAY: Tier.DAY, Tier.HOUR: Tier.HOUR, Tier.MINUTE: Tier.HOUR}
+FINER = {Tier.WEEK: Tier.DAY, Tier.DAY: Tier.HOUR, Tier.HOUR: Tier.MINUTE}
+
+
+class Bounds(NamedTuple):
+    """What the table's log says of a column's values in a file; none where it says nothing."""
+
+    least: str | None
+    greatest: str | None
+
+    def may_hold(self, value: str) -> bool:
+        """Whether the value can be in the file. A bound that was shortened is still one."""
+        return (self.least is None or self.least <= value) and (self.greatest is None or value <= self.greatest)
+
+
+class FileOf(NamedTuple):
+    """A file of a partition."""
+
+    path: str
+    namespaces: Bounds
+    entities: Bounds
+
+
+class _Files(Mapping[int, list[FileOf]]):
+    """The files of a table by partition. Each is named when it is asked for: there are many, and few are needed."""
+
+    def __init__(self, path: Path, actions: pa.Table) -> None:
+        self._path, self._actions = path.absolute(), actions
+        self._places: dict[int, list[int]] = {}
+        column = next(name for name in actions.schema.names if name.startswith("partition."))
+        for place, start in enumerate(_starts(actions.column(column))):
+            self._places.setdefault(start, []).append(place)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(self._places))
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, start_us: int) -> list[FileOf]:
+        return [self._file(place) for place in self._places[start_us]]
+
+    def _file(self, place: int) -> FileOf:
+        path = str(self._path / unquote(str(self._value("path", place))))
+        return FileOf(path, *(self._bounds(name, place) for name in ("namespace", "entity_id")))
+
+    def _bounds(self, name: str, place: int) -> Bounds:
+        return Bounds(self._value(f"min.{name}", place), self._value(f"max.{name}", place))
+
+    def _value(self, name: str, place: int) -> Any:
+        return self._actions.column(name)[place].as_py() if name in self._actions.schema.names else None
+
+
+class TableMoment:
+    """One table at one version."""
+
+    def __init__(self, home: Home, name: str) -> None:
+        self.name, self._path = name, home.lake / name
+        # The memory first: it is written after the commit that it tells of, so it is never ahead of the table.
+        remembered = ProvenanceFile(home.plans, name).read()
+        self.lineage = LineageFile(home.plans, name).read().lineage
+        self.opened: DeltaTable | None = lake_files.open_table(self._path)
+        self.version = self.opened.version() if self.opened else None
+        self.provenance = (
+            follow(
+                remembered, self._path, name, lake_files.TableState(str(self.opened.metadata().id), self.version or 0)
+            )
+            if self.opened
+            else Provenance()
+        )
+
+    @cached_property
+    def files(self) -> Mapping[int, list[FileOf]]:
+        """The files of each partition, by its start, in order."""
+        return _Files(self._path, pa.table(self.opened.get_add_actions(flatten=True))) if self.opened else {}
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Partitions that have files, in order."""
+        return list(self.files)
+
+    def starts_in(self, span: Span, width_us: int) -> list[int]:
+        """Those of them that overlap a span."""
+        first = 0 if span.start_us is None else bisect_right(self.starts, span.start_us - width_us)
+        return self.starts[first : bisect_left(self.starts, span.end_us)]
+
+    @property
+    def known(self) -> set[int]:
+        """Partitions that were ever changed or made; where that is not known of all, those that have files too."""
+        return {*self.provenance.partitions, *(() if self.provenance.is_whole else self.starts)}
+
+    def made(self, start_us: int) -> Made | None:
+        """What is known of how a partition was made."""
+        return self.provenance.partitions.get(start_us)
+
+
+class Tables:
+    """All tables that counts are answered from, at one moment."""
+
+    def __init__(self, home: Home, gone_before: dict[Tier, int] | None = None) -> None:
+        self.tiers = {tier: TableMoment(home, TABLES[tier]) for tier in (Tier.WEEK, Tier.DAY, Tier.HOUR, Tier.MINUTE)}
+        self.deltas = TableMoment(home, DELTAS)
+        self._gone_before = gone_before or {}
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """Table → version, of those that exist."""
+        moments = (*self.tiers.values(), self.deltas)
+        return {moment.name: moment.version for moment in moments if moment.version is not None}
+
+    def is_gone(self, tier: Tier, start_us: int) -> bool:
+        """Whether a bucket of that tier was dropped on purpose (R5)."""
+        cut_us = self._gone_before.get(tier)
+        return cut_us is not None and start_us < cut_us
+
+    @cached_property
+    def behind(self) -> dict[Tier, frozenset[int]]:
+        """Partitions of each tier that are not, or not known to be, the sum of the deltas that are there now."""
+        minutes, deltas = self.tiers[Tier.MINUTE], self.deltas
+        hours = deltas.known | minutes.known
+        found = {Tier.MINUTE: self._behind(Tier.MINUTE, minutes, deltas, frozenset(), hours)}
+        for tier, finer in ((Tier.HOUR, Tier.MINUTE), (Tier.DAY, Tier.HOUR), (Tier.WEEK, Tier.DAY)):
+            found[tier] = self._behind(tier, self.tiers[tier], self.tiers[finer], found[finer], hours)
+        return found
+
+    def _behind(
+        self, tier: Tier, own: TableMoment, below: TableMoment, below_behind: frozenset[int], hours: set[int]
+    ) -> frozenset[int]:
+        """Partitions of a table that are not, or not known to be, the sum of what lies in the table below it."""
+        partition = PARTITION[tier]
+        # Grids are nested: for hours over hours every partition is its own.
+        floor = (lambda start: start) if partition is Tier.HOUR else partition.floor
+        changed: dict[int, int] = {}
+        for start, made in below.provenance.partitions.items():
+            key = floor(start)
+            changed[key] = max(made.changed, changed.get(key, -1))
+        if not below.provenance.is_whole:
+            changed |= {
+                floor(start): NOBODY_KNOWS for start in below.starts if start not in below.provenance.partitions
+            }
+        touched = {floor(start) for start in below_behind}
+        known = own.known.union(changed, touched, map(floor, hours))
+        return frozenset(
+            start
+            for start in known
+            if not self.is_gone(tier, start)
+            and (
+                self._is_unsettled(tier, start, own)
+                if tier in FINER and self.is_gone(FINER[tier], start)
+                else start in touched or not _is_made_from(own, start, below.lineage, changed.get(start, -1))
+            )
+        )
+
+    def _is_unsettled(self, tier: Tier, start: int, own: TableMoment) -> bool:
+        """Whether a bucket above dropped ones is not to be relied on: it was never made, or somebody has changed it.
+
+        Else it was settled before what lay below it was dropped, and no event is taken that could change it.
+        """
+        made = own.made(start)
+        return made.source < 0 if made else bool(self.deltas.starts_in(Span(start, start + tier.width_us), HOUR_US))
+
+
+def _is_made_from(own: TableMoment, start: int, lineage: int, changed: int) -> bool:
+    """Whether a partition was made from what lies below it now, which last changed in that version."""
+    made = own.made(start)
+    if made is None:
+        return changed < 0  # nothing was ever there to be summed up
+    if made.source < 0:
+        return changed < 0 and made.changed < 0
+    return made.lineage == lineage and made.source >= changed
+
+
+def _starts(column: pa.ChunkedArray) -> list[int]:
+    """Starts of partitions in microseconds, from their values as the table's log has them."""
+    if pa.types.is_timestamp(column.type):
+        starts: list[int] = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
+        return starts
+    return [lake_files.partition_start(value) for value in column.to_pylist()]

@@ -1,0 +1,69 @@
+"""The tail of the log: what was accepted after the epochs that the tables cover, from segments and log files.
+
+Belongs here: reading it in order, also while a coordinator writes and seals it. It changes nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from tidemark.counts.warm.arrivals import LOG_COLUMNS, Arrivals, accepted_signals, of_table
+from tidemark.log.log_content import read_log
+from tidemark.log.manifest import Manifest
+from tidemark.log.segments import read_segment
+from tidemark.storage.disk import Disk, RealDisk
+from tidemark.storage.home import Home
+
+# Of a log that nobody bounds: everything that is in it.
+EVERYTHING = 2**63 - 1
+
+
+class Piece(NamedTuple):
+    """A part of a shard's log: everything above the piece before it, up to and including `last_epoch`."""
+
+    shard: int
+    last_epoch: int
+    arrivals: Arrivals
+
+
+def read_tail(home: Home, shard: int, after: int, upto: int = EVERYTHING, disk: Disk | None = None) -> Iterator[Piece]:
+    """What a shard's log has above `after` and not above `upto`, in order.
+
+    A log file may be sealed while it is looked at; then it is found among the segments, and whatever was given out
+    before is not given out again.
+    """
+    disk, last = disk or RealDisk(), after
+    while True:
+        try:
+            for piece in _pieces(home, shard, last, upto, disk):
+                yield piece
+                last = piece.last_epoch
+        except FileNotFoundError:
+            continue
+        return
+
+
+def last_epochs(home: Home) -> Mapping[int, int]:
+    """Shard → last epoch that its log has on the disk."""
+    from tidemark.observe.status import read_status
+
+    return {status.shard: status.flushed_epoch for status in read_status(home)}
+
+
+def _pieces(home: Home, shard: int, after: int, upto: int, disk: Disk) -> Iterator[Piece]:
+    names = [name for name in disk.list(home.log(shard)) if name.endswith(".log")]
+    # Listed before the manifest is read: what is sealed in between is in one of them at least.
+    manifest = Manifest(home.segments(shard), disk)
+    for entry in manifest.between(after + 1, upto + 1):
+        with manifest.open_segment(entry) as file:
+            table = read_segment(file, LOG_COLUMNS)
+        last = min(entry.to_epoch - 1, upto)
+        yield Piece(shard, last, accepted_signals(of_table(table), after, last))
+        after = last
+    for name in names:
+        content = read_log(disk, home.log(shard) / name)
+        for group in content.groups() if content else ():
+            rows = group.rows
+            if rows is not None and after < rows.writes.epochs[-1] and rows.writes.epochs[0] <= upto:
+                last = min(rows.writes.epochs[-1], upto)
+                yield Piece(shard, last, accepted_signals(rows.column, after, last))
+                after = last

@@ -1,0 +1,148 @@
+"""Counters that equal the tables and the log: made from both, and brought up to both again (R3).
+
+Belongs here: the order in which tables and log are read, so that every delta is counted once. The tables come first,
+as of the epochs that `deltas` has; then the log above those, up to what is flushed. Whoever follows a running
+coordinator does it in `follower.py`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from tidemark.counts.warm.arrivals import count_arrivals, rows_of
+from tidemark.counts.warm.cells import ALL, weight_of
+from tidemark.counts.warm.counters import CAPACITY, Counters
+from tidemark.counts.warm.log_tail import EVERYTHING, last_epochs, read_tail
+from tidemark.counts.warm.names import Names
+from tidemark.counts.warm.rollups import Beginning, LakeRollups
+from tidemark.counts.warm.snapshot import load_state
+from tidemark.counts.warm.state import Rollups, State
+from tidemark.model.timegrid import MINUTE_US
+from tidemark.storage.home import Home
+
+# Minutes that a snapshot may be old: for each hour of it, an hour of three windows has to be read from the tables.
+OLDEST_SNAPSHOT = 6 * 60
+# Shard → last epoch that may be counted.
+Bounds = Mapping[int, int]
+
+
+def restore(home: Home, clock: Callable[[], int], *, capacity: int = CAPACITY, upto: Bounds | None = None) -> Counters:
+    """Counters as of everything that the tables and the log of a home have, or as of the epochs in `upto`."""
+    return Counters(clock, state=restored_state(home, clock() // MINUTE_US, capacity=capacity, upto=upto))
+
+
+def restored_state(
+    home: Home,
+    head: int,
+    *,
+    capacity: int = CAPACITY,
+    upto: Bounds | None = None,
+    rollups: LakeRollups | None = None,
+) -> State:
+    """The state as of a minute, from the tables as they are, or as they were when `rollups` was opened."""
+    rollups = rollups or LakeRollups(home)
+    state = State(capacity, head, rollups)
+    begin_with(state, rollups)
+    _catch_up_all(state, home, upto)
+    return state
+
+
+def resumed_state(
+    home: Home, snapshot: Path, head: int, *, capacity: int = CAPACITY, upto: Bounds | None = None
+) -> State | None:
+    """The state of a snapshot, brought up to the log and the tables; none if those know better from the beginning.
+
+    So it is when the snapshot is old, or is ahead of them: then another log or other tables lie there.
+    """
+    rollups = LakeRollups(home)
+    state = load_state(snapshot, capacity)
+    state.rollups = rollups
+    last = last_epochs(home) if upto is None else upto
+    is_ahead = any(epoch > last.get(shard, 0) for shard, epoch in state.applied.items()) or any(
+        epoch > rollups.covered.get(shard, 0) for shard, epoch in state.covered.items()
+    )
+    if is_ahead or not 0 <= head - state.head <= OLDEST_SNAPSHOT:
+        return None
+    _catch_up_all(state, home, upto)
+    taken, is_reuse = rollups.taken_back(state.covered, state.names)
+    if is_reuse:
+        return None
+    state.settle(rollups.covered, rollups, taken)
+    state.advance_to(head)
+    return state
+
+
+def settle_with(counters: Counters, rollups: LakeRollups) -> bool:
+    """Bring counters up to tables that cover more; false if only a restore can say what is right, and nothing is done.
+
+    The caller has stopped everybody else from changing the counters.
+    """
+    with counters.standing() as state:
+        taken, is_reuse = rollups.taken_back(state.covered, state.names)
+        if is_reuse:
+            return False
+        with counters.changing():
+            state.settle(rollups.covered, rollups, taken)
+        return True
+
+
+class Tables(Rollups, Protocol):
+    """What is asked of the tables to begin with."""
+
+    @property
+    def covered(self) -> Mapping[int, int]:
+        """Shard → last epoch that they have."""
+
+    def beginning(self, head: int, names: Names) -> Beginning:
+        """Everything before a minute, over all rows."""
+
+    def hours_from(self, minute: int) -> Sequence[int]:
+        """The hours from a minute on in which there is anything, each by its first minute."""
+
+
+def begin_with(state: State, rollups: Tables) -> None:
+    """Count what the tables have, in a state that has nothing."""
+    _begin_sums(state, rollups)
+    for hour in rollups.hours_from(state.first_held):
+        rows, minutes, counts = rollups.hour(hour, state.names)
+        is_held = minutes >= state.first_held
+        if is_held.any():
+            state.cells.note_firsts(rows[is_held], minutes[is_held])
+            state.hold(rows[is_held], minutes[is_held], counts[is_held])
+            state.weight = state.weigh(weight_of(counts[minutes >= state.head]))
+
+
+def state_as_of(home: Home, as_of: int, *, namespace: str, signal: str, capacity: int = CAPACITY) -> State:
+    """One signal as of any minute, to be asked as of that and no other: the tables, and the log above them."""
+    rollups = LakeRollups(home, (namespace, signal))
+    state = State(capacity, as_of, rollups)
+    _begin_sums(state, rollups)
+    _catch_up_all(state, home, None)
+    return state
+
+
+def _begin_sums(state: State, rollups: Tables) -> None:
+    found = rollups.beginning(state.head, state.names)
+    state.weight = state.weigh(weight_of(found.counts))
+    state.cells.note_firsts(found.rows, found.firsts)
+    np.add.at(state.cells.sums[ALL], found.rows, found.counts)
+    for place in range(ALL):
+        is_out = found.ranges > place
+        np.subtract.at(state.cells.sums[place], found.rows[is_out], found.counts[is_out])
+    state.covered, state.applied = dict(rollups.covered), dict(rollups.covered)
+
+
+def _catch_up_all(state: State, home: Home, upto: Bounds | None) -> None:
+    for shard in range(home.settings.shards):
+        catch_up(state, home, shard, EVERYTHING if upto is None else upto.get(shard, 0))
+
+
+def catch_up(state: State, home: Home, shard: int, upto: int = EVERYTHING) -> None:
+    """Count what a shard's log has and the state has not, up to an epoch."""
+    for piece in read_tail(home, shard, state.applied.get(shard, 0), upto):
+        arrivals = piece.arrivals
+        rows = rows_of(state.names, arrivals.namespaces, arrivals.signals, arrivals.entities)
+        count_arrivals(state, rows, arrivals, shard, piece.last_epoch)
+        state.tidy()

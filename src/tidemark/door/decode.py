@@ -1,0 +1,68 @@
+"""From what a producer handed over to columns: writes of rows or of columns in, one Arrow batch out.
+
+Belongs here: which door a write takes, and putting the writes of a group behind one another. The doors themselves are
+in `decode_rows.py` and `column_door.py`.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, groupby
+
+import numpy as np
+import pyarrow as pa
+
+from tidemark.door.column_door import to_batch
+from tidemark.door.decode_columns import concatenate, decode_columns
+from tidemark.door.decode_rows import DELTA_LIMIT, decode_rows
+from tidemark.door.decoded import FEW_WORDS, DecodedBatch, Refusal, Sent
+from tidemark.door.originals import original_bytes
+from tidemark.model.fingerprint import SeriesNames
+
+__all__ = ["DELTA_LIMIT", "DecodedBatch", "Refusal", "Sent", "decode", "decode_group", "original_bytes", "to_batch"]
+
+
+def decode(deltas: Sequence[Sent] | pa.RecordBatch, series: SeriesNames) -> DecodedBatch:
+    """Lay deltas out in columns, and say which of them are none."""
+    return decode_columns(deltas, series) if isinstance(deltas, pa.RecordBatch) else decode_rows(deltas, series)
+
+
+def decode_group(writes: Sequence[Sequence[Sent] | pa.RecordBatch], series: SeriesNames) -> DecodedBatch:
+    """The same for several writes, one behind the other: neighbours of one form are decoded together."""
+    parts = []
+    for is_columns, run in groupby(writes, lambda write: isinstance(write, pa.RecordBatch)):
+        neighbours = list(run)
+        whole = concatenate(neighbours) if is_columns else list(chain.from_iterable(neighbours))
+        parts.append(decode(whole, series))
+    if len(parts) == 1:
+        return parts[0]
+    starts = np.cumsum([0, *(part.rows for part in parts)])
+
+    def place_of(row: int) -> int:
+        return int(np.searchsorted(starts, row, side="right")) - 1
+
+    def original(row: int) -> Sent:
+        place = place_of(row)
+        return parts[place].original(row - int(starts[place]))
+
+    def originals(rows: Sequence[int], is_short: bool) -> Iterator[Sent]:
+        for place, run in groupby(rows, place_of):
+            yield from parts[place].originals([row - int(starts[place]) for row in run], is_short)
+
+    return DecodedBatch(
+        {
+            name: pa.concat_arrays([part.columns[name] for part in parts])
+            for name in parts[0].columns
+            if all(name in part.columns for part in parts)
+        },
+        {
+            int(start) + row: why
+            for start, part in zip(starts, parts, strict=False)
+            for row, why in part.refusals.items()
+        },
+        original,
+        {
+            name: frozenset().union(*(part.words[name] for part in parts))
+            for name in FEW_WORDS
+            if all(name in part.words for part in parts)
+        },
+        originals,
+    )

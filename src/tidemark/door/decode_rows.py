@@ -1,0 +1,352 @@
+"""The door for rows: dictionaries, structs and JSON become columns of the log, delta by delta.
+
+Belongs here: structure (is it an object, are the fields there and of the right type). What is wrong with a value is
+decided in `checks.py`, for all rows at once. Nothing is thrown away: what cannot be decoded becomes a row that says
+why, with the bytes that were sent. This door defines what a delta is; the door for columns (`column_door.py`) sends
+every row through it that its columns do not vouch for.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from tidemark.arrays.columns import constant, nulls
+from tidemark.door.decode_values import all_event_us, all_millionths, event_us, millionths_of, moment_of
+from tidemark.door.decoded import FEW_WORDS, SIGNAL_NAMES, DecodedBatch, Refusal, RefusedError, Sent, name_series
+from tidemark.door.json_objects import loads, names_each_once, refuse_repeats
+from tidemark.model.deltas import Delta, Kind, Reason, Signal, Vector
+from tidemark.model.fingerprint import SeriesNames
+from tidemark.model.log_schema import SAMPLE, SENT_FIELDS, SIGNAL, TIMESTAMP, VECTOR
+
+# One delta: a vector of 65,536 dimensions in JSON is below this.
+DELTA_LIMIT = 4 * 1024 * 1024
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+# Groups of so many rows come again and again.
+_SMALL = 256
+# Named, because a union that is written where it is asked for is made anew for every delta.
+_TEXT = (bytes, str)
+
+_encoder = msgspec.json.Encoder()
+_ENVELOPE_AND_PAYLOADS = attrgetter(*(name for name, _ in SENT_FIELDS))
+_ENVELOPE_TEXTS = ("namespace", "kind", "delta_id", "priority", "source", "origin")
+_SIGNAL_FIELDS = list(SIGNAL)
+_SIGNAL_VALUES = attrgetter("entity_id", "signal", "count", "weight")
+_MOMENT = (str, datetime)
+_PLACE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`")
+
+
+class _TextDelta(Delta, forbid_unknown_fields=True):
+    """A delta in JSON. Its time stays a text here, so that one function reads the times of both kinds of rows."""
+
+    event_ts: str | int  # type: ignore[assignment] # replaced by a moment before anybody else sees it
+
+
+_decoder = msgspec.json.Decoder(_TextDelta)
+
+
+def decode_rows(deltas: Sequence[Sent], series: SeriesNames) -> DecodedBatch:
+    """Lay deltas out in columns, and say which of them are none."""
+    found: list[Delta | None] = []
+    refusals: dict[int, Refusal] = {}
+    envelopes: dict[int, Mapping[str, Any]] = {}  # of what was refused
+    for sent in deltas:
+        try:
+            found.append(_structure(sent))
+        except RefusedError as refused:
+            refusals[len(found)], envelopes[len(found)] = refused.refusal, refused.envelope
+            found.append(None)
+        except Exception as error:  # noqa: BLE001 - whatever a delta raises is its own refusal, and nobody else's (C14)
+            detail = f"The delta cannot be read ({type(error).__name__})."
+            refusals[len(found)], envelopes[len(found)] = Refusal(Reason.MALFORMED, detail), {}
+            found.append(None)
+    columns = None if refusals else _signal_columns(found)  # type: ignore[arg-type] # nothing is missing then
+    if columns is None:
+        rows: list[tuple[Any, ...]] = []
+        for number, delta in enumerate(found):
+            try:
+                rows.append(_row(delta, series) if delta is not None else _partial_row(envelopes[number]))
+            except RefusedError as refused:
+                refusals[number] = refused.refusal
+                rows.append(_partial_row(refused.envelope))
+        columns = _columns(rows)
+    original = deltas.__getitem__
+    return DecodedBatch(columns.arrays, refusals, original, columns.words, lambda wanted, _: map(original, wanted))
+
+
+def _structure(sent: Sent) -> Delta:
+    """The delta as a typed struct, or the reason why it is none."""
+    if isinstance(sent, _TEXT):
+        _refuse_above_limit(text_bytes(sent))
+        try:
+            delta: Delta = _decoder.decode(sent)
+            moment: Any = delta.event_ts
+            if type(moment) is str:
+                delta.event_ts = moment_of(moment)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError):
+            return _from_object(loads(sent))
+        return delta if delta.signal is not None or names_each_once(sent, delta) else _from_object(loads(sent))
+    if isinstance(sent, Delta):
+        sent = msgspec.to_builtins(sent, builtin_types=(datetime,))
+    delta_or_none = _plain(sent)
+    return _from_object(sent, limit=DELTA_LIMIT) if delta_or_none is None else delta_or_none
+
+
+def text_bytes(sent: bytes | str) -> int:
+    """How long a text is in UTF-8, which is how it is stored."""
+    return len(sent) if isinstance(sent, bytes) or sent.isascii() else len(sent.encode("utf-8", "surrogatepass"))
+
+
+def _refuse_above_limit(size: int) -> None:
+    if size > DELTA_LIMIT:
+        raise RefusedError(Reason.TOO_LARGE, f"The delta has {size} bytes; {DELTA_LIMIT} are allowed.")
+
+
+def _plain(found: Any) -> Delta | None:
+    """The delta, if it is surely one: of the right types, with texts that are Unicode and numbers that JSON can say."""
+    if type(found) is not dict or isinstance(found.get("event_ts"), str):
+        return None
+    try:
+        delta = msgspec.convert(found, Delta)
+        size = len(_encoder.encode(delta))
+    except (msgspec.MsgspecError, UnicodeError, OverflowError, RecursionError):
+        return None
+    _refuse_above_limit(size)
+    return delta
+
+
+def _from_object(found: Any, limit: int | None = None) -> Delta:
+    """The delta in an object; `limit` holds for one that has not been measured as text."""
+    if not isinstance(found, Mapping):
+        raise RefusedError(Reason.MALFORMED, f"A delta is a JSON object, not {_type_name(found)}.")
+    try:
+        # Lone surrogates are legal in Python and in escaped JSON, and no text for anybody else.
+        size = len(json.dumps(found, ensure_ascii=False, default=str, separators=(",", ":")).encode())
+    except (UnicodeError, ValueError, TypeError, RecursionError) as error:
+        raise RefusedError(
+            Reason.MALFORMED, f"The delta has text that is not Unicode, or refers to itself: {error}."
+        ) from error
+    if limit is not None:
+        _refuse_above_limit(size)
+    refuse_repeats(found)
+    if isinstance(found.get("event_ts"), _MOMENT):
+        found = {**found, "event_ts": _moment(found["event_ts"], found)}
+    try:
+        return msgspec.convert(found, Delta)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise RefusedError(*_explain(str(error)), envelope=found) from error
+
+
+def _moment(found: str | datetime, envelope: Mapping[str, Any]) -> datetime:
+    try:
+        return moment_of(found)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise RefusedError(Reason.BAD_TIMESTAMP, f"event_ts is no moment in time: {error}.", envelope) from error
+
+
+def _explain(message: str) -> Refusal:
+    """A validation message, sorted into one of our reasons."""
+    place = _PLACE.search(message)
+    where = place["path"] if place else ""
+    text = _PLACE.sub("", message).replace("`", "'")
+    if "missing required field" in text:
+        reason = Reason.MISSING_FIELD
+    elif "unknown field" in text:
+        reason = Reason.UNKNOWN_FIELD
+    elif where == "event_ts":
+        reason = Reason.BAD_TIMESTAMP
+    else:
+        reason = Reason.WRONG_TYPE
+    return Refusal(reason, f"{text}{f' at {where}' if where else ''}.")
+
+
+def _row(delta: Delta, series: SeriesNames) -> tuple[Any, ...]:
+    """A well-formed delta in the order of the columns, with its key at the end."""
+    kind, vector, sample, signal = delta.kind, delta.vector, delta.sample, delta.signal
+    if kind == Kind.SIGNAL and signal is not None and vector is None and sample is None:
+        return (*_head(delta), None, None, _signal(signal, delta), signal.entity_id)
+    if kind == Kind.SAMPLE and sample is not None and vector is None and signal is None:
+        labels = sorted(sample.labels.items())
+        try:
+            name = name_series(labels, series)
+        except RefusedError as refused:
+            raise RefusedError(*refused.refusal, _envelope(delta)) from refused
+        return (*_head(delta), None, (labels, sample.value), None, name)
+    if kind == Kind.VECTOR and vector is not None and sample is None and signal is None:
+        return (*_head(delta), _vector(vector, delta), None, None, vector.vector_id)
+    payloads = {Kind.VECTOR: vector, Kind.SAMPLE: sample, Kind.SIGNAL: signal}
+    if kind not in payloads:
+        detail = f"The kind {kind!r} is not known; it is one of vector, sample, signal."
+        raise RefusedError(Reason.UNKNOWN_KIND, detail, _envelope(delta))
+    found = ", ".join(name for name, payload in payloads.items() if payload is not None) or "none"
+    detail = f"A delta of kind {kind!r} has exactly the payload {kind!r}; this one has {found}."
+    raise RefusedError(Reason.PAYLOAD_MISMATCH, detail, _envelope(delta))
+
+
+def _head(delta: Delta) -> tuple[Any, ...]:
+    moment = delta.event_ts
+    try:
+        moment_us = event_us(moment)
+    except RefusedError as refused:
+        raise RefusedError(*refused.refusal, _envelope(delta)) from refused
+    return (delta.namespace, delta.kind, delta.delta_id, moment_us, delta.priority, delta.source, delta.origin)
+
+
+def _signal(payload: Signal, delta: Delta) -> tuple[str, str, int, int]:
+    weight = payload.weight
+    if not math.isfinite(weight):
+        raise RefusedError(Reason.NOT_FINITE, f"signal.weight is {weight}.", _envelope(delta))
+    millionths = millionths_of(weight)
+    for name, value in (("count", payload.count), ("weight", millionths)):
+        if not INT64_MIN <= value <= INT64_MAX:
+            raise RefusedError(Reason.OUT_OF_RANGE, f"signal.{name} does not fit into 64 bits.", _envelope(delta))
+    return payload.entity_id, payload.signal, payload.count, millionths
+
+
+def _vector(payload: Vector, delta: Delta) -> tuple[Any, ...]:
+    for name, numbers, low, high in (
+        ("indices", payload.indices or (), -(2**31), 2**31 - 1),
+        ("clock", (payload.clock or {}).values(), 0, INT64_MAX),
+    ):
+        if any(not low <= number <= high for number in numbers):
+            reason = Reason.INDEX_OUT_OF_RANGE if name == "indices" else Reason.OUT_OF_RANGE
+            raise RefusedError(reason, f"vector.{name} has a number outside {low} to {high}.", _envelope(delta))
+    return (
+        payload.vector_id,
+        payload.op,
+        payload.values,
+        payload.indices,
+        payload.factor,
+        payload.amount,
+        payload.parent_id,
+        sorted(payload.clock.items()) if payload.clock is not None else None,
+        sorted(payload.metadata.items()) if payload.metadata is not None else None,
+    )
+
+
+def _envelope(delta: Delta) -> dict[str, Any]:
+    return {
+        name: getattr(delta, name)
+        for name in ("namespace", "kind", "delta_id", "event_ts", "priority", "source", "origin")
+    }
+
+
+def _partial_row(envelope: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What can be shown of a refused delta: the envelope's texts that are texts."""
+    texts = {name: value for name, value in envelope.items() if isinstance(value, str)}
+    moment = envelope.get("event_ts")
+    try:
+        moment = _moment(moment, {}) if isinstance(moment, str) else moment
+        # True is an int to Python, and no moment to anybody.
+        moment_us = event_us(moment) if isinstance(moment, datetime | int) and not isinstance(moment, bool) else None
+    except RefusedError:
+        moment_us = None
+    return (
+        texts.get("namespace"),
+        texts.get("kind"),
+        texts.get("delta_id"),
+        moment_us,
+        texts.get("priority"),
+        texts.get("source"),
+        texts.get("origin"),
+        None,
+        None,
+        None,
+        None,
+    )
+
+
+class _Columns(NamedTuple):
+    arrays: dict[str, pa.Array]
+    words: dict[str, frozenset[str]]
+
+
+def _signal_columns(deltas: list[Delta]) -> _Columns | None:
+    """Deltas that are all signals, field by field instead of delta by delta; None if there is anything else to say."""
+    rows = len(deltas)
+    if not rows or deltas[0].kind != Kind.SIGNAL:
+        return None
+    values = zip(*map(_ENVELOPE_AND_PAYLOADS, deltas), strict=True)
+    by_name = dict(zip((name for name, _ in SENT_FIELDS), values, strict=True))
+    signals = by_name["signal"]
+    if by_name["kind"].count(Kind.SIGNAL) < rows or by_name["vector"].count(None) < rows:
+        return None
+    if by_name["sample"].count(None) < rows or None in signals:
+        return None
+    keys, names, counts, weights = zip(*map(_SIGNAL_VALUES, signals), strict=True)
+    moments, millionths = all_event_us(by_name["event_ts"]), all_millionths(weights)
+    if moments is None or millionths is None or min(counts) < INT64_MIN or max(counts) > INT64_MAX:
+        return None
+    key = pa.array(keys, pa.string())
+    fields = [key, _array(names, pa.string()), pa.array(np.array(counts, dtype=np.int64)), pa.array(millionths)]
+    arrays = {name: _array(by_name[name], pa.string()) for name in _ENVELOPE_TEXTS}
+    arrays["event_ts"] = pa.array(moments).view(TIMESTAMP)
+    arrays["signal"] = pa.StructArray.from_arrays(fields, fields=_SIGNAL_FIELDS)
+    arrays["vector"], arrays["sample"] = _no_payloads(rows) if rows <= _SMALL else _no_payloads.__wrapped__(rows)
+    arrays["key"] = key
+    words = {name: frozenset(by_name[name]) for name in FEW_WORDS}
+    return _Columns(arrays, words | {SIGNAL_NAMES: frozenset(names)})
+
+
+@lru_cache(_SMALL)
+def _no_payloads(rows: int) -> tuple[pa.Array, pa.Array]:
+    """Neither a vector nor a sample on any row; of as many parts as a vector has, it is worth keeping."""
+    return nulls(rows, VECTOR), nulls(rows, SAMPLE)
+
+
+def _columns(rows: list[tuple[Any, ...]]) -> _Columns:
+    """Transpose; structs are put together from their fields, which is several times faster than from dictionaries."""
+    values: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) if rows else [()] * (len(SENT_FIELDS) + 1)
+    by_name = dict(zip((name for name, _ in SENT_FIELDS), values, strict=False))
+    columns = {name: _array(by_name[name], kind) for name, kind in SENT_FIELDS}
+    # Of signals alone the key is a column that is there already.
+    columns["key"] = (
+        columns["signal"].field("entity_id")
+        if rows and not columns["signal"].null_count
+        else _array(values[len(SENT_FIELDS)], pa.string())
+    )
+    words = {name: frozenset(by_name[name]) for name in FEW_WORDS}
+    return _Columns(columns, {name: found for name, found in words.items() if None not in found})
+
+
+def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
+    first: Any = values[0] if values else None
+    if first is None and values.count(None) == len(values):
+        return nulls(len(values), kind)
+    if kind in (VECTOR, SAMPLE, SIGNAL):
+        return _structs(values, kind)
+    if pa.types.is_string(kind):
+        return constant(first, len(values)) if values.count(first) == len(values) else pa.array(values, kind)
+    if kind in (pa.int64(), TIMESTAMP) and None not in values:
+        return pa.array(np.array(values, dtype=np.int64)).view(kind)
+    return pa.array(values, kind)
+
+
+def _structs(values: tuple[Any, ...], kind: pa.StructType) -> pa.StructArray:
+    gap = (None,) * kind.num_fields
+    is_whole = None not in values
+    children = zip(*(values if is_whole else (value or gap for value in values)), strict=True)
+    fields = list(kind)
+    arrays = [_array(child, field.type) for child, field in zip(children, fields, strict=True)]
+    absent = None if is_whole else pa.array([value is None for value in values], pa.bool_())
+    return pa.StructArray.from_arrays(arrays, fields=fields, mask=absent)
+
+
+def _type_name(value: Any) -> str:
+    names = {
+        list: "an array",
+        str: "a text",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        type(None): "null",
+    }
+    return names.get(type(value), f"a {type(value).__name__}")

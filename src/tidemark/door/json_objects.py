@@ -1,0 +1,59 @@
+"""JSON objects in which a name stands twice: a dictionary keeps the last one and forgets the other.
+
+Belongs here: reading JSON so that this is noticed, and refusing it where names are the producer's own: in the maps of a
+delta. In columns a map may hold a name twice, too, and a store of maps could keep but one of them.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tidemark.door.decoded import RefusedError
+from tidemark.model.deltas import Delta, Reason
+
+_MAPS = {"sample": ("labels",), "vector": ("clock", "metadata")}
+
+
+class _Object(dict[str, Any]):
+    """An object that remembers a name it had twice."""
+
+    repeated: str | None = None
+
+
+def loads(sent: bytes | str) -> Any:
+    """JSON as Python reads it, which knows NaN and Infinity, so that these are named and not just "malformed"."""
+    try:
+        return json.loads(sent, object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(Reason.MALFORMED, f"Not JSON: {error}.") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> _Object:
+    made = _Object(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        made.repeated = next(name for name in names if names.count(name) > 1)
+    return made
+
+
+def refuse_repeats(found: Mapping[str, Any]) -> None:
+    """A map that names something twice says two things, and no store of maps could keep both."""
+    for payload, fields in _MAPS.items():
+        for field in fields if isinstance(found.get(payload), _Object) else ():
+            names = found[payload].get(field)
+            if isinstance(names, _Object) and names.repeated is not None:
+                raise RefusedError(Reason.MALFORMED, f"{payload}.{field} names {names.repeated!r} twice.", found)
+
+
+def names_each_once(sent: bytes | str, delta: Delta) -> bool:
+    """Whether no map of a JSON delta surely has the same name twice. If a name is in the text once, it is."""
+    maps = (
+        delta.sample and delta.sample.labels,
+        delta.vector and delta.vector.clock,
+        delta.vector and delta.vector.metadata,
+    )
+    if not any(maps):
+        return True
+    text = sent if isinstance(sent, str) else sent.decode()
+    # An escape could be a second way to write a name.
+    return "\\" not in text and all(text.count(f'"{name}"') == 1 for names in maps for name in names or ())

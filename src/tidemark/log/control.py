@@ -1,0 +1,114 @@
+"""Control messages: what the log has to remember besides writes.
+
+Belongs here: the messages and their bytes. Each is a fact that recovery or a reader of the log needs and that no
+delta carries.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+from msgspec import Struct
+
+from tidemark.log.batch_record import BatchRecord
+from tidemark.model.event_time_rules import EventTimeRules
+
+
+class Lost(Struct, frozen=True, tag="lost"):
+    """Epochs `from_epoch` (in) to `to_epoch` (not in) were given out before a crash and never written (C7)."""
+
+    from_epoch: int
+    to_epoch: int
+
+
+class ProducerOpened(Struct, frozen=True, tag="producer_opened"):
+    """A new instance of a producer has taken over; older ones are fenced out (Q2)."""
+
+    producer: str
+    instance: int
+
+
+class WriteRefused(Struct, frozen=True, tag="write_refused"):
+    """A write was refused for good before it got an epoch; its number is used up, and the next one is expected (Q2)."""
+
+    producer: str
+    sequence: int
+    why: str
+
+
+class Cause(StrEnum):
+    """Why a watermark stands in a message of its own."""
+
+    TIME = "time"  # a step came: what was sent since the last one counts, or the clock has caught up with it
+    IDLE = "idle"  # whoever held it back has fallen silent
+    COUNT = "count"  # the last write completed a count, and no later one has been stamped with it
+    ADOPTED = "adopted"  # from the shards that are active in the stream
+
+
+class WatermarkAdvanced(Struct, frozen=True, tag="watermark_advanced"):
+    """A stream's watermark has come this far without a stamp on a write that says so (T2)."""
+
+    namespace: str
+    kind: str
+    watermark_us: int
+    cause: Cause
+
+
+class EarliestRaised(Struct, frozen=True, tag="earliest_raised"):
+    """Older events are refused, from the group on that holds this: what they would change is about to go (D9, R5)."""
+
+    earliest_us: int
+
+
+class VectorsCut(Struct, frozen=True, tag="vectors_cut"):
+    """Older changes to vectors are refused, from the group on that holds this: their payloads are about to go (K4).
+
+    Whoever removes them waits until all writes up to `behind_epoch` are in the lake: later ones hold no older change.
+    """
+
+    cut_us: int
+    behind_epoch: int  # the last write that may have been decided on without it; 0 if there was none
+
+
+class RulesInForce(Struct, frozen=True, tag="rules_in_force"):
+    """From here on watermarks follow these rules (T2)."""
+
+    rules: EventTimeRules
+
+
+class ClockReset(Struct, frozen=True, tag="clock_reset"):
+    """The log was written under a wrong clock. Nothing before this counts as later than `at_us` (C15)."""
+
+    number: int  # 1, 2, 3, … within the home
+    at_us: int
+
+
+class BatchClosed(Struct, frozen=True, tag="batch_closed"):
+    """What was delivered together, and why then (C5)."""
+
+    record: BatchRecord
+
+
+Control = (
+    Lost
+    | ProducerOpened
+    | WriteRefused
+    | WatermarkAdvanced
+    | RulesInForce
+    | EarliestRaised
+    | VectorsCut
+    | ClockReset
+    | BatchClosed
+)
+
+_decoder = msgspec.json.Decoder(list[Control])
+
+
+def encode_controls(messages: Sequence[Control]) -> bytes:
+    """Messages as they stand in a frame."""
+    return msgspec.json.encode(messages)
+
+
+def decode_controls(data: memoryview) -> list[Control]:
+    """Messages from a frame."""
+    return _decoder.decode(data)

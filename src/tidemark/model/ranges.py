@@ -1,0 +1,60 @@
+"""Which partitions of a table are meant: ranges of them, and the SQL that is true for their rows.
+
+Belongs here: numbers and predicates, which are built from numbers alone. Reading and writing is in `lake.py`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tidemark.model.timegrid import from_us
+
+
+def sql_timestamp(time_us: int) -> str:
+    """A typed literal: predicates are built from numbers, never from text that came from outside."""
+    return f"TIMESTAMP '{from_us(time_us):%Y-%m-%d %H:%M:%S.%f} UTC'"
+
+
+@dataclass(frozen=True)
+class Range:
+    """Partitions from `start_us` (in it) to `end_us` (not in it)."""
+
+    start_us: int
+    end_us: int
+    gaps_us: int = 0  # so much of it was not asked for
+
+    @property
+    def asked_us(self) -> int:
+        """How much time was asked for: what is done for a range is measured by this."""
+        return self.end_us - self.start_us - self.gaps_us
+
+    def holds(self, time_us: int) -> bool:
+        """Whether the moment lies in the range."""
+        return self.start_us <= time_us < self.end_us
+
+
+def contiguous(starts: Iterable[int], length_us: int) -> list[Range]:
+    """Partitions as few ranges without gaps, the earliest first."""
+    ranges: list[Range] = []
+    for start in sorted(set(starts)):
+        if ranges and ranges[-1].end_us == start:
+            ranges[-1] = Range(ranges[-1].start_us, start + length_us)
+        else:
+            ranges.append(Range(start, start + length_us))
+    return ranges
+
+
+def partition_predicate(column: str, hours: Range | Sequence[int]) -> str:
+    """SQL that is true for the partitions of a range, or for the given ones."""
+    if isinstance(hours, Range):
+        return f"{column} >= {sql_timestamp(hours.start_us)} AND {column} < {sql_timestamp(hours.end_us)}"
+    return f"{column} IN ({', '.join(sql_timestamp(hour) for hour in hours)})"
+
+
+def any_of(column: str, ranges: Iterable[Range]) -> str:
+    """SQL that is true for the partitions of any of these ranges."""
+    return " OR ".join(f"({partition_predicate(column, each)})" for each in ranges)
+
+
+def bucket_predicate(column: str, buckets: Sequence[int]) -> str:
+    """SQL that is true for the rows of the given buckets."""
+    return f"{column} IN ({', '.join(str(int(bucket)) for bucket in buckets)})" if buckets else "false"

@@ -1,0 +1,249 @@
+"""What an operator may set, for one home: `platform.toml`, typed, with a safe default for everything.
+
+Belongs here: the settings, their bounds and how they are read. Does not belong here: what a run is asked to do
+(command line), or where things lie (`home.py`).
+"""
+
+import re
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from tidemark.model.errors import ConfigurationError
+from tidemark.model.timegrid import to_us
+
+# Names become folder names, partition values and SQL identifiers, so they are plain before they get anywhere.
+NAME_PATTERN = r"^[a-z][a-z0-9_]{0,62}$"
+
+
+def is_name(text: str) -> bool:
+    """Whether a text is a plain name: all of it, so a line break at its end (which `$` overlooks) is refused."""
+    return re.fullmatch(NAME_PATTERN, text) is not None
+
+
+TEMPLATE = """\
+# Settings of this Tidemark home. Every line shows its default; remove the '#' to change one.
+
+# shards = 1                                    # coordinators with a log of their own; fixed once data is in
+# earliest_event_ts = 2024-12-30T00:00:00Z      # older events are refused as too_old
+# clock_skew_ms = 300_000                       # events further ahead of the clock are refused as from_the_future
+# clock_leap_ms = 60_000                        # writes are refused while the clock is wrong by more than this
+# disorder_ms = 5_000                           # how far out of order a producer may send
+# idle_timeout_ms = 30_000                      # a producer silent for longer holds no watermark back
+# watermark_events = 100                        # a producer's watermark moves after this many events of its own
+# watermark_ms = 1_000                          # and after this much time, when silence is noticed too
+# segment_bytes = 67_108_864                    # a log file of this size is sealed into a segment
+# segment_age_ms = 60_000                       # and so is one of this age
+# quiet_segment_age_ms = 600_000                # or of this age, if there is little in it
+# quiet_segment_bytes = 65_536                  # which is less than this
+# recent_identities = 1_000_000                 # how many delta identities a shard remembers exactly
+
+# [bounds]                                      # what may be in a shard's memory, and what is left on its disk
+# deltas = 100_000                              # deltas that wait for the disk; then producers wait
+# bytes = 52_428_800                            # and bytes
+# high_water = 0.8                              # from here on batches close early
+# emergency = 0.95                              # and from here on nothing is taken
+# disk_keep_free_bytes = 268_435_456            # nothing is taken while less is free on the disk of the log
+
+# [batch]                                       # what subscribers and sinks get at a time
+# min_ms = 10                                   # the time limit follows the rate of writes, and is never shorter
+# max_ms = 5_000                                # nor longer than this
+# target_writes = 100                           # how many writes a batch gathers at any rate in between
+# bytes = 16_777_216                            # a batch of this size is closed at once
+# count = 100_000                               # and so is one with this many deltas
+# rate_change = 4.0                             # and one during which the rate of writes rose or fell by this factor
+# queue_batches = 64                            # what may wait for one subscriber; then it is told what it missed
+# queue_bytes = 16_777_216                      # the same in bytes
+# held_bytes = 25_165_824                       # what may wait for all subscribers together
+
+# [counts]                                      # what is computed from the rollups
+# half_lives = ["1h", "1d", "7d"]               # of the decayed scores in windowed_counts; a number and m, h or d
+
+# [compaction]                                  # of the history of vectors
+# strategy = "tiered_merge"                     # or full_merge, time_boundary, adaptive
+# threshold = 100                               # a vector is due with this many deltas after its last checkpoint
+# max_age_ms = 60_000                           # or when the first of them has waited this long
+# hard_limit = 1_000                            # with this many it is forced, whatever else
+# keep_recent = 10                              # so many stay single with tiered_merge
+# interval_ms = 3_600_000                       # one state for each interval with time_boundary
+# horizon_ms = 604_800_000                      # what a vector was can be asked at least this far back
+# busy_writes_per_hour = 60.0                   # adaptive: from here on a vector is written much
+# rare_reads_per_hour = 1.0                     # adaptive: below this it is hardly read
+# reads_per_write = 10.0                        # adaptive: so many reads pay for a merge after every write
+
+# [namespaces.shop]
+# dimension = 384                               # length of this namespace's vectors; without it none is enforced
+
+# [spark]
+# master = "local[*]"                           # any Spark master
+# driver_memory = "3g"
+"""
+
+
+class Namespace(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is declared about one namespace."""
+
+    dimension: Annotated[int, Meta(ge=1, le=65_536)] | None = None
+
+
+class BatchSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """When flushed deltas are closed into a batch, and how much of it may wait for subscribers (C5, C9, C12)."""
+
+    # Shorter, and a delivery costs more than what it delivers.
+    min_ms: Annotated[int, Meta(ge=1, le=60_000)] = 10
+    # Longer, and "live" is no word for it: the first delta of a quiet stream waits this long.
+    max_ms: Annotated[int, Meta(ge=1, le=3_600_000)] = 5_000
+    # A hundred writes share the fixed cost of a delivery; one second's wait at 100 writes a second, 10 ms at 10,000.
+    target_writes: Annotated[int, Meta(ge=1, le=1_000_000)] = 100
+    # As much as one group commit takes at most, so that a batch is never more than twice this.
+    bytes: Annotated[int, Meta(ge=4_096, le=1024**3)] = 16 * 1024 * 1024
+    # As many as the ingest queue holds; small deltas reach it about when they reach 16 MB.
+    count: Annotated[int, Meta(ge=1)] = 100_000
+    # Less happens by chance in traffic that comes in bursts; more is met by the other triggers first.
+    rate_change: Annotated[float, Meta(gt=1.0, le=1_000.0)] = 4.0
+    # More than half a second of the fastest batches: a pause of a garbage collector, not a subscriber that is gone.
+    queue_batches: Annotated[int, Meta(ge=1)] = 64
+    # One batch of the largest kind, beside the one in the subscriber's hands.
+    queue_bytes: Annotated[int, Meta(ge=4_096)] = 16 * 1024 * 1024
+    # Less than half of a shard's memory: whatever subscribers do, the rest is left to writes (C9).
+    held_bytes: Annotated[int, Meta(ge=4_096)] = 24 * 1024 * 1024
+
+
+class BoundSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a shard may hold before producers have to wait (C8)."""
+
+    # A tenth of a second of the fastest traffic: enough for the disk to catch its breath, little to lose in a crash.
+    # Bounded so that every write that is taken fits into one frame of the log (C14).
+    deltas: Annotated[int, Meta(ge=1, le=1_000_000)] = 100_000
+    # Three groups of the largest kind: one being flushed, one gathering, one in line.
+    bytes: Annotated[int, Meta(ge=4_096, le=1024**3)] = 50 * 1024 * 1024
+    # Early enough that what waits for a batch is gone before anybody is turned away.
+    high_water: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.8
+    # The rest is for what is under way already.
+    emergency: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.95
+    # A log file, its segment and as much again: whatever was taken can be sealed and drained.
+    disk_keep_free_bytes: Annotated[int, Meta(ge=0)] = 256 * 1024 * 1024
+
+
+class CountSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is computed from the rollups besides the five windows (R4)."""
+
+    # What is hot, what is of today, what is of this week. One of n days keeps hours from being dropped for 32 n days.
+    half_lives: Annotated[tuple[Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,3}[mhd]\Z")], ...], Meta(max_length=16)] = (
+        "1h",
+        "1d",
+        "7d",
+    )
+
+
+class CompactionSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """When the history of a vector is compacted, how, and how far back it can be read (K1 to K3)."""
+
+    # What was written last is asked for most, and late deltas sort between it.
+    strategy: Literal["full_merge", "tiered_merge", "time_boundary", "adaptive"] = "tiered_merge"
+    # To fold a hundred deltas takes a millisecond, less than to find them.
+    threshold: Annotated[int, Meta(ge=1)] = 100
+    # A minute, as a segment: what is older has no neighbours to come.
+    max_age_ms: Annotated[int, Meta(ge=0)] = 60_000
+    # What one read may cost has a bound.
+    hard_limit: Annotated[int, Meta(ge=1)] = 1_000
+    keep_recent: Annotated[int, Meta(ge=0)] = 10
+    # As long as a partition of the tables.
+    interval_ms: Annotated[int, Meta(ge=1)] = 3_600_000
+    # A week to notice a mistake. The log refuses changes to what is older once payloads were removed.
+    horizon_ms: Annotated[int, Meta(ge=0)] = 604_800_000
+    # At one a minute, the next delta follows any merge at once.
+    busy_writes_per_hour: Annotated[float, Meta(ge=0.0)] = 60.0
+    # Hardly ever read, measured by the interval.
+    rare_reads_per_hour: Annotated[float, Meta(ge=0.0)] = 1.0
+    reads_per_write: Annotated[float, Meta(ge=0.0)] = 10.0
+
+
+class SparkSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """How the batch plane gets its session."""
+
+    # All cores of this machine: the batch plane is not latency-bound, and the live plane needs little.
+    master: str = "local[*]"
+    # A week's backfill of the demo's size fits many times; the default of 1 GB does not fit a large drain.
+    driver_memory: str = "3g"
+    # Anything else, as Spark names it.
+    conf: dict[str, str] = {}
+
+
+class Settings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of a platform; each default is the one a careful operator would keep."""
+
+    # One shard carries a million deltas a second; more are for more machines. The map of slots is by this number.
+    shards: Annotated[int, Meta(ge=1, le=1024)] = 1
+    # A Monday, so that the first week is whole. Every hour since, and those before it that windows of the first events
+    # begin in, is a partition of the orchestrator.
+    earliest_event_ts: datetime = datetime(2024, 12, 30, tzinfo=UTC)
+    # Five minutes is more than any clock under NTP is wrong, and less than a late hour.
+    clock_skew_ms: Annotated[int, Meta(ge=0)] = 300_000
+    # More than NTP ever steps a clock by that was right, and less than an hour or a day would notice (C15).
+    clock_leap_ms: Annotated[int, Meta(ge=1_000)] = 60_000
+    # Most producers flush within seconds; what is older than this is late, not lost.
+    disorder_ms: Annotated[int, Meta(ge=0)] = 5_000
+    # Long enough for a pause for breath, short enough that a stopped producer does not stop the others.
+    idle_timeout_ms: Annotated[int, Meta(ge=1)] = 30_000
+    # Few enough that a busy stream's watermark follows it closely, many enough that single writes cost nothing.
+    watermark_events: Annotated[int, Meta(ge=1, le=1_000_000)] = 100
+    # A fifth of the disorder, so that waiting for the next step makes windows hardly later; one message a step at most.
+    watermark_ms: Annotated[int, Meta(ge=1, le=3_600_000)] = 1_000
+    # Large enough for Parquet to be efficient, small enough to recover from in a second.
+    segment_bytes: Annotated[int, Meta(ge=4_096)] = 64 * 1024 * 1024
+    # The lake is at most a minute behind a busy shard.
+    segment_age_ms: Annotated[int, Meta(ge=1)] = 60_000
+    # A trickle would make a small segment and a drain of every minute; ten are soon enough for it.
+    quiet_segment_age_ms: Annotated[int, Meta(ge=1)] = 600_000
+    quiet_segment_bytes: Annotated[int, Meta(ge=0)] = 64 * 1024
+    # About a second of the fastest traffic, hours of the usual; what lies beyond it is decided by the drain.
+    recent_identities: Annotated[int, Meta(ge=0)] = 1_000_000
+    batch: BatchSettings = BatchSettings()
+    bounds: BoundSettings = BoundSettings()
+    counts: CountSettings = CountSettings()
+    compaction: CompactionSettings = CompactionSettings()
+    namespaces: dict[str, Namespace] = {}
+    spark: SparkSettings = SparkSettings()
+
+    @property
+    def earliest_event_us(self) -> int:
+        """`earliest_event_ts` in microseconds."""
+        return to_us(self.earliest_event_ts)
+
+
+def read_settings(path: Path) -> Settings:
+    """Read `platform.toml`; a missing file means all defaults."""
+    try:
+        raw = tomllib.loads(path.read_text()) if path.exists() else {}
+        settings = msgspec.convert(raw, Settings)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise ConfigurationError(
+            f"{path} is not usable: {error}. Correct that line; the file's comments show every setting."
+        ) from error
+    if settings.earliest_event_ts.tzinfo is None:
+        raise ConfigurationError(f"{path}: earliest_event_ts has no time zone. Write it as 2024-12-30T00:00:00Z.")
+    if settings.batch.min_ms > settings.batch.max_ms:
+        raise ConfigurationError(
+            f"{path}: [batch] min_ms is {settings.batch.min_ms}, above max_ms, which is {settings.batch.max_ms}. "
+            "Lower the one or raise the other."
+        )
+    if len(set(settings.counts.half_lives)) < len(settings.counts.half_lives):
+        raise ConfigurationError(f"{path}: [counts] half_lives names one twice. Name each once.")
+    compaction = settings.compaction
+    if max(compaction.threshold, compaction.keep_recent + 1) > compaction.hard_limit:
+        raise ConfigurationError(
+            f"{path}: [compaction] hard_limit is {compaction.hard_limit}, which is below threshold "
+            f"({compaction.threshold}) or not above keep_recent ({compaction.keep_recent}). Raise it, or lower those."
+        )
+    for name in settings.namespaces:
+        if not is_name(name):
+            raise ConfigurationError(
+                f"{path}: the namespace {name!r} is not a plain name. "
+                "Use a lower-case letter, then up to 62 of a-z, 0-9 and _."
+            )
+    return settings

@@ -1,0 +1,125 @@
+"""How far each shard has come, read from the disk without opening the writer.
+
+Belongs here: a look from outside, at any time, also while another process writes. It changes nothing.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tidemark.log.control import Control, EarliestRaised, VectorsCut
+from tidemark.log.log_content import read_log
+from tidemark.log.manifest import Entry, Manifest
+from tidemark.shard_state.live import LiveStatus, read_live
+from tidemark.shard_state.state import STATE_FILE, ShardState, load, read_reservation
+from tidemark.storage.disk import RealDisk
+from tidemark.storage.home import Home
+
+
+class ShardStatus(NamedTuple):
+    """One shard, as it lies on the disk."""
+
+    shard: int
+    incarnation: int
+    applied_epoch: int  # last epoch known to be given out
+    flushed_epoch: int  # last epoch in the log
+    sealed_epoch: int  # last epoch in a segment
+    log_bytes: int  # valid bytes that are not sealed yet
+    segments: int
+    rows: int
+    last_segment: Entry | None
+    watermarks: dict[str, int]  # "namespace/kind" → microseconds, as of the last log file that was closed
+    live: LiveStatus | None  # what only the running process knows, if there is one
+
+
+class Cut(NamedTuple):
+    """The cut of vectors that the log of every shard has, and what was taken before it was there (K4)."""
+
+    cut_us: int
+    behind: dict[int, int]  # shard → the last epoch that may hold an older change; all later ones were refused
+
+    def is_settled(self, durable: Mapping[int, int]) -> bool:
+        """Whether older changes have all come as far as these epochs by shard, such as those of a committed plan."""
+        return all(durable.get(shard, 0) >= epoch for shard, epoch in self.behind.items())
+
+
+def read_status(home: Home) -> list[ShardStatus]:
+    """The status of every shard that the settings name."""
+    return [_shard_status(home, shard) for shard in range(home.settings.shards)]
+
+
+def read_raised(home: Home) -> int | None:
+    """The earliest time of an event that every shard's log has been raised to; none while one of them was not (R5)."""
+    raised = [_raised(home, shard) for shard in range(home.settings.shards)]
+    return None if any(each is None for each in raised) else min(each for each in raised if each is not None)
+
+
+def read_cut(home: Home) -> Cut | None:
+    """The cut of vectors that every shard's log has; none while one of them has none (K4)."""
+    cuts = {shard: cut for shard in range(home.settings.shards) if (cut := _cut(home, shard)) is not None}
+    if len(cuts) < home.settings.shards:
+        return None
+    return Cut(min(cut.cut_us for cut in cuts.values()), {shard: cut.behind_epoch for shard, cut in cuts.items()})
+
+
+def _raised(home: Home, shard: int) -> int | None:
+    messages, state = _said(home, shard)
+    found = [message.earliest_us for message in messages if isinstance(message, EarliestRaised)]
+    return max((each for each in (*found, state.earliest_us) if each is not None), default=None)
+
+
+def _cut(home: Home, shard: int) -> VectorsCut | None:
+    messages, state = _said(home, shard)
+    found = [message for message in (*messages, state.vectors_cut) if isinstance(message, VectorsCut)]
+    # The same once more changed nothing: the first of them counts.
+    return max(found, key=lambda cut: (cut.cut_us, -cut.behind_epoch), default=None)
+
+
+def _said(home: Home, shard: int) -> tuple[list[Control], ShardState]:
+    """All messages in the log of a shard, and its state, which knows those of files that are gone."""
+    disk = RealDisk()
+    # The files first: one that is sealed meanwhile is told of by the state.
+    messages: list[Control] = []
+    for name in disk.list(home.log(shard)):
+        if name.endswith(".log"):
+            try:
+                content = read_log(disk, home.log(shard) / name)
+            except FileNotFoundError:
+                continue
+            messages += [message for group in content.groups() for message in group.controls] if content else []
+    return messages, load(disk, home.log(shard) / STATE_FILE, ShardState) or ShardState()
+
+
+def _shard_status(home: Home, shard: int) -> ShardStatus:
+    disk = RealDisk()
+    manifest = Manifest(home.segments(shard), disk)
+    reservation = read_reservation(disk, home.log(shard))
+    state = load(disk, home.log(shard) / STATE_FILE, ShardState) or ShardState()
+    sealed = manifest.to_epoch - 1
+    flushed, log_bytes = sealed, 0
+    for name in disk.list(home.log(shard)):
+        if name.endswith(".log"):
+            try:
+                content = read_log(disk, home.log(shard) / name)
+            except FileNotFoundError:
+                continue  # sealed by the writer while we looked
+            for frame in content.frames if content else ():
+                if frame.last_epoch > sealed:
+                    flushed = max(flushed, frame.last_epoch)
+                    log_bytes += frame.end - frame.offset
+    live = read_live(home.log(shard))
+    return ShardStatus(
+        shard=shard,
+        incarnation=reservation.incarnation,
+        # What only the memory of the writer holds is seen if it shows itself.
+        applied_epoch=max(flushed, live.applied_epoch) if live else flushed,
+        flushed_epoch=flushed,
+        sealed_epoch=sealed,
+        log_bytes=log_bytes,
+        segments=manifest.count,
+        rows=manifest.totals.rows,
+        last_segment=manifest.last,
+        watermarks={
+            name: stream.watermark_us for name, stream in state.watermarks.items() if stream.watermark_us is not None
+        },
+        live=live,
+    )

@@ -1,0 +1,90 @@
+"""Which table is made from which, as watermarks see it: from the sources in the log to the tables at the end (T3).
+
+Belongs here: the graph, and what is refused of one. A source is a namespace and kind, written `shop/signal`; `deltas`
+and `dead_letters` are made from all of them, a defined stream from its own. Importing this needs neither Spark nor
+Dagster nor Arrow. Does not belong here: which partitions hang together (`graph.py`). There a stream is made from rows
+of deltas; here from its source, because no other can hold it back.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+
+from tidemark.model.errors import ConfigurationError
+from tidemark.streams import Streams
+
+# The tables that are always there, by name: whoever asks how far they are has no need of their columns, nor of Arrow.
+LOG_TABLES = ("deltas", "dead_letters")
+TIERS = ("minute_counts", "hourly_counts", "daily_counts", "weekly_counts")
+WINDOWED_COUNTS = "windowed_counts"
+# Made from what was sent of vectors, once there is any.
+VECTOR_TABLES = ("vectors", "vector_conflicts")
+VECTOR_INDEX = "vector_index"
+VECTOR_SOURCE = "/vector"
+# What is kept of all streams together.
+LATE_DELTAS = "late_deltas"
+
+
+class GraphError(ConfigurationError):
+    """The tables do not form a graph that time can flow along."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Tables with their inputs, each behind what it is made from."""
+
+    inputs: dict[str, tuple[str, ...]]  # table → tables and sources
+    sources: tuple[str, ...]
+
+    @property
+    def sinks(self) -> list[str]:
+        """Tables that nothing is made from, by name: the least of them is how far the platform has got."""
+        used = {name for inputs in self.inputs.values() for name in inputs}
+        return sorted(self.inputs.keys() - used)
+
+    def sources_of(self, table: str) -> set[str]:
+        """Every source that ends up in a table."""
+        found: set[str] = set()
+        waiting = [table]
+        while waiting:
+            name = waiting.pop()
+            if name in self.inputs:
+                waiting.extend(self.inputs[name])
+            else:
+                found.add(name)
+        return found
+
+
+def order(inputs: Mapping[str, Iterable[str]], sources: Iterable[str]) -> Graph:
+    """A graph of these, or an error that names the input that nobody knows, or the way round in a circle."""
+    known, made_from = set(sources), {table: tuple(each) for table, each in inputs.items()}
+    for table, each in made_from.items():
+        if unknown := [name for name in each if name not in made_from and name not in known]:
+            raise GraphError(
+                f"{table} is made from {unknown[0]}, which is neither a table nor a source. "
+                f"Tables are {', '.join(sorted(made_from))}; sources are {', '.join(sorted(known)) or 'none yet'}."
+            )
+    try:
+        ordered = [name for name in TopologicalSorter(made_from).static_order() if name in made_from]
+    except CycleError as error:
+        circle = " from ".join(reversed(error.args[1]))
+        raise GraphError(f"Tables cannot be made from themselves: {circle}. Take one of these inputs away.") from error
+    return Graph({table: made_from[table] for table in ordered}, tuple(sorted(known)))
+
+
+def table_graph(streams: Streams, seen: Iterable[str]) -> Graph:
+    """All tables: those that are always there, and what is defined. `seen` are the sources that the log knows."""
+    sources = {*seen, *(stream.source for stream in streams.streams.values())}
+    every = tuple(sorted(sources))
+    inputs: dict[str, tuple[str, ...]] = dict.fromkeys(LOG_TABLES, every)
+    inputs |= {target: (source,) for source, target in pairwise((LOG_TABLES[0], *TIERS))}
+    inputs[WINDOWED_COUNTS] = TIERS
+    if of_vectors := tuple(source for source in every if source.endswith(VECTOR_SOURCE)):
+        inputs |= dict.fromkeys(VECTOR_TABLES, of_vectors)
+        inputs[VECTOR_INDEX] = VECTOR_TABLES[:1]
+    inputs |= {name: (stream.source,) for name, stream in streams.streams.items()}
+    inputs |= {name: (join.left, join.right) for name, join in streams.joins.items()}
+    if streams.streams:
+        inputs[LATE_DELTAS] = tuple(sorted({stream.source for stream in streams.streams.values()}))
+    return order(inputs, sources)

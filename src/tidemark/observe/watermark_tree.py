@@ -1,0 +1,136 @@
+"""How far event time has come along the graph of tables (T3): from the sources in the log to the platform as a whole.
+
+Belongs here: putting together what the log, the marks of the tables and the definitions say, and its form as JSON. No
+JVM, no orchestrator; nothing is written. How it is drawn is in `cli/watermark_view.py`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from tidemark.model.errors import TidemarkError
+from tidemark.model.timegrid import SECOND_US, from_us
+from tidemark.observe.sealed_log import SourceMark, source_marks
+from tidemark.observe.status import ShardStatus
+from tidemark.observe.watermark_graph import Graph, table_graph
+from tidemark.shard_state.clock_reset import read_resets
+from tidemark.storage.home import Home
+from tidemark.streams import Streams, find_streams, load_streams
+from tidemark.tables.marks import Mark, least_of, read_marks
+
+
+class Node(Struct, frozen=True):
+    """One source or table."""
+
+    name: str
+    watermark_us: int | None
+    held_by: str | None = None  # of a table: what held it when it was recorded; of a source: the shard
+    waits_for: str | None = None  # of a table: the input that is least now
+    is_idle: bool = False  # a source that is silent, or a table all of whose sources are
+    is_counted: bool = True  # by the clock of the log, which decides: whoever spoke last counts, silent or not since
+    idle_from_us: int | None = None  # of a source: when it falls idle, or has
+    inputs: tuple[str, ...] = ()
+
+
+class WatermarkTree(Struct, frozen=True):
+    """Everything that has a watermark, and the platform's own: the least of its sinks."""
+
+    nodes: dict[str, Node] = {}
+    sinks: tuple[str, ...] = ()
+    watermark_us: int | None = None
+    held_by: str | None = None
+    error: str | None = None  # why the graph is not known, if it cannot be known
+
+
+def read_watermark_tree(home: Home, shards: list[ShardStatus], *, now_us: int) -> WatermarkTree:
+    """The tree as it is now. Definitions that cannot be read hide the defined tables, and nothing else."""
+    error, streams = None, Streams()
+    try:
+        streams = load_streams(find_streams(home))
+    except TidemarkError as wrong:
+        error = str(wrong)
+    sources = source_marks((shard.last_segment for shard in shards if shard.last_segment), read_resets(home))
+    if any(shard.flushed_epoch > shard.sealed_epoch for shard in shards):
+        # Somebody has sent since. Who, will be known when it is sealed; until then only the log's own clock can tell.
+        now_us = 0
+    graph = table_graph(streams, sources)
+    marks = read_marks(home.plans, graph.inputs)
+    return build_tree(graph, sources, marks, now_us=now_us, error=error)
+
+
+def build_tree(
+    graph: Graph,
+    sources: Mapping[str, SourceMark],
+    marks: Mapping[str, Mark],
+    *,
+    now_us: int,
+    error: str | None = None,
+) -> WatermarkTree:
+    """The tree of what is known. Tables that were never made are in it if anything was: they wait.
+
+    Idle is shown by the clock of whoever looks: a source may have fallen silent after the last segment was sealed. Who
+    holds back whom is decided by the log's: when all have stopped, the table is where those left it that spoke last.
+    """
+    nodes = {name: _source(name, sources.get(name), now_us) for name in graph.sources}
+    idle = {name for name, node in nodes.items() if node.is_idle or name not in sources}
+    silent = {name for name, node in nodes.items() if not node.is_counted}
+    for table, inputs in graph.inputs.items():
+        mark, made_from = marks.get(table), graph.sources_of(table)
+        idle |= set() if made_from - idle else {table}
+        silent |= set() if made_from - silent else {table}
+        _, holder = least_of({name: nodes[name].watermark_us for name in inputs}, silent)
+        nodes[table] = Node(
+            name=table,
+            watermark_us=mark.watermark_us if mark else None,
+            held_by=mark.held_by if mark else None,
+            waits_for=holder,
+            is_idle=table in idle,
+            is_counted=table not in silent,
+            inputs=inputs,
+        )
+    ends = {name: mark.watermark_us for name in graph.sinks if (mark := marks.get(name))}
+    least, held_by = least_of(ends, silent)
+    return WatermarkTree(nodes, tuple(graph.sinks), least, held_by, error)
+
+
+def _source(name: str, mark: SourceMark | None, now_us: int) -> Node:
+    if mark is None:
+        return Node(name, None, is_counted=False)
+    is_idle = mark.is_idle or (mark.idle_from_us is not None and mark.idle_from_us <= now_us)
+    return Node(
+        name,
+        mark.time_us,
+        mark.held_by,
+        is_idle=is_idle,
+        is_counted=not mark.is_idle,
+        idle_from_us=mark.idle_from_us,
+    )
+
+
+def tree_as_json(tree: WatermarkTree, *, now_us: int) -> dict[str, Any]:
+    """For scripts and monitors: every node by its name, and the platform."""
+    return {
+        "platform": {**_time(tree.watermark_us, now_us), "held_by": tree.held_by},
+        "sinks": list(tree.sinks),
+        "nodes": {
+            name: {
+                **_time(node.watermark_us, now_us),
+                "held_by": node.held_by,
+                "waits_for": node.waits_for,
+                "is_idle": node.is_idle,
+                "is_counted": node.is_counted,
+                "idle_from": None if node.idle_from_us is None else from_us(node.idle_from_us).isoformat(),
+                "inputs": list(node.inputs),
+            }
+            for name, node in tree.nodes.items()
+        },
+        "error": tree.error,
+    }
+
+
+def _time(watermark_us: int | None, now_us: int) -> dict[str, Any]:
+    if watermark_us is None:
+        return {"watermark": None, "lag_s": None}
+    lag_s = round((now_us - watermark_us) / SECOND_US, 3)
+    return {"watermark": from_us(watermark_us).isoformat(), "lag_s": lag_s}

@@ -1,0 +1,36 @@
+"""Streams as their users define them: views of a namespace and kind, cut into windows, and joins of them (N1, T5).
+
+Belongs here: what a definition may say, how its file is read, and what is said about a wrong one. Does not belong
+here: how windows are computed (`assets/windows`, `assets/joins`). Importing this needs neither Spark nor Dagster.
+"""
+
+from tidemark.streams.errors import StreamError
+from tidemark.streams.load import find_streams, load_streams
+from tidemark.streams.model import (
+    Aggregate,
+    Function,
+    Join,
+    JoinForm,
+    Lateness,
+    LatePolicy,
+    Stream,
+    Streams,
+    WindowSpec,
+    WindowType,
+)
+
+__all__ = [
+    "Aggregate",
+    "Function",
+    "Join",
+    "JoinForm",
+    "LatePolicy",
+    "Lateness",
+    "Stream",
+    "StreamError",
+    "Streams",
+    "WindowSpec",
+    "WindowType",
+    "find_streams",
+    "load_streams",
+]

@@ -1,0 +1,96 @@
+"""The fields of a delta that a stream may name: in its key, in its conditions, in its aggregates.
+
+Belongs here: which there are by kind, where they lie in a row of `deltas`, and which are numbers. They are named as the
+payload has them (`entity_id`, `count`, `labels.van`), or as the envelope does (`key`, `producer`). Types are words: to
+read a definition costs no Arrow.
+"""
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidemark.model.deltas import Kind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Of the envelope, those that may tell windows apart. The namespace and the kind are the stream's own.
+ENVELOPE = ("key", "producer", "origin", "source", "priority")
+# What the payload has besides lists and maps (`coordinator/schema.py`, which a test holds these against).
+PAYLOADS = {
+    Kind.VECTOR: {"vector_id": "string", "op": "string", "factor": "double", "amount": "double", "parent_id": "string"},
+    Kind.SAMPLE: {"value": "double"},
+    Kind.SIGNAL: {"entity_id": "string", "signal": "string", "count": "int64", "weight_millionths": "int64"},
+}
+# The fields that say what a delta is about: a key with one of them holds one key of deltas.
+OWN_KEY = {Kind.SIGNAL: {"key", "entity_id"}, Kind.SAMPLE: {"key"}, Kind.VECTOR: {"key", "vector_id"}}
+# What every row of windows has; the columns of the key come before, those of the aggregates behind.
+STATISTICS = (
+    "window_id",
+    "window_start",
+    "window_end",
+    "deltas",
+    "revision",
+    "late",
+    "keys",
+    "bytes",
+    "mean_bytes",
+    "min_event_ts",
+    "max_event_ts",
+    "epochs",
+    "close_reason",
+)
+LABELS = "labels"
+LABEL_PATTERN = r"[a-z][a-z0-9_]{0,40}"
+
+
+class Field(NamedTuple):
+    """A field: its name, the column that it becomes, where it lies, and what Arrow calls its type."""
+
+    name: str
+    column: str
+    sql: str
+    alias: str
+
+    @property
+    def type(self) -> "pa.DataType":
+        """Its type in a table."""
+        import pyarrow as pa
+
+        return pa.type_for_alias(self.alias)
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it can be summed up."""
+        return self.alias != "string"
+
+    @property
+    def is_integral(self) -> bool:
+        """Whether its sums are exact (N5)."""
+        return self.alias == "int64"
+
+
+def find_field(kind: Kind, name: str) -> Field | None:
+    """The field of that name, if deltas of that kind have it."""
+    if name in ENVELOPE:
+        return Field(name, name, f"`{name}`", "string")
+    group, _, label = name.partition(".")
+    if kind is Kind.SAMPLE and group == LABELS and re.fullmatch(LABEL_PATTERN, label):
+        return Field(name, f"{LABELS}_{label}", f"sample.labels['{label}']", "string")
+    alias = PAYLOADS[kind].get(name)
+    return Field(name, name, f"{kind.value}.`{name}`", alias) if alias else None
+
+
+def field_of(kind: Kind, name: str) -> Field:
+    """The field of that name, which a definition that was loaded is known to have."""
+    found = find_field(kind, name)
+    if found is None:
+        raise KeyError(name)
+    return found
+
+
+def field_names(kind: Kind, *, is_number: bool = False) -> list[str]:
+    """What may be written, for whoever wrote something else."""
+    names = [*PAYLOADS[kind], *ENVELOPE]
+    found = [field for name in names if (field := find_field(kind, name)) and (field.is_number or not is_number)]
+    labels = [f"{LABELS}.NAME"] if kind is Kind.SAMPLE and not is_number else []
+    return [*labels, *(field.name for field in found)]

@@ -1,0 +1,87 @@
+"""How far each table has got in event time (T3), kept beside its lineage, so that a question needs no orchestrator.
+
+Belongs here: the output watermark of a table as a small file, and how those of its inputs become one. What each
+partition was recorded with is in `record.py`; a table has got as far as any of its materializations ever said, because
+a watermark is a promise about events, and no later run takes it back.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from tidemark.model.errors import DamageError
+from tidemark.storage.disk import Disk, RealDisk
+
+MARK_FILE = "watermark.json"
+
+
+class Mark(Struct, frozen=True):
+    """The output watermark of one table."""
+
+    watermark_us: int | None = None  # none while nothing was promised
+    held_by: str | None = None  # what held it there when it was recorded
+    recorded_us: int | None = None  # when the table was last materialized
+
+
+class MarkFile:
+    """The watermark of one table, on the disk."""
+
+    def __init__(self, directory: Path, table: str, disk: Disk | None = None) -> None:
+        self._path = directory / table / MARK_FILE
+        self._disk = disk or RealDisk()
+
+    def read(self) -> Mark | None:
+        """What is known; none if the table was never materialized."""
+        if not self._path.exists():
+            return None
+        try:
+            return msgspec.json.decode(self._disk.read(self._path), type=Mark)
+        except msgspec.MsgspecError as error:
+            raise DamageError(
+                f"{self._path} is damaged ({error}). Delete it: the next materialization writes it again."
+            ) from error
+
+    def advance(self, recorded: Iterable[Mark]) -> Mark:
+        """A materialization has recorded these: the watermark rises to the furthest of them, and never falls."""
+        before = self.read() or Mark()
+        found = list(recorded)
+        furthest = max([*found, before], key=lambda mark: (mark.watermark_us is not None, mark.watermark_us or 0))
+        times = [mark.recorded_us for mark in (before, *found) if mark.recorded_us is not None]
+        now = Mark(furthest.watermark_us, furthest.held_by, max(times, default=None))
+        self._disk.make_directory(self._path.parent)
+        self._disk.replace(self._path, msgspec.json.encode(now))
+        return now
+
+    def fall_to(self, at_us: int) -> None:
+        """The clock was wrong and was reset (C15): nothing that was recorded lies beyond this moment."""
+        before = self.read()
+        if before is not None:
+            moments = (before.watermark_us, before.recorded_us)
+            watermark_us, recorded_us = (None if moment is None else min(moment, at_us) for moment in moments)
+            self._disk.replace(self._path, msgspec.json.encode(Mark(watermark_us, before.held_by, recorded_us)))
+
+
+def marked_tables(directory: Path) -> list[str]:
+    """Tables that have a mark."""
+    return sorted(path.parent.name for path in directory.glob(f"*/{MARK_FILE}"))
+
+
+def read_marks(directory: Path, tables: Iterable[str]) -> dict[str, Mark]:
+    """The marks of those tables that have one."""
+    found = {table: MarkFile(directory, table).read() for table in tables}
+    return {table: mark for table, mark in found.items() if mark is not None}
+
+
+def least_of(inputs: Mapping[str, int | None], idle: Collection[str] = ()) -> tuple[int | None, str | None]:
+    """The minimum over the inputs, and the input that holds it there (T3).
+
+    Inputs that are idle do not count, unless there are no others; one that has promised nothing yet holds back all.
+    """
+    counted = {name: time_us for name, time_us in inputs.items() if name not in idle} or dict(inputs)
+    silent = sorted(name for name, time_us in counted.items() if time_us is None)
+    if silent or not counted:
+        return None, silent[0] if silent else None
+    holder = min(counted, key=lambda name: (counted[name] or 0, name))
+    return counted[holder], holder

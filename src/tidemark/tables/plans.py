@@ -1,0 +1,131 @@
+"""Plans: what a numbered commit contains, fixed in a file before the first try (decision 3).
+
+Belongs here: the plan, and the directory that keeps the plans of one table and lineage. A retry reads the same plan
+again, so it commits the same rows whatever has arrived since. Does not belong here: how a plan is carried out.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from tidemark.model.errors import DamageError
+from tidemark.storage.disk import Disk, RealDisk
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.lineage import LineageFile
+
+
+class PlanDamageError(DamageError):
+    """A plan of a committed number is missing or is not what was written."""
+
+
+class NotRetainedError(DamageError):
+    """Rows are asked for whose segments the manifest does not name any more."""
+
+
+class PlannedSegment(Struct, frozen=True):
+    """A segment as it was when the plan was made; `sha256` proves later that it still is."""
+
+    shard: int
+    number: int
+    file: str
+    sha256: str
+    bytes: int
+
+
+class Plan(Struct, frozen=True):
+    """What one commit contains. Epochs are half-open."""
+
+    number: int  # starts at 1, because 0 means "nothing committed yet"
+    lineage: int
+    ranges: dict[int, tuple[int, int]]  # shard → from epoch, to epoch: what this commit adds
+    segments: list[PlannedSegment]
+    upto: dict[int, int]  # shard → first epoch that no plan up to this one contains
+    created_us: int
+
+    @property
+    def durable(self) -> dict[int, int]:
+        """Shard → last epoch that is in the lake once this plan is committed (C2)."""
+        return {shard: epoch - 1 for shard, epoch in self.upto.items()}
+
+
+class PlanStore:
+    """The plans of one table under one lineage, one file each."""
+
+    def __init__(self, directory: Path, lineage: int, disk: Disk | None = None) -> None:
+        self.lineage = lineage
+        self.directory = directory / f"{lineage}"
+        self._disk = disk or RealDisk()
+
+    def write(self, plan: Plan) -> None:
+        """Fix a plan for ever."""
+        self._disk.make_directory(self.directory)
+        body = msgspec.json.encode(plan)
+        self._disk.replace(self._path(plan.number), body + b"\n" + hashlib.sha256(body).hexdigest().encode() + b"\n")
+
+    def find(self, number: int) -> Plan | None:
+        """The plan of that number, or none when it was never made."""
+        path = self._path(number)
+        if not path.exists():
+            return None
+        body, _, rest = self._disk.read(path).partition(b"\n")
+        if hashlib.sha256(body).hexdigest().encode() != rest.strip():
+            raise PlanDamageError(
+                f"Plan {path} has another checksum than when it was written. Restore it from a backup."
+            )
+        plan = msgspec.json.decode(body, type=Plan)
+        if plan.number != number:
+            raise PlanDamageError(f"Plan {path} says that it is plan {plan.number}. Restore it from a backup.")
+        return plan
+
+    def committed(self, number: int) -> Plan | None:
+        """The plan of a number that the table says was committed; none for 0, an error when it is not there."""
+        if number == 0:
+            return None
+        plan = self.find(number)
+        if plan is None:
+            raise PlanDamageError(
+                f"The table holds plan {number}, but {self._path(number)} is missing, so nobody can say what was "
+                "committed. Restore it from a backup."
+            )
+        return plan
+
+    def all_committed(self, number: int) -> Iterator[Plan]:
+        """Plans 1 to `number`, read one by one, each proved to be there and to follow the one before."""
+        upto: dict[int, int] = {}
+        for plan in filter(None, map(self.committed, range(1, number + 1))):
+            if any(upto.get(shard, 1) != start for shard, (start, _) in plan.ranges.items()):
+                raise PlanDamageError(
+                    f"Plan {self._path(plan.number)} does not follow plan {plan.number - 1}. Restore both from backups."
+                )
+            upto = plan.upto
+            yield plan
+
+    def adopt(self, earlier: "PlanStore") -> None:
+        """Take over the plans of the lineage before: what was planned stays planned, whatever became of the table."""
+        if not earlier.directory.exists():
+            return
+        self._disk.make_directory(self.directory)
+        for name in self._disk.list(earlier.directory):
+            if name.endswith(".json"):
+                self._disk.replace(self.directory / name, self._disk.read(earlier.directory / name))
+
+    def _path(self, number: int) -> Path:
+        return self.directory / f"{number:08d}.json"
+
+
+def durable_epochs(home: Home) -> dict[int, int]:
+    """Shard → last epoch that is in the lake, by the marker in `deltas` (C2). No JVM.
+
+    The marker is read from the table again whenever a file of its log was touched since our last commit.
+    """
+    known = LineageFile(home.plans, "deltas")
+    try:
+        found = known.extent(home.lake / "deltas")
+    except lake_files.UnreadableTableError:
+        return {}  # nothing is proved to be there until the table is built again
+    plan = PlanStore(home.plans / "deltas", known.read().lineage).committed(found.number if found else 0)
+    return plan.durable if plan else {}

@@ -1,0 +1,122 @@
+"""Provenance: in which version each partition of a table last changed, and from which version of its input it was made.
+
+Belongs here: what is remembered of partitions outside of a table, so that a reader can tell in milliseconds, without a
+JVM and without the orchestrator, whether a sum still is the sum of what lies below it. The table's own log is the
+truth: what it says after the remembered version is read from it, and what it no longer says is not known. Does not
+belong here: what follows from it (`tidemark/counts`), what runs because of it (`assets/stale.py`).
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from tidemark.model.errors import DamageError
+from tidemark.storage.disk import Disk, RealDisk
+from tidemark.tables import lake_files
+
+# What is not known to have been made from a version of the input.
+UNKNOWN = -1
+# What somebody else has changed.
+FOREIGN = -2
+# A change that is not known is later than anything that was made.
+NOBODY_KNOWS = 2**63 - 1
+
+
+class Input(NamedTuple):
+    """A table as it was read: its version, and the lineage that the version belongs to."""
+
+    version: int
+    lineage: int
+
+
+class Made(Struct, frozen=True, array_like=True):
+    """A partition: the version in which its rows last changed, and what it was made from."""
+
+    changed: int = -1  # none of its rows ever changed: it has always been empty
+    source: int = UNKNOWN
+    lineage: int = 0
+
+
+class Provenance(Struct, frozen=True):
+    """All partitions of a table up to a version."""
+
+    table_id: str = ""
+    version: int = -1
+    partitions: dict[int, Made] = {}  # by start in microseconds, or by the number of a bucket
+    is_whole: bool = True  # whether a partition that is not listed is sure to have never changed
+
+    def changed(self, start_us: int) -> int:
+        """The version in which a partition last changed; -1 if never, and a very large one if nobody knows."""
+        made = self.partitions.get(start_us)
+        if made is None:
+            return -1 if self.is_whole else NOBODY_KNOWS
+        return made.changed
+
+
+class ProvenanceFile:
+    """The provenance of one table, on the disk beside its lineage."""
+
+    def __init__(self, directory: Path, table: str, disk: Disk | None = None) -> None:
+        self._table = table
+        self._path = directory / table / "provenance.json"
+        self._disk = disk or RealDisk()
+
+    def read(self) -> Provenance:
+        """What is remembered; nothing, if nothing was."""
+        if not self._path.exists():
+            return Provenance()
+        try:
+            return msgspec.json.decode(self._disk.read(self._path), type=Provenance)
+        except msgspec.MsgspecError as error:
+            raise DamageError(
+                f"{self._path} is damaged ({error}). Delete it: it is found again in the table's log, and counts are "
+                "taken from deltas until the rollups are computed again."
+            ) from error
+
+    def record(
+        self, path: Path, *, made_from: Input | None = None, made: Iterable[int] = (), settled_at: int | None = None
+    ) -> Provenance:
+        """Remember the table as it is now; the partitions in `made` were computed from `made_from` just now.
+
+        The commit `settled_at` has dropped partitions on purpose, or written them again without anything that others
+        are made of: they have not changed by that, and whoever is made from them still is. Call with the table's lock
+        held.
+        """
+        state = lake_files.table_state(path)
+        if state is None:
+            raise DamageError(f"The table at {path} vanished while it was being written. Run the same command again.")
+        now = self.read()
+        if settled_at is not None:
+            now = follow(now, path, self._table, lake_files.TableState(state.table_id, settled_at - 1))
+            now = msgspec.structs.replace(now, version=settled_at)
+        now = follow(now, path, self._table, state)
+        if made_from is not None:
+            partitions = dict(now.partitions)
+            for start in made:
+                known = partitions.get(start, Made())
+                if known.source != FOREIGN:
+                    partitions[start] = Made(known.changed, made_from.version, made_from.lineage)
+            now = msgspec.structs.replace(now, partitions=partitions)
+        self._disk.make_directory(self._path.parent)
+        self._disk.replace(self._path, msgspec.json.encode(now))
+        return now
+
+
+def follow(known: Provenance, path: Path, table: str, state: lake_files.TableState) -> Provenance:
+    """What is remembered, brought up to a version of the table by its log."""
+    if known.table_id != state.table_id or known.version > state.version:
+        # Another table lies there, or an older copy of it: all that can be said is what its own log says.
+        known = Provenance(state.table_id, lake_files.first_version(path) - 1)
+    partitions, is_whole = dict(known.partitions), known.is_whole
+    for version in range(known.version + 1, state.version + 1):
+        if not lake_files.commit_file(path, version).exists():
+            partitions, is_whole = {}, False
+            continue
+        actions = list(lake_files.actions_of(path, version))
+        is_ours = any(str(action.get("txn", {}).get("appId", "")).startswith(f"{table}/") for action in actions)
+        for start in lake_files.changed_partitions(actions):
+            partitions[start] = Made(version, UNKNOWN if is_ours else FOREIGN)
+    return Provenance(state.table_id, state.version, partitions, is_whole)

@@ -1,0 +1,194 @@
+"""What a table is: columns and their meaning, partitions, constraints, properties; and how it comes to be.
+
+Belongs here: the declaration, and the first commit of a table's log, which is made from it. That commit is written
+as a file, by the Delta protocol: no JVM is needed for it, and a table gets exactly the features that stand here.
+Does not belong here: rows.
+"""
+
+import json
+import os
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tidemark.model.timegrid import Grain, grain_of
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+# Each type as Spark's SQL writes it, and as a Delta table's schema does.
+_SIMPLE_TYPES: dict[pa.DataType, tuple[str, str]] = {
+    pa.string(): ("string", "string"),
+    pa.bool_(): ("boolean", "boolean"),
+    pa.binary(): ("binary", "binary"),
+    pa.int32(): ("int", "integer"),
+    pa.int64(): ("bigint", "long"),
+    pa.float32(): ("float", "float"),
+    pa.float64(): ("double", "double"),
+    TIMESTAMP: ("timestamp", "timestamp"),
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column, and what it means."""
+
+    name: str
+    type: pa.DataType
+    comment: str
+    is_required: bool = False
+    generated_as: str | None = None
+
+    @property
+    def sql(self) -> str:
+        """The type as Spark's SQL writes it."""
+        return sql_type(self.type)
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """Everything that is declared about a table, in one place."""
+
+    name: str
+    description: str
+    columns: tuple[Column, ...]
+    partition_by: str
+    partition_us: int
+    constraints: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)
+    order_by: tuple[str, ...] = ()
+    # Whether a run replaces the whole table: then it has one partition at a time, and the orchestrator none.
+    is_replaced_whole: bool = False
+    # Into how many buckets by hash its rows are divided: then a partition is a number and no time, and a run of the
+    # orchestrator is about the table as a whole.
+    buckets: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the orchestrator knows the table as a whole: what lies in it is not divided by time."""
+        return self.is_replaced_whole or self.buckets > 0
+
+    @property
+    def names(self) -> list[str]:
+        """Columns, in order."""
+        return [column.name for column in self.columns]
+
+    @property
+    def grain(self) -> Grain:
+        """What a partition is: an hour, a day, a week; a table of buckets has none."""
+        return grain_of(self.partition_us)
+
+
+def sql_type(kind: pa.DataType) -> str:
+    """An Arrow type as Spark's SQL writes it, so that nested columns are declared once, in the log's schema."""
+    if kind in _SIMPLE_TYPES:
+        return _SIMPLE_TYPES[kind][0]
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{member.name}: {sql_type(member.type)}' for member in kind)}>"
+    if pa.types.is_map(kind):
+        return f"map<{sql_type(kind.key_type)}, {sql_type(kind.item_type)}>"
+    if pa.types.is_list(kind):
+        return f"array<{sql_type(kind.value_type)}>"
+    raise TypeError(f"no Spark type for {kind}")
+
+
+def delta_type(kind: pa.DataType) -> str | dict[str, Any]:
+    """An Arrow type as the schema of a Delta table writes it."""
+    if kind in _SIMPLE_TYPES:
+        return _SIMPLE_TYPES[kind][1]
+    if pa.types.is_struct(kind):
+        members = [
+            {"name": member.name, "type": delta_type(member.type), "nullable": True, "metadata": {}} for member in kind
+        ]
+        return {"type": "struct", "fields": members}
+    if pa.types.is_map(kind):
+        keys, values = delta_type(kind.key_type), delta_type(kind.item_type)
+        return {"type": "map", "keyType": keys, "valueType": values, "valueContainsNull": True}
+    if pa.types.is_list(kind):
+        return {"type": "array", "elementType": delta_type(kind.value_type), "containsNull": True}
+    raise TypeError(f"no Delta type for {kind}")
+
+
+def create_table(path: Path, spec: TableSpec) -> None:
+    """Begin the table's log; an error when there is one already. The caller syncs the directories."""
+    begin_log(path / "_delta_log", spec)
+
+
+def begin_log(log: Path, spec: TableSpec, **properties: str) -> None:
+    """Write version 0, with more properties than the declared ones if some are given."""
+    log.mkdir(parents=True, exist_ok=True)
+    now_ms = time.time_ns() // 1_000_000
+    metadata, protocol = _metadata(spec, now_ms), _protocol(spec)
+    metadata["configuration"].update(properties)
+    info = {
+        "timestamp": now_ms,
+        "operation": "CREATE TABLE",
+        "operationParameters": {"partitionBy": json.dumps([spec.partition_by]), "description": spec.description},
+        "isBlindAppend": True,
+        "engineInfo": "Tidemark",
+    }
+    actions = [{"commitInfo": info}, {"metaData": metadata}, {"protocol": protocol}]
+    # A summary of version 0, from which Spark learns in no time what it would otherwise run three jobs for.
+    summary = {
+        "tableSizeBytes": 0,
+        "numFiles": 0,
+        "numMetadata": 1,
+        "numProtocol": 1,
+        "setTransactions": [],
+        "domainMetadata": [],
+        "metadata": metadata,
+        "protocol": protocol,
+        "allFiles": [],
+    }
+    put(log / f"{0:020d}.json", "".join(json.dumps(action) + "\n" for action in actions).encode())
+    put(log / f"{0:020d}.crc", (json.dumps(summary) + "\n").encode())
+
+
+def put(path: Path, content: bytes) -> None:
+    """Write a file that must not exist, under its name at once and whole: a table that can be seen can be read."""
+    temporary = path.with_name(f".{uuid.uuid4()}.tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.link(temporary, path)
+    temporary.unlink()
+
+
+def _metadata(spec: TableSpec, now_ms: int) -> dict[str, Any]:
+    fields = [_field(column) for column in spec.columns]
+    constraints = {f"delta.constraints.{name}": check for name, check in spec.constraints.items()}
+    return {
+        "id": str(uuid.uuid4()),
+        "description": spec.description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": [spec.partition_by],
+        "configuration": {**spec.properties, **constraints},
+        "createdTime": now_ms,
+    }
+
+
+def _protocol(spec: TableSpec) -> dict[str, Any]:
+    """The oldest protocol that can say what the table needs: what is not asked for cannot be in a reader's way."""
+    if any(column.generated_as for column in spec.columns):
+        features = ["appendOnly", "invariants", "checkConstraints", "generatedColumns"]
+        return {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
+    if spec.properties.get("delta.enableChangeDataFeed") == "true":
+        return {"minReaderVersion": 1, "minWriterVersion": 4}
+    return {"minReaderVersion": 1, "minWriterVersion": 3}
+
+
+def _field(column: Column) -> dict[str, Any]:
+    notes = {"comment": column.comment}
+    if column.generated_as:
+        notes["delta.generationExpression"] = column.generated_as
+    return {
+        "name": column.name,
+        "type": delta_type(column.type),
+        "nullable": not column.is_required,
+        "metadata": notes,
+    }

@@ -1,0 +1,163 @@
+"""Vector deltas on their way from files of `deltas` to the task that folds their bucket.
+
+Belongs here: which rows of a file are wanted, and the form in which they travel: as packets, which one task writes to a
+file and another reads, each with rows of one bucket. Spark is told only where they lie, and brings those of a bucket
+together; lists of numbers, row by row, would cost it ten times as much. What is made of them is in `bucket.py`.
+
+A bucket may be cut into pieces, so that a task holds no more than one of them in memory. A packet holds rows of one
+piece of a bucket and of one hour: without parents, whatever stands in a later hour is folded later.
+"""
+
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidemark.tables.table_spec import TIMESTAMP
+from tidemark.vectors.checksums import Numbers, checksums_of
+from tidemark.vectors.schema import ARRIVED
+from tidemark.vectors.tables import BUCKETS
+
+Flags = npt.NDArray[np.bool_]
+
+# So many bytes of rows are decoded at a time, about, and so many rows for each piece at most: a packet is to be large
+# enough to be worth its while, and small enough that the next step finds it in the processor's memory.
+DECODED_BYTES, DECODED_ROWS_LEAST, DECODED_ROWS_MOST = 32 << 20, 1 << 10, 1 << 14
+# Instead of an hour: some delta of this piece names a parent. Comes before all hours.
+FAMILIES = -(2**63)
+
+_PAYLOAD = ("op", "values", "indices", "factor", "amount", "metadata", "clock", "parent_id")
+_ENVELOPE = ("namespace", "key", "event_ts", "origin", "producer", "delta_id", "shard", "epoch", "ordinal")
+
+
+class Wanted(NamedTuple):
+    """Which deltas are wanted: those of later epochs than are covered, and all of the vectors that are named."""
+
+    covered: dict[int, int] | None = None  # by shard; none: everything is wanted
+    anew: pa.Array | None = None  # names (`name_of`)
+    buckets: tuple[int, ...] = tuple(range(BUCKETS))
+
+
+class Packet(NamedTuple):
+    """Deltas (`ARRIVED`) of one piece of a bucket and of one hour, and where they lie."""
+
+    bucket: int
+    piece: int
+    hour_us: int
+    columns: int  # the bit of every column that is there; the others are null
+    file: str
+    begin: int
+    bytes: int
+
+
+def name_of(namespaces: pa.Array, vector_ids: pa.Array) -> pa.Array:
+    """One text for every vector; a namespace has no slash."""
+    return pc.binary_join_element_wise(namespaces, vector_ids, "/")
+
+
+def read_deltas(path: str, wanted: Wanted, pieces: int) -> Iterator[pa.RecordBatch]:
+    """The wanted vector deltas of a file, as they arrived (`ARRIVED`)."""
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        names = [*_ENVELOPE, *(f"vector.{name}" for name in _PAYLOAD)]
+        for group in range(file.num_row_groups):
+            is_wanted = _choose(file, group, wanted)
+            if not is_wanted.any():
+                continue
+            about, begin = file.metadata.row_group(group), 0
+            rows_at_once = DECODED_BYTES * about.num_rows // max(about.total_byte_size, 1)
+            rows_at_once = min(max(rows_at_once, DECODED_ROWS_LEAST), DECODED_ROWS_MOST * pieces)
+            for batch in file.iter_batches(rows_at_once, row_groups=[group], columns=names, use_threads=False):
+                own = is_wanted[begin : begin + batch.num_rows]
+                begin += batch.num_rows
+                if own.any():
+                    yield _arrived(batch if own.all() else batch.filter(pa.array(own)))
+
+
+def payload_bytes(path: str) -> int:
+    """How many bytes of a file are payloads of vectors, by what its end says."""
+    about = pq.read_metadata(path)
+    columns = (
+        about.row_group(group).column(column)
+        for group in range(about.num_row_groups)
+        for column in range(about.num_columns)
+    )
+    return sum(column.total_compressed_size for column in columns if column.path_in_schema.startswith("vector."))
+
+
+def pack(
+    rows: pa.RecordBatch, hour_us: int, pieces: int, buckets: tuple[int, ...], path: str, file: BinaryIO
+) -> Iterator[Packet]:
+    """Write deltas of the given buckets to a file, as packets."""
+    checksums = checksums_of(rows.column("namespace"), rows.column("vector_id"))
+    places = checksums % BUCKETS * pieces + piece_of(checksums, pieces)
+    order = np.argsort(places.astype(np.uint16) if BUCKETS * pieces <= 1 << 16 else places, kind="stable")
+    there = [field for field, column in zip(ARRIVED, rows.columns, strict=True) if column.null_count < rows.num_rows]
+    columns = sum(1 << ARRIVED.get_field_index(field.name) for field in there)
+    sorted_rows = rows.select([field.name for field in there]).take(pa.array(order))
+    has_parents = ARRIVED.field("parent_id") in there
+    bounds = np.searchsorted(places[order], np.arange(BUCKETS * pieces + 1))
+    for place in np.flatnonzero(np.diff(bounds)).tolist():
+        bucket, piece = divmod(place, pieces)
+        if bucket not in buckets:
+            continue
+        own = sorted_rows.slice(bounds[place], bounds[place + 1] - bounds[place])
+        if has_parents and own.column("parent_id").null_count < own.num_rows:
+            yield Packet(bucket, piece, FAMILIES, 0, path, 0, 0)
+        begin = file.tell()
+        yield Packet(bucket, piece, hour_us, columns, path, begin, file.write(own.serialize()))
+
+
+def unpack(packet: Packet) -> pa.RecordBatch:
+    """The deltas of a packet."""
+    there = [number for number in range(len(ARRIVED)) if packet.columns >> number & 1]
+    with pa.OSFile(packet.file) as file:
+        file.seek(packet.begin)
+        data = file.read_buffer(packet.bytes)
+    rows = pa.ipc.read_record_batch(data, pa.schema([ARRIVED.field(number) for number in there]))
+    known = dict(zip(there, rows.columns, strict=True))
+    columns = [known.get(number, pa.nulls(rows.num_rows, field.type)) for number, field in enumerate(ARRIVED)]
+    return pa.RecordBatch.from_arrays(columns, schema=ARRIVED)
+
+
+def piece_of(checksums: Numbers, pieces: int) -> Numbers:
+    """Which piece of its bucket each vector is in."""
+    return checksums // BUCKETS % pieces
+
+
+def _choose(file: pq.ParquetFile, group: int, wanted: Wanted) -> Flags:
+    """Which rows of a group are wanted, by as few columns as that takes."""
+    names = ["kind"]
+    if wanted.covered is not None:
+        names += ["shard", "epoch"] + (["namespace", "key"] if wanted.anew is not None else [])
+    rows = file.read_row_group(group, columns=names, use_threads=False).combine_chunks()
+    is_vector = np.asarray(pc.equal(rows["kind"], "vector"))
+    if wanted.covered is None:
+        return is_vector
+    shards, epochs = (np.asarray(rows[name]) for name in ("shard", "epoch"))
+    last = np.zeros(len(epochs), np.int64)
+    for shard, epoch in wanted.covered.items():
+        last[shards == shard] = epoch
+    is_wanted = is_vector & (epochs > last)
+    if wanted.anew is not None:
+        others = np.flatnonzero(is_vector & ~is_wanted)
+        named = rows.select(["namespace", "key"]).take(pa.array(others))
+        is_wanted[others] = np.asarray(pc.is_in(name_of(*named.columns), value_set=wanted.anew))
+    return np.asarray(is_wanted)
+
+
+def _arrived(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of `deltas` under the names of the fold; who has no origin is from its producer."""
+    vector, origin = batch.column("vector"), batch.column("origin")
+    there = {field.name for field in vector.type}
+    known = {name: vector.field(name) if name in there else pa.nulls(len(vector)) for name in _PAYLOAD}
+    known["vector_id"] = batch.column("key")
+    known["event_us"] = batch.column("event_ts").cast(TIMESTAMP).cast(pa.int64())
+    known["origin"] = pc.coalesce(origin, batch.column("producer")) if origin.null_count else origin
+    columns = [known[field.name] if field.name in known else batch.column(field.name) for field in ARRIVED]
+    return pa.RecordBatch.from_arrays(
+        [column.cast(field.type) for column, field in zip(columns, ARRIVED, strict=True)], schema=ARRIVED
+    )

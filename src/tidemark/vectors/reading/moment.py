@@ -1,0 +1,201 @@
+"""The tables of vectors at one moment, without a JVM: their versions, their files, and how far `vectors` reaches.
+
+Belongs here: opening the tables together, seeing cheaply whether one has moved on, and telling which deltas the rows of
+`vectors` do not hold yet. Does not belong here: rows (`scan.py`, `held.py`).
+
+A payload is removed from `deltas` only after the checkpoint that covers it was committed (K5). So the three tables are
+taken as they were at one instant: if one of them has moved on while another was opened, they are opened again.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.lineage import LineageFile, app_id
+from tidemark.tables.plans import PlanStore
+from tidemark.tables.provenance import Provenance, ProvenanceFile, follow
+from tidemark.vectors.tables import CHECKPOINTS, DELTAS, PAYLOADS_REMOVED, VECTORS
+
+# A commit takes far longer than a look at three tables; whoever is in the way so often is none of ours.
+_TRIES = 20
+
+
+class FileOf(NamedTuple):
+    """A file of a table: the start of its hour or its bucket, and its greatest epoch, as far as that is known."""
+
+    path: str
+    partition: int
+    greatest_epoch: int | None
+    bytes: int
+
+    def may_exceed(self, epoch: int) -> bool:
+        """Whether it can hold a row of a later epoch."""
+        return self.greatest_epoch is None or self.greatest_epoch > epoch
+
+
+class TableAt:
+    """One table at its latest version."""
+
+    def __init__(self, home: Home, name: str) -> None:
+        self.name, self.path = name, home.lake / name
+        self._memory = (home.plans / name / "lineage.json", home.plans / name / "provenance.json")
+        # The memory first: it is written after the commit that it tells of, so it is never ahead of the table.
+        self._marks = tuple(map(_mark, self._memory))
+        remembered = ProvenanceFile(home.plans, name).read()
+        self.lineage = LineageFile(home.plans, name).read().lineage
+        opened = lake_files.open_table(self.path)
+        self.version = opened.version() if opened else None
+        self._commit = _mark(lake_files.commit_file(self.path, self.version or 0))
+        self.files: tuple[FileOf, ...] = ()
+        self.provenance, self.number = Provenance(), 0
+        if opened is not None:
+            self.files = _files(self.path, pa.table(opened.get_add_actions(flatten=True)))
+            self.number = int(opened.transaction_version(app_id(name, self.lineage)) or 0)
+            if name == VECTORS:
+                state = lake_files.TableState(str(opened.metadata().id), opened.version())
+                self.provenance = follow(remembered, self.path, name, state)
+
+    def is_current(self) -> bool:
+        """Whether nobody has changed the table since; a few looks at the disk."""
+        if self.version is None:
+            return not (self.path / "_delta_log").is_dir()
+        return (
+            not lake_files.commit_file(self.path, self.version + 1).exists()
+            and _mark(lake_files.commit_file(self.path, self.version)) == self._commit
+            and tuple(map(_mark, self._memory)) == self._marks
+        )
+
+
+class News(NamedTuple):
+    """What `deltas` has got since a version: files, and the epochs by shard up to which all rows are older."""
+
+    files: tuple[FileOf, ...]
+    covered: dict[int, int]
+
+
+class Moment:
+    """The three tables as they were at one instant."""
+
+    def __init__(self, home: Home, tables: Mapping[str, TableAt]) -> None:
+        self._home = home
+        self.checkpoints, self.vectors, self.deltas = (tables[name] for name in (CHECKPOINTS, VECTORS, DELTAS))
+        self._news: dict[int, News | None] = {}
+
+    @classmethod
+    def take(cls, home: Home, before: "Moment | None" = None) -> "Moment":
+        """The tables as they are now; `before` itself if nothing has changed, and else what of it is still true."""
+        if before is not None and before.is_current():
+            return before
+        known = {table.name: table for table in before.tables} if before else {}
+        for _ in range(_TRIES):
+            for name in (CHECKPOINTS, VECTORS, DELTAS):
+                if name not in known or not known[name].is_current():
+                    known[name] = TableAt(home, name)
+            if all(table.is_current() for table in known.values()):
+                break
+        return cls(home, known)
+
+    @property
+    def tables(self) -> tuple[TableAt, ...]:
+        """All of them."""
+        return self.checkpoints, self.vectors, self.deltas
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """Table → version, of those that exist."""
+        return {table.name: table.version for table in self.tables if table.version is not None}
+
+    @property
+    def epochs(self) -> dict[int, int]:
+        """Shard → last epoch that is in `deltas`."""
+        plan = PlanStore(self._home.plans / DELTAS, self.deltas.lineage).committed(self.deltas.number)
+        return plan.durable if plan else {}
+
+    def is_current(self) -> bool:
+        """Whether nothing has changed since."""
+        return all(table.is_current() for table in self.tables)
+
+    def reach(self, bucket: int) -> int | None:
+        """The version of `deltas` that a bucket of `vectors` was made from; none where that cannot be relied on.
+
+        Somebody has changed the bucket by hand, `deltas` is of another lineage, or rows of it were written anew.
+        """
+        made = self.vectors.provenance.partitions.get(bucket)
+        if made is None or made.source < 0 or made.lineage != self.deltas.lineage:
+            return None
+        return made.source if self.news(made.source) is not None else None
+
+    def news(self, version: int) -> News | None:
+        """What `deltas` has got since a version; none if more has happened to it than that something was added."""
+        if version not in self._news:
+            self._news[version] = self._find_news(version)
+        return self._news[version]
+
+    def _find_news(self, after: int) -> News | None:
+        deltas, added, number = self.deltas, set[str](), self.deltas.number
+        app = app_id(DELTAS, deltas.lineage)
+        if deltas.version is None or after > deltas.version:
+            return None
+        for version in range(deltas.version, after, -1):
+            if not lake_files.commit_file(deltas.path, version).exists():
+                return None
+            actions = list(lake_files.actions_of(deltas.path, version))
+            markers = {
+                str(action["txn"]["appId"]): int(action["txn"]["version"]) for action in actions if "txn" in action
+            }
+            if is_rewriting(actions):
+                return None
+            added |= {unquote(action["add"]["path"]) for action in actions if "add" in action}
+            # The number that a commit carries is one more than what was there before it.
+            number = markers[app] - 1 if app in markers else number
+        plan = PlanStore(self._home.plans / DELTAS, deltas.lineage).committed(number)
+        # A shard that had sent nothing is not named, and everything of it is new.
+        covered = dict.fromkeys(range(self._home.settings.shards), 0) | (plan.durable if plan else {})
+        names = {str(deltas.path.absolute() / name) for name in added}
+        lowest = min(covered.values())
+        return News(tuple(file for file in deltas.files if file.path in names and file.may_exceed(lowest)), covered)
+
+
+def is_rewriting(actions: Sequence[dict[str, Any]]) -> bool:
+    """Whether a commit to `deltas` changed rows other than by taking payloads away, or was somebody else's."""
+    apps = [str(action["txn"].get("appId", "")) for action in actions if "txn" in action]
+    is_ours = any(app.startswith(f"{DELTAS}/") for app in apps)
+    if is_ours and any(app.endswith(f"/{PAYLOADS_REMOVED}") for app in apps):
+        return False
+    is_removal = any(action["remove"].get("dataChange", True) for action in actions if "remove" in action)
+    return is_removal or (not is_ours and bool(lake_files.changed_partitions(actions)))
+
+
+def files_at(path: Path, version: int | None = None) -> tuple[FileOf, ...]:
+    """The files of a table at a version, or as it is now; none if there is no table."""
+    opened = lake_files.open_table(path, version)
+    if opened is None:
+        return ()
+    lake_files.refuse_unreadable(opened, path)
+    return _files(path, pa.table(opened.get_add_actions(flatten=True)))
+
+
+def _files(path: Path, actions: pa.Table) -> tuple[FileOf, ...]:
+    by = next((name for name in actions.schema.names if name.startswith("partition.")), None)
+    if by is None:
+        return ()
+    epochs = actions["max.epoch"].to_pylist() if "max.epoch" in actions.schema.names else [None] * actions.num_rows
+    columns = (actions[name].to_pylist() for name in ("path", by, "size_bytes"))
+    root = path.absolute()
+    return tuple(
+        FileOf(str(root / unquote(name)), lake_files.partition_start(part), epoch, size)
+        for name, part, size, epoch in zip(*columns, epochs, strict=True)
+    )
+
+
+def _mark(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size

@@ -1,0 +1,258 @@
+"""Vectors as they are and as they were, without a JVM: by id, as of a moment, as of an epoch, and delta by delta (K6).
+
+Belongs here: from a question to the rows that answer it. Which rows there are is found in `moment.py` and `scan.py`,
+what may be relied on of them in `history.py`, and what is held in memory in `held.py`.
+
+    with Vectors(Home.locate()) as vectors:
+        vectors.vector("item-7", namespace="shop").values
+        vectors.vector("item-7", namespace="shop", as_of=moment)
+        vectors.many(["item-7", "item-8"], namespace="shop")
+
+An answer is always that of `deltas` at the version that it names, whether `vectors` and checkpoints have come as far or
+not: what they do not hold yet is folded on while reading. So a read is never behind what is committed, only slower;
+`read_from` says what was there and what had to be folded.
+
+What a read costs:
+
+- The current state, if `vectors` reaches that far: a look at three tables' logs, and memory. A file of `vectors` is
+  decoded once for each version of its bucket.
+- The current state of a vector with newer deltas: its row, and those files that came since. If these deltas name
+  parents or sort before what was folded, all of its deltas, as below.
+- A state of the past, or a vector that `vectors` does not have: its checkpoints, and its deltas. Without a parent
+  anywhere, only hours since the newest checkpoint are opened, and files that came later than it. With parents, the key
+  columns of every hour up to the moment, and payloads of those hours alone that are folded.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from tidemark.model.timegrid import to_us
+from tidemark.storage.home import Home
+from tidemark.vectors.errors import UnknownVectorError
+from tidemark.vectors.fold import emit_last, fold_batches, starting_states
+from tidemark.vectors.places import PLACE_COLUMNS
+from tidemark.vectors.reading.answers import Key, Source, Vector, vector_of
+from tidemark.vectors.reading.fresh import Fresh
+from tidemark.vectors.reading.held import DEFAULT_ROOM, HeldFiles
+from tidemark.vectors.reading.history import Start, placed, starts_of
+from tidemark.vectors.reading.moment import Moment, News
+from tidemark.vectors.reading.past import NOW, Asked, Past, by_bucket, of_buckets, paths_of, read_from_of
+from tidemark.vectors.reading.reads import append_reads
+from tidemark.vectors.reading.scan import Scan, split
+from tidemark.vectors.schema import FOLD_INPUT, STATES
+from tidemark.vectors.tables import BUCKETS, bucket_of
+
+
+def _system_clock() -> int:
+    return time.time_ns() // 1_000
+
+
+class Vectors:
+    """A handle on the vectors of one home. It holds what it has read; for one thread at a time.
+
+    `room` bounds the bytes that it holds. Reads are counted for each vector and written down on `close`, so that
+    compaction knows what is read often (K2); not if `counts_reads` is false, and nothing happens if it cannot be done.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        room: int = DEFAULT_ROOM,
+        counts_reads: bool = True,
+        clock: Callable[[], int] = _system_clock,
+    ) -> None:
+        self._home, self._clock = home, clock
+        self._counts_reads, self._reads = counts_reads, Counter[Key]()
+        self._held, self._scan = HeldFiles(room), Scan()
+        self._moment: Moment | None = None
+        self._fresh = Fresh(self._scan)
+        self._past = Past(self._scan, self._fresh)
+
+    def vector(
+        self, vector_id: str, *, namespace: str, as_of: datetime | int | None = None, epoch: int | None = None
+    ) -> Vector:
+        """One vector: as it is, as of a moment (with what takes effect at it), as of an epoch of its shard, or both.
+
+        A moment is an aware datetime or microseconds since 1970. Unknown vectors and what lies before the horizon are
+        errors; a vector of which nothing had happened yet has no values and no deltas.
+        """
+        as_of_us = to_us(as_of) if isinstance(as_of, datetime) else as_of
+        key, asked = (namespace, vector_id), Asked(as_of_us, epoch)
+        moment = self._look()
+        found = self._current(moment, [key]) if asked == NOW else self._past.read(moment, [key], asked)
+        if key not in found:
+            raise self.unknown(namespace, vector_id)
+        self._reads[key] += 1
+        return found[key]
+
+    def many(self, vector_ids: Iterable[str], *, namespace: str) -> dict[str, Vector]:
+        """The current state of many vectors at once; those that are not known are left out."""
+        keys = [(namespace, vector_id) for vector_id in dict.fromkeys(vector_ids)]
+        found = self._current(self._look(), keys)
+        self._reads.update(found.keys())
+        return {key[1]: found[key] for key in keys if key in found}
+
+    def chain(self, vector_id: str, *, namespace: str) -> pa.Table:
+        """All deltas of a vector in canonical order with `eff_us`, `depth` and `effect`; last those without a place.
+
+        What a base holds is `covered`: what it does may be gone.
+        """
+        moment = self._look()
+        found = self._past.chain(moment, (namespace, vector_id))
+        if found is None:
+            raise self.unknown(namespace, vector_id)
+        return found
+
+    def namespaces_of(self, vector_id: str) -> list[str]:
+        """The namespaces that have a vector of this name; looks into every file of `deltas`."""
+        return self._scan.namespaces_of(paths_of(self._look().deltas.files), vector_id)
+
+    def unfolded(self, namespace: str, moment: Moment, known: Iterable[str]) -> dict[str, Vector | None]:
+        """The vectors that `vectors` does not hold as they are at a moment: id → state, or none without a delta of it.
+
+        Those are the vectors with newer deltas; and in buckets whose rows cannot be relied on, all that have deltas,
+        and all of `known`, the ones that the caller has heard of: they may be gone.
+        """
+        reached = {bucket: moment.reach(bucket) for bucket in range(BUCKETS)}
+        names = set[str]()
+        if None in reached.values():
+            names = {name for name in known if reached[bucket_of(namespace, name)] is None}
+        for version in set(reached.values()):
+            if news := News(moment.deltas.files, {}) if version is None else moment.news(version):
+                new = (name for space, name in self._fresh.keys_of(version, news) if space == namespace)
+                names.update(name for name in new if reached[bucket_of(namespace, name)] == version)
+        found = self._current(moment, [(namespace, name) for name in sorted(names)])
+        return {name: found.get((namespace, name)) for name in names}
+
+    @property
+    def moment(self) -> Moment:
+        """The tables as they are now; the same one for as long as nothing has changed."""
+        return self._look()
+
+    @property
+    def epochs(self) -> dict[int, int]:
+        """Shard → last epoch that answers hold: what is in `deltas` now."""
+        return self._look().epochs
+
+    @property
+    def held_bytes(self) -> int:
+        """How much of the tables is held in memory."""
+        return self._held.bytes
+
+    def close(self) -> None:
+        """Write down what was read. The handle may be used again."""
+        if self._counts_reads and self._reads:
+            append_reads(self._home.root, self._reads, self._clock())
+        self._reads = Counter()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _look(self) -> Moment:
+        """The tables as they are now."""
+        moment = Moment.take(self._home, self._moment)
+        if moment is not self._moment:
+            self._moment = moment
+            self._held.keep_only({file.path for file in moment.vectors.files})
+        return moment
+
+    def unknown(self, namespace: str | None, vector_id: str) -> UnknownVectorError:
+        """The error about a vector that is not there, with what may be meant instead."""
+        files = paths_of(self._look().deltas.files)
+        if others := self._scan.namespaces_of(files, vector_id):
+            return UnknownVectorError(namespace, vector_id, f"There is one in {', '.join(others)}.")
+        near = self._scan.nearest_name(files, vector_id)
+        hint = f"Is {near[1]!r} in {near[0]} meant?" if near else "Is the name right, and is it drained?"
+        return UnknownVectorError(namespace, vector_id, hint)
+
+    # What is now.
+
+    def _current(self, moment: Moment, keys: Sequence[Key]) -> dict[Key, Vector]:
+        found, by_version, left = dict[Key, Vector](), dict[int, list[Key]](), list[Key]()
+        for bucket, wanted in by_bucket(keys).items():
+            version = moment.reach(bucket)
+            news = moment.news(version) if version is not None else None
+            if version is None or news is None:
+                left += wanted
+                continue
+            fresh = self._fresh.files_of(version, news, wanted)
+            by_version.setdefault(version, []).extend(fresh)
+            settled = [key for key in wanted if key not in fresh]
+            for file in (file for file in moment.vectors.files if file.partition == bucket):
+                found |= self._held.get(file.path).find(settled, moment.versions)
+            # One that has no row may still have deltas that wait for a parent.
+            left += [key for key in settled if key not in found]
+        for version, wanted in by_version.items():
+            if wanted and (news := moment.news(version)):
+                found |= self._gone_on(moment, wanted, news, self._fresh.files_of(version, news, wanted))
+                left += [key for key in wanted if key not in found]
+        return found | self._past.read(moment, left, NOW)
+
+    def _gone_on(
+        self, moment: Moment, keys: Sequence[Key], news: News, files: dict[Key, list[str]]
+    ) -> dict[Key, Vector]:
+        """Vectors whose new deltas simply go on from their rows: none names a parent, and all sort after them."""
+        rows = split(self._scan.current(of_buckets(moment.vectors.files, keys), keys))
+        paths = sorted({path for each in files.values() for path in each})
+        new = split(self._scan.deltas(paths, keys, has_payload=True, covered=news.covered))
+        starts, added = dict[Key, Start](), list[pa.Table]()
+        for key, row in rows.items():
+            if row["has_parents"][0].as_py() or row["parked"][0].as_py() or key not in new:
+                continue
+            placed_alone = _placed_alone(new[key])
+            (start,) = starts_of(row, Source.VECTORS) or (None,)
+            if start and placed_alone is not None and _first_place(placed_alone) > start.place:
+                starts[key] = start
+                added.append(placed_alone)
+        if not starts:
+            return {}
+        states = split(_folded([start.state for start in starts.values()], added))
+        return {
+            key: vector_of(
+                key,
+                states[key],
+                0,
+                0,
+                read_from_of(start, states[key]["deltas"][0].as_py() - start.deltas, len(files[key])),
+                moment.versions,
+            )
+            for key, start in starts.items()
+        }
+
+
+def _placed_alone(deltas: pa.Table) -> pa.Table | None:
+    """Deltas with places, in order, if none of them names a parent."""
+    if deltas["parent_id"].null_count < deltas.num_rows:
+        return None
+    return placed(deltas).ordered
+
+
+def _first_place(ordered: pa.Table) -> tuple[Any, ...]:
+    return tuple(ordered[name][0].as_py() for name in PLACE_COLUMNS)
+
+
+def _folded(states: Sequence[pa.Table], deltas: Sequence[pa.Table]) -> pa.Table:
+    """The states of many vectors after their deltas, in one fold."""
+    starts = [starting_states(batch) for state in states for batch in state.to_batches()]
+    rows = [pa.Table.from_batches(starts, FOLD_INPUT)]
+    for table in deltas:
+        there = table.schema.names
+        columns = [
+            table[field.name] if field.name in there else pa.nulls(len(table), field.type) for field in FOLD_INPUT
+        ]
+        rows.append(pa.Table.from_arrays(columns, schema=FOLD_INPUT))
+    order = [(name, "ascending") for name in ("namespace", "vector_id", *PLACE_COLUMNS)]
+    ordered = pa.concat_tables(rows).sort_by(order)
+    return pa.Table.from_batches(fold_batches(emit_last(ordered.to_batches())), STATES)

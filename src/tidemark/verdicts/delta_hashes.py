@@ -1,0 +1,108 @@
+"""The two hashes of a delta: of its identity, which finds copies, and of its payload, which tells a copy from another.
+
+Belongs here: what goes into them, and when they are worked out. A large write in columns is hashed on the thread that
+brings it, because the writer's is the one that everybody waits for; small ones together, with their group, because
+every call has its price.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from tidemark.arrays.columns import Bytes, Mask, Numbers, bytes_of, constant_of, numbers_of
+from tidemark.arrays.compiled import compiled
+from tidemark.arrays.hashing import Hashes, Offsets, chain, hash_of_texts, hash_rows, hash_text, mix
+from tidemark.door.decode_columns import MANY_ROWS, key_column
+from tidemark.model.deltas import Kind
+from tidemark.model.log_schema import HASHES, SIGNAL
+from tidemark.verdicts.identities import IDENTITY_COLUMNS
+
+
+def with_hashes(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch from `to_batch`; if it is large, with the hashes of its rows. Series have no name yet, and so no hash."""
+    rows = len(batch)
+    if rows < MANY_ROWS or batch["sample"].null_count < rows:
+        return batch
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns["key"] = key_column(columns)
+    hashes = _hashes(columns, constant_of(columns["namespace"])).values()
+    return pa.RecordBatch.from_arrays([*batch.columns, *hashes], names=[*batch.schema.names, *HASHES])
+
+
+def delta_hashes(columns: Mapping[str, pa.Array], namespace: str | None) -> dict[str, pa.Array]:
+    """Both hashes of every row, as they were brought along if they were; `namespace` is that of all."""
+    is_brought = all(name in columns for name in HASHES)
+    return {name: columns[name] for name in HASHES} if is_brought else _hashes(columns, namespace)
+
+
+def of_passed(hashes: dict[str, pa.Array], passed: Mask) -> dict[str, pa.Array]:
+    """The hashes of deltas that passed, and none of others."""
+    if passed.all():
+        return hashes
+    return {name: pa.array(numbers_of(column), mask=~passed) for name, column in hashes.items()}
+
+
+def _hashes(columns: Mapping[str, pa.Array], namespace: str | None) -> dict[str, pa.Array]:
+    rows = len(columns["key"])
+    if namespace is not None and _are_signals(columns):
+        hashes = _signal_hashes(columns, namespace, rows)
+    else:
+        known = columns if namespace is None else {**columns, "namespace": namespace}
+        identity = [known[name] for name in IDENTITY_COLUMNS]
+        hashes = hash_rows(identity, rows), hash_rows([columns[kind] for kind in Kind], rows)
+    return {name: pa.array(hashed.view(np.int64)) for name, hashed in zip(HASHES, hashes, strict=True)}
+
+
+def _are_signals(columns: Mapping[str, pa.Array]) -> bool:
+    """Whether every row is a whole signal, as nearly always."""
+    signals, rows = columns["signal"], len(columns["key"])
+    is_whole = not (signals.null_count or columns["event_ts"].null_count or columns["delta_id"].null_count)
+    is_alone = all(columns[kind].null_count == rows for kind in Kind if kind != Kind.SIGNAL)
+    return is_whole and is_alone and not any(signals.field(place).null_count for place in range(len(SIGNAL)))
+
+
+def _signal_hashes(columns: Mapping[str, pa.Array], namespace: str, rows: int) -> tuple[Hashes, Hashes]:
+    """As `hash_rows` has them, in one loop: the hash of an entity goes into both."""
+    identities, contents = np.empty(rows, dtype=np.uint64), np.empty(rows, dtype=np.uint64)
+    signals = columns["signal"]
+    _hash_signals(
+        identities,
+        contents,
+        hash_of_texts((namespace,)),
+        hash_of_texts((None, None)),  # neither a vector nor a sample
+        *bytes_of(columns["key"]),
+        *bytes_of(columns["delta_id"]),
+        *bytes_of(signals.field("signal")),
+        numbers_of(columns["event_ts"]),
+        numbers_of(signals.field("count")),
+        numbers_of(signals.field("weight_millionths")),
+    )
+    return identities, contents
+
+
+@compiled
+def _hash_signals(
+    identities: Hashes,
+    contents: Hashes,
+    identity: np.uint64,
+    content: np.uint64,
+    keys: Offsets,
+    key_data: Bytes,
+    ids: Offsets,
+    id_data: Bytes,
+    names: Offsets,
+    name_data: Bytes,
+    events: Numbers,
+    counts: Numbers,
+    weights: Numbers,
+) -> None:
+    """`identity` and `content` are the hashes of what stands before these columns on every row."""
+    for row in range(len(identities)):
+        key = hash_text(key_data, keys[row] - keys[0], keys[row + 1] - keys[0])
+        state = chain(chain(identity, key), mix(np.uint64(events[row])))
+        identities[row] = chain(state, hash_text(id_data, ids[row] - ids[0], ids[row + 1] - ids[0]))
+        name = hash_text(name_data, names[row] - names[0], names[row + 1] - names[0])
+        payload = chain(chain(np.uint64(0), key), name)
+        payload = chain(chain(payload, mix(np.uint64(counts[row]))), mix(np.uint64(weights[row])))
+        contents[row] = chain(content, payload)
