@@ -12,7 +12,8 @@ from tests.unit.test_core import FILES, Steps
 from tidemark.coordinator.platform import Platform
 from tidemark.model.shard_errors import OutcomeUnknownError, ShardFencedError, ShardStoppedError
 from tidemark.shard_state.fence import Fence, Incarnation
-from tidemark.shard_state.state import read_reservation
+from tidemark.shard_state.state import Reservation, read_reservation
+from tidemark.storage.disk import RealDisk
 from tidemark.storage.home import Home
 
 
@@ -143,3 +144,25 @@ def test_a_fenced_process_leaves_the_log_files_of_its_successor_alone_c14() -> N
     newer.flush()
     assert begun.name in disk.list(FILES.log)
     assert Steps(disk, **by("last")).rows("delta_id") == ["kept", "new"]
+
+
+def test_a_reservation_that_a_start_replaces_while_it_is_read_is_read_from_its_successor_c7(tmp_path: Path) -> None:
+    """`status` looks without a lock: between the list of files and the read a start may remove what was listed."""
+
+    class Racing(RealDisk):
+        is_first = True
+
+        def list(self, path: Path) -> list[str]:
+            found = super().list(path)
+            if self.is_first:
+                self.is_first = False
+                start("newer", 2_000)
+            return found
+
+    def start(name: str, to_epoch: int) -> None:
+        fence = Fence.take_over(RealDisk(), 0, tmp_path, name)
+        fence.reserve(to_epoch)
+        fence.forget_others()
+
+    start("older", 1_000)
+    assert read_reservation(Racing(), tmp_path) == Reservation(2_000, 2)

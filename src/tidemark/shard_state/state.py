@@ -54,10 +54,12 @@ class _Envelope(Struct, frozen=True):
 
 def load(disk: Disk, path: Path, kind: type[T]) -> T | None:
     """The file's content, or None if there is no such file."""
-    if path.name not in disk.list(path.parent):
+    try:
+        content = disk.read(path)
+    except FileNotFoundError:
         return None
     try:
-        envelope = msgspec.json.decode(disk.read(path), type=_Envelope)
+        envelope = msgspec.json.decode(content, type=_Envelope)
         if google_crc32c.value(bytes(envelope.content)) == envelope.crc32c:
             return msgspec.json.decode(envelope.content, type=kind)
     except msgspec.MsgspecError:
@@ -85,8 +87,12 @@ def reservation_name(incarnation: int) -> str:
 
 def read_reservation(disk: Disk, directory: Path) -> Reservation:
     """What is reserved, over all incarnations that have left a reservation."""
-    names = [name for name in disk.list(directory) if name.startswith("reservation") and name.endswith(".json")]
-    found = [load(disk, directory / name, Reservation) or Reservation() for name in names]
+    while True:
+        names = [name for name in disk.list(directory) if name.startswith("reservation") and name.endswith(".json")]
+        found = [each for name in names if (each := load(disk, directory / name, Reservation))]
+        if len(found) == len(names):
+            break
+        # A writer that has just started covers the missing one by its own, which the list does not have yet.
     return Reservation(
         max((each.to_epoch for each in found), default=1), max((each.incarnation for each in found), default=0)
     )
