@@ -59,7 +59,7 @@ def found_wrong(home: Home, instance: "DagsterInstance", table: str) -> set[str]
 def unfinished(home: Home, instance: "DagsterInstance", table: str) -> set[str]:
     """Partitions that were written and not found right since: they are made again until they are.
 
-    What somebody else has edited is shown and not overwritten (decision 10); but a table without partitions is folded
+    What somebody else has edited is shown and not overwritten (decision 0010); but a table without partitions is folded
     as a whole, which repairs it.
     """
     if TABLES[table].is_whole:

@@ -1,4 +1,4 @@
-"""The lake: Delta tables by name, written in the few ways that are exactly-once (decisions 3 and 4).
+"""The lake: Delta tables by name, written in the few ways that are exactly-once (decision 0052, plans).
 
 Belongs here: reading, appending, replacing, merging and maintaining a table with Spark. Does not belong here: what a
 table is (`table_spec.py`), what the rows mean (`assets`), questions that need no JVM (`lake_files.py`).

@@ -1,4 +1,4 @@
-"""The drain: all new segments into `deltas` and `dead_letters`, in one commit each, exactly once (decisions 3 and 4).
+"""The drain: all new segments into `deltas` and `dead_letters`, in one commit each, exactly once (decision 0052).
 
 Belongs here: making a plan and carrying it out. It needs a lake and a log, and no orchestrator. Every step may be
 the last one before a crash: the next call finds the same plan and finishes it.

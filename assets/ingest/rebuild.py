@@ -1,4 +1,4 @@
-"""The rebuild: hours of `deltas` or `dead_letters` again, from the segments of committed plans (decision 4).
+"""The rebuild: hours of `deltas` or `dead_letters` again, from the segments of committed plans (decision 0052).
 
 Belongs here: which segments a set of hours needs, and replacing those hours. It moves no marker, so a drain before
 or after it does the same as without it; and it gives the same rows as the drain did, but for payloads that were removed

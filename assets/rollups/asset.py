@@ -1,7 +1,7 @@
 """The assets of the rollups: `minute_counts`, `hourly_counts`, `daily_counts` and `weekly_counts`.
 
 Belongs here: read, transform, replace, record. Any ranges of partitions are one Spark job (O2), a pure function of one
-version of the input (decision 5).
+version of the input (decision 0052, pure functions).
 """
 
 import time

@@ -1,7 +1,7 @@
 """May this partition be built upon? One answer for commands, for the automation and for a run that begins (O4). No JVM.
 
-Edits are made with delta-rs, as anybody could make them (decision 10). Before, the automation did not know of them, and
-no run asked: 7 added to an hour by hand was summed up into its day and its week, which then passed.
+Edits are made with delta-rs, as anybody could make them (decision 0010). Before, the automation did not know of them,
+and no run asked: 7 added to an hour by hand was summed up into its day and its week, which then passed.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Drain and rebuild (decisions 3 and 4, C7, Q3, O2): exactly once, whatever happens in between."""
+"""Drain and rebuild (decision 0052, C7, Q3, O2): exactly once, whatever happens in between."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The answer to a write can get lost when the write is done. The table decides then, not the error (decision 3)."""
+"""The answer to a write can get lost when the write is done. The table decides then, not the error (decision 0052)."""
 
 from collections.abc import Callable
 from dataclasses import replace

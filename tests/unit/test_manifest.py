@@ -1,4 +1,4 @@
-"""The manifest is an unbroken row: a line that is missing, changed or torn is noticed (design, decision 1)."""
+"""The manifest is an unbroken row: a line that is missing, changed or torn is noticed (decision 0052, segments)."""
 
 from pathlib import Path
 

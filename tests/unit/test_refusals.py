@@ -1,4 +1,4 @@
-"""A delta that is wrong by itself is refused with a reason and holds nobody up (D4, D6, D7, D9, Q3)."""
+"""A delta that is wrong by itself is refused with a reason and holds nobody up (D1, D4, D6, D7, D9, Q3)."""
 
 import json
 from datetime import UTC, datetime

@@ -78,6 +78,22 @@ def test_a_write_is_kept_whole_and_in_order_with_a_verdict_on_each_delta(home: H
     ]
 
 
+def test_a_row_of_the_log_has_its_whole_envelope_and_one_payload_d1(home: Home) -> None:
+    sent = signal("a", priority="high", source="import", origin="till")
+    clock = HandClock()
+    clock.advance(60)
+    with open_platform(home, clock=clock) as platform:
+        platform.producer("web").write([sent]).wait()
+    [row] = sealed_rows(home)
+    envelope = {name: row[name] for name in ("namespace", "kind", "delta_id", "priority", "source", "origin")}
+    assert envelope == {name: sent[name] for name in envelope}
+    assert (row["producer"], row["sequence"], row["shard"], row["epoch"], row["ordinal"]) == ("web", 1, 0, 1, 0)
+    times_us = [round(row[name].timestamp() * 1_000_000) for name in ("event_ts", "received_ts")]
+    assert times_us == [sent["event_ts"], clock()]
+    assert (row["watermark_ts"], row["verdict"], row["key"]) == (None, "accepted", "item-1")
+    assert [name for name in ("vector", "sample", "signal") if row[name] is not None] == ["signal"]
+
+
 def test_a_retry_is_answered_with_its_first_epoch_and_changes_nothing(home: Home) -> None:
     with open_platform(home) as platform:
         producer = platform.producer("web")

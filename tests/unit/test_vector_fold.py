@@ -1,4 +1,4 @@
-"""The fold (D3, D4, K1): the same bits as one number at a time, in any order, any batches, from any checkpoint."""
+"""The fold (D2, D3, D4, K1): the same bits as one number at a time, in any order, any batches, from any checkpoint."""
 
 from random import Random
 from typing import Any

@@ -1,4 +1,4 @@
-"""Canonical places (D3), against what the rule says word for word."""
+"""Canonical places (D3, Q4), against what the rules say word for word: any order of arrival, parents, cycles."""
 
 from random import Random
 

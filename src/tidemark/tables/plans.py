@@ -1,4 +1,4 @@
-"""Plans: what a numbered commit contains, fixed in a file before the first try (decision 3).
+"""Plans: what a numbered commit contains, fixed in a file before the first try (decision 0052, plans).
 
 Belongs here: the plan, and the directory that keeps the plans of one table and lineage. A retry reads the same plan
 again, so it commits the same rows whatever has arrived since. Does not belong here: how a plan is carried out.
