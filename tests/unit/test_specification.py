@@ -9,7 +9,6 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import fields
 
-from resources.settings import Settings
 from tests.support.citations import (
     ROOT,
     decisions_in_text,
@@ -19,6 +18,7 @@ from tests.support.citations import (
     rules_in_python,
     rules_in_text,
 )
+from tidemark.model.settings import Settings
 
 SPECIFICATION = ROOT / "docs" / "specification.md"
 DECISIONS = ROOT / "docs" / "decisions"
