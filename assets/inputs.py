@@ -5,7 +5,7 @@ then whoever writes last has read last, and no rows of an older version take the
 """
 
 from resources.lake import Lake, LakeError
-from tidemark.tables.provenance import Input
+from tidemark.tables.lineage import Input
 
 
 def input_of(lake: Lake, table: str) -> Input:
@@ -13,4 +13,4 @@ def input_of(lake: Lake, table: str) -> Input:
     version = lake.version(table)
     if version is None:
         raise LakeError(f"There is no table {table} yet. Drain first: ./tidemark drain.")
-    return Input(version, lake.lineage(table).lineage)
+    return Input(version, lake.known(table).generation)

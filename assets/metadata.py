@@ -35,4 +35,4 @@ def table_metadata(spec: TableSpec) -> dict[str, Any]:
 
 def data_version_tags(record: Record) -> dict[str, str]:
     """The version of the partition's data; it changes with every commit that touches the partition."""
-    return {"dagster/data_version": f"{record.lineage}.{record.table_version}"}
+    return {"dagster/data_version": f"{record.generation}.{record.table_version}"}

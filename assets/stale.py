@@ -23,7 +23,7 @@ from tidemark.model.timegrid import HOUR_US, hour_start
 from tidemark.observe.sealed_log import Log
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.lineage import Lineage, LineageFile, find_break
+from tidemark.tables.known_table import KnownTable, KnownTableFile, find_break
 from tidemark.tables.plans import durable_epochs
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class _Found:
     records: dict[str, dict[str, Record]] = field(default_factory=dict)
     present: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     stale: dict[str, dict[str, str]] = field(default_factory=dict)
-    lineages: dict[str, int] = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict)
     _committed: "_CommittedHours | None" = None
     _reach: dict[str, dict[int, int]] = field(default_factory=dict)
 
@@ -87,7 +87,7 @@ class _Found:
         """The records of a table, read once."""
         if spec.name not in self.records:
             self.records[spec.name] = Record.latest_by_partition(self.instance, spec.name, seen=self.seen)
-            self.lineages[spec.name] = _present(self.home, spec)
+            self.generations[spec.name] = _present(self.home, spec)
         return self.records[spec.name]
 
     def committed(self, by: By) -> LastEpochs:
@@ -112,8 +112,8 @@ def stale_partitions(
 ) -> dict[str, dict[str, str]]:
     """Asset → partition → why it is stale; assets in the order in which they are to be refreshed.
 
-    A partition is fresh when its record was made under the table's present lineage and definition, from inputs of their
-    present lineage, each at a version that is not older than the last change of what it is made of there.
+    A partition is fresh when its record was made under the table's present generation and definition, from inputs of their
+    present generation, each at a version that is not older than the last change of what it is made of there.
     """
     found = _Found(instance, home, seen)
     hours = {DELTAS.grain.start(key) for key in found.read(DELTAS)}
@@ -160,7 +160,7 @@ def _behind(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int,
                 own,
                 f"{source.name} {key} is stale"
                 if is_stale
-                else _why(source, given.get(key), target, made, found.lineages),
+                else _why(source, given.get(key), target, made, found.generations),
             )
 
 
@@ -170,7 +170,7 @@ def _behind_the_log(need: Need, target: TableSpec, found: _Found) -> Iterator[tu
     for (hour, shard), epoch in found.committed(need.by).items():
         for own in need.partitions_of(target, hour, HOUR_US):
             made = found.records[target.name].get(target.grain.key(own))
-            why = _why(need.table, None, target, made, found.lineages)
+            why = _why(need.table, None, target, made, found.generations)
             if why is None and made and epoch > made.durable.get(shard, 0):
                 why = (
                     f"{need.table.name} has deltas for it up to epoch {epoch} of shard {shard}, "
@@ -189,15 +189,15 @@ def _behind_the_carry(need: Need, target: TableSpec, found: _Found) -> Iterator[
     after = {start - HOUR_US for key in found.records[target.name] for start in (target.grain.start(key),)}
     for start in sorted(before | after):
         handed = given.get(source.grain.key(start))
-        if handed and handed.lineage != found.lineages[source.name]:
+        if handed and handed.generation != found.generations[source.name]:
             handed = None
         made = found.records[target.name].get(target.grain.key(start + HOUR_US))
         carried = handed.carried_out if handed else None
         if made is None and carried is None:
             continue  # nothing is carried to where nothing has come
         why = None
-        if made is None or made.lineage != found.lineages[target.name]:
-            why = _why(source, None, target, made, {**found.lineages, source.name: 0}) or "it has never been made"
+        if made is None or made.generation != found.generations[target.name]:
+            why = _why(source, None, target, made, {**found.generations, source.name: 0}) or "it has never been made"
         elif made.carried_in != carried:
             why = f"what {source.name} {source.grain.key(start)} carries to it is not what it was made from"
         yield start + HOUR_US, why
@@ -211,12 +211,12 @@ def _behind_a_meeting(need: Need, target: TableSpec, found: _Found) -> Iterator[
     back = found.reach(partner)
     for start in sorted(found.present[source.name] | found.present[partner.name]):
         made = found.records[target.name].get(target.grain.key(start))
-        why = _why(source, None, target, made, found.lineages)
+        why = _why(source, None, target, made, found.generations)
         for hour in range(min(back.get(start, start), start), start + 1, HOUR_US):
             key = source.grain.key(hour)
             if key in found.stale.get(source.name, {}):
                 why = why or f"{source.name} {key} is stale"
-            why = why or _why(source, given.get(key), target, made, found.lineages)
+            why = why or _why(source, given.get(key), target, made, found.generations)
         yield start, why
 
 
@@ -238,19 +238,19 @@ def hours_of(entry: Entry, by: By) -> list[int]:
 
 
 def _present(home: Home, spec: TableSpec) -> int:
-    """The lineage that the table's next commit will have: a table that was tampered with is as good as gone."""
-    known: Lineage = LineageFile(home.plans, spec.name).read()
-    return known.lineage + (1 if find_break(home.lake / spec.name, known) else 0)
+    """The generation that the table's next commit will have: a table that was tampered with is as good as gone."""
+    known: KnownTable = KnownTableFile(home.plans, spec.name).read()
+    return known.generation + (1 if find_break(home.lake / spec.name, known) else 0)
 
 
 def _why(
-    source: TableSpec, given: Record | None, target: TableSpec, made: Record | None, lineages: Mapping[str, int]
+    source: TableSpec, given: Record | None, target: TableSpec, made: Record | None, generations: Mapping[str, int]
 ) -> str | None:
     if made is None:
         return "it has never been materialized"
-    if made.lineage != lineages[target.name]:
+    if made.generation != generations[target.name]:
         return f"{target.name} was deleted, restored or replaced since"
-    if made.input_lineages.get(source.name) != lineages[source.name]:
+    if made.input_generations.get(source.name) != generations[source.name]:
         return f"{source.name} was deleted, restored or replaced since"
     version = made.input_versions.get(source.name, -1)
     if given and given.table_version > version:

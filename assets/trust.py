@@ -1,7 +1,7 @@
 """Whether a partition may be built upon (O4): one answer for commands, for the automation, and for a run that begins.
 
 Belongs here: what speaks against a partition, and the refusal of a run whose input is not to be built upon. Does not
-belong here: how rows are judged (`expectations`), how an edit is noticed (`tidemark/tables/lineage.py`), which
+belong here: how rows are judged (`expectations`), how an edit is noticed (`tidemark/tables/known_table.py`), which
 partitions hang on which (`held.py`). Importing this needs neither Spark nor Dagster.
 
 It is asked twice. Commands and sensors ask `found_wrong` before they request a run. The run asks again when it begins:
@@ -23,7 +23,7 @@ from tidemark.model.ranges import Range
 from tidemark.model.timegrid import WHOLE
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.lineage import Edit
+from tidemark.tables.known_table import Edit
 
 if TYPE_CHECKING:
     from dagster import AssetCheckKey, DagsterInstance

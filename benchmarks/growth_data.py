@@ -32,7 +32,7 @@ from tidemark.shard_state.producers import ProducerState
 from tidemark.shard_state.state import STATE_FILE, ShardState, save
 from tidemark.storage.disk import RealDisk
 from tidemark.storage.home import Home
-from tidemark.tables.lineage import app_id
+from tidemark.tables.known_table import app_id
 from tidemark.tables.plans import Plan, PlannedSegment, PlanStore
 from tidemark.tables.table_spec import TableSpec
 
@@ -166,13 +166,13 @@ def _batch(number: int, first: int, closed_us: int) -> BatchRecord:
 
 
 def _plan(home: Home, age: Age, entries: list[Entry], disk: RealDisk) -> None:
-    store = PlanStore(home.plans / DELTAS, Lake(home, _no_spark).lineage(DELTAS).lineage, disk)
+    store = PlanStore(home.plans / DELTAS, Lake(home, _no_spark).known(DELTAS).generation, disk)
     for number in range(1, age.plans + 1):
         chosen = entries[age.segments * (number - 1) // age.plans : age.segments * number // age.plans]
         store.write(
             Plan(
                 number=number,
-                lineage=store.lineage,
+                generation=store.generation,
                 ranges={0: (chosen[0].from_epoch, chosen[-1].to_epoch)},
                 segments=[PlannedSegment(0, each.number, each.file, each.sha256, each.bytes) for each in chosen],
                 upto={0: chosen[-1].to_epoch},
@@ -202,7 +202,7 @@ def _commit(home: Home, age: Age, end_us: int) -> None:
     """
     lake, kept = Lake(home, _no_spark), age.plans * min(KEPT_LOG_HOURS, age.hours) // age.hours
     for name, spec in timed_tables().items():
-        app, path = app_id(name, lake.ensure(spec).lineage), lake.path(name)
+        app, path = app_id(name, lake.ensure(spec).generation), lake.path(name)
         starts = _starts(spec, age, end_us)
         begin = 0
         for version, number in enumerate(range(age.plans - kept + 1, age.plans + 1), 1):
@@ -216,7 +216,7 @@ def _commit(home: Home, age: Age, end_us: int) -> None:
             (path / "_delta_log" / f"{version:020d}.json").write_text(text)
             begin = end
         DeltaTable(path).create_checkpoint()
-        lake.lineage_file(name).record_commit(path, number=age.plans)
+        lake.known_file(name).record_commit(path, number=age.plans)
 
 
 def _file(spec: TableSpec, start_us: int) -> dict[str, Any]:
@@ -253,11 +253,11 @@ def _record(home: Home, age: Age, end_us: int, durable: int) -> None:
 
 
 def _made(lake: Lake, name: str, key: str | None, durable: int) -> dg.AssetMaterialization:
-    known = lake.lineage(name)
+    known = lake.known(name)
     record = Record(
         asset=name,
         partition=key,
-        lineage=known.lineage,
+        generation=known.generation,
         table_version=known.version,
         table_id=known.table_id,
         epochs={0: (1, durable + 1)},

@@ -21,8 +21,8 @@ from assets.vectors.schema import VECTORS
 from benchmarks.harness import Result
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.lineage import LineageFile
-from tidemark.tables.provenance import Input, ProvenanceFile
+from tidemark.tables.known_table import KnownTableFile
+from tidemark.tables.lineage import Input, LineageFile
 from tidemark.tables.table_spec import create_table
 from tidemark.vectors.reading.reader import Vectors
 from tidemark.vectors.tables import BUCKETS, bucket_of
@@ -63,13 +63,13 @@ def make_table(home: Home, vectors: int, dimension: int) -> Any:
     values = np.random.default_rng(SEED).standard_normal((vectors, dimension), np.float32)
     for spec in (DELTAS, VECTORS):
         create_table(home.lake / spec.name, spec)
-        LineageFile(home.plans, spec.name).record_commit(home.lake / spec.name)
+        KnownTableFile(home.plans, spec.name).record_commit(home.lake / spec.name)
     buckets = np.array([bucket_of(NAMESPACE, _name(number)) for number in range(vectors)])
     for bucket in range(BUCKETS):
         _write_bucket(home, bucket, np.flatnonzero(buckets == bucket), values)
     made = Input(0, 1)
     path = home.lake / VECTORS.name
-    ProvenanceFile(home.plans, VECTORS.name).record(path, made_from=made, made=range(BUCKETS))
+    LineageFile(home.plans, VECTORS.name).record(path, made_from=made, made=range(BUCKETS))
     return values
 
 

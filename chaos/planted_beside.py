@@ -40,12 +40,12 @@ class Tried(NamedTuple):
 
 
 def _break_not_seen() -> AbstractContextManager[Any]:
-    from tidemark.tables import lineage
+    from tidemark.tables import known_table
 
-    return patch.object(lineage, "_find_break", lambda *_: None)
+    return patch.object(known_table, "_find_break", lambda *_: None)
 
 
-def _lives_from_zero() -> AbstractContextManager[Any]:
+def _generations_from_zero() -> AbstractContextManager[Any]:
     from resources import lake
 
     return patch.object(lake, "next_floor", lambda *_: 0)
@@ -91,7 +91,7 @@ BESIDE = (
     Beside(
         "break_not_seen",
         "C7",
-        "a log of a table that cannot be read is not a break of its lineage",
+        "a log of a table that cannot be read is not a break of its generation",
         _break_not_seen,
         "tests/unit/test_lives.py::test_c7_a_log_that_cannot_be_read_is_set_aside_and_the_table_begins_anew",
     ),
@@ -99,7 +99,7 @@ BESIDE = (
         "lives_from_zero",
         "C7",
         "a table that is made anew begins at version 0, where a late commit of its earlier life lands",
-        _lives_from_zero,
+        _generations_from_zero,
         "tests/unit/test_lives.py::test_c7_a_late_commit_of_an_earlier_life_does_not_get_into_a_table_that_was_made_anew",
     ),
     Beside(

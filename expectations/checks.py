@@ -31,7 +31,7 @@ from resources.platform import TidemarkResource
 from resources.record import Record, RecordError
 from tidemark.counts.retention import settled_before
 from tidemark.model.timegrid import MINUTE, WHOLE
-from tidemark.tables.lineage import Edit
+from tidemark.tables.known_table import Edit
 
 # Partitions whose materializations are asked for with one question to the orchestrator's storage.
 ASKED_TOGETHER = 200

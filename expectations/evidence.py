@@ -28,7 +28,7 @@ from tidemark.model.ranges import Range, any_of, contiguous
 from tidemark.model.timegrid import DAY_US, GRAINS, HOUR_US, WEEK_US, hour_key
 from tidemark.observe.sealed_log import Log
 from tidemark.shard_state.clock_reset import read_resets
-from tidemark.tables.lineage import Edit
+from tidemark.tables.known_table import Edit
 from tidemark.vectors.index.errors import IndexDamageError
 from tidemark.vectors.index.invariants import problems
 from tidemark.vectors.reading.stored_index import pointers, read_index
@@ -290,9 +290,9 @@ def _dimensions(lake: Lake) -> pa.Table:
 
 
 def _comparable(recorded: Recorded) -> Record | None:
-    """The record before, if it is of the same lineage: epochs and watermarks only rise within one (C2)."""
+    """The record before, if it is of the same generation: epochs and watermarks only rise within one (C2)."""
     previous = recorded.previous
-    return previous if previous and previous.lineage == recorded.record.lineage else None
+    return previous if previous and previous.generation == recorded.record.generation else None
 
 
 def _integers(values: Iterable[int | None]) -> pa.Array:

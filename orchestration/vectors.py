@@ -17,7 +17,7 @@ from orchestration.runs import Outcome, Progress, run
 from resources.record import Record, RecordError
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.lineage import LineageFile
+from tidemark.tables.known_table import KnownTableFile
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -49,15 +49,15 @@ def _index_due(instance: "DagsterInstance", home: Home, due: Sequence[str]) -> l
 
 
 def as_seen(home: Home, tables: Iterable[str]) -> str:
-    """Tables as they were looked at: which lineage of each, at which version, as a run is tagged with it.
+    """Tables as they were looked at: which generation of each, at which version, as a run is tagged with it.
 
     A run that finds nothing to do about this is not asked for again, and one that is due again is: whatever makes it
     so, a commit, an edit by hand or a deletion, is seen here.
     """
     states = (
-        (name, LineageFile(home.plans, name).read(), lake_files.readable_state(home.lake / name)) for name in tables
+        (name, KnownTableFile(home.plans, name).read(), lake_files.readable_state(home.lake / name)) for name in tables
     )
-    return " ".join(f"{name}:{known.lineage}/{state.version if state else '-'}" for name, known, state in states)
+    return " ".join(f"{name}:{known.generation}/{state.version if state else '-'}" for name, known, state in states)
 
 
 def wrong_hours(instance: "DagsterInstance", home: Home) -> tuple[str, ...]:

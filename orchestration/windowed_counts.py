@@ -16,7 +16,7 @@ from tidemark.event_time.clock import system_clock
 from tidemark.model.timegrid import HOUR, MINUTE
 from tidemark.shard_state.clock_reset import ceiling_us
 from tidemark.storage.home import Home
-from tidemark.tables.lineage import LineageFile, find_break
+from tidemark.tables.known_table import KnownTableFile, find_break
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -84,9 +84,9 @@ def materialize_windowed_counts(home: Home, as_of: str = "", *, progress: Progre
 
 def _last(instance: "DagsterInstance", home: Home) -> Record | None:
     """The last record, if it is of the table that lies there."""
-    known = LineageFile(home.plans, NAME).read()
+    known = KnownTableFile(home.plans, NAME).read()
     try:
         found = Record.latest(instance, NAME)
     except RecordError:
         return None
-    return found if found.lineage == known.lineage and not find_break(home.lake / NAME, known) else None
+    return found if found.generation == known.generation and not find_break(home.lake / NAME, known) else None

@@ -24,9 +24,9 @@ from tidemark.storage.home import Home
 from tidemark.storage.privacy import file_mode, make_directory
 from tidemark.storage.quarantine import set_aside
 from tidemark.tables import lake_files
-from tidemark.tables.lake_commits import NewFile, begin_life, commit_files, delete_partitions
-from tidemark.tables.lineage import Edit, Lineage, LineageFile, app_id, edits_of, find_break, next_floor
-from tidemark.tables.provenance import Input, ProvenanceFile
+from tidemark.tables.lake_commits import NewFile, begin_generation, commit_files, delete_partitions
+from tidemark.tables.known_table import Edit, KnownTable, KnownTableFile, app_id, edits_of, find_break, next_floor
+from tidemark.tables.lineage import Input, LineageFile
 from tidemark.tables.table_spec import Column, TableSpec
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Commit:
 
     table: str
     table_id: str
-    lineage: int
+    generation: int
     version: int
 
 
@@ -70,17 +70,17 @@ class Lake:
         """The table's directory."""
         return self.home.lake / table
 
-    def lineage(self, table: str) -> Lineage:
+    def known(self, table: str) -> KnownTable:
         """What is remembered of a table."""
-        return self.lineage_file(table).read()
+        return self.known_file(table).read()
+
+    def known_file(self, table: str) -> KnownTableFile:
+        """Where it is remembered."""
+        return KnownTableFile(self.home.plans, table)
 
     def lineage_file(self, table: str) -> LineageFile:
-        """Where it is remembered."""
-        return LineageFile(self.home.plans, table)
-
-    def provenance_file(self, table: str) -> ProvenanceFile:
         """Where it is remembered when each partition changed, and what it was made from."""
-        return ProvenanceFile(self.home.plans, table)
+        return LineageFile(self.home.plans, table)
 
     @contextmanager
     def lock(self, table: str) -> Iterator[None]:
@@ -119,53 +119,53 @@ class Lake:
 
     def edits(self, table: str) -> dict[int, Edit]:
         """Partitions, by start, in which somebody else has changed rows; writing one anew settles it."""
-        known, path = self.lineage(table), self.path(table)
+        known, path = self.known(table), self.path(table)
         if find_break(path, known):
             return {}
         return {edit.partition_us: edit for edit in edits_of(path, table, known)}
 
-    def settle(self, spec: TableSpec) -> Lineage:
-        """Make the table exist and its lineage true: a table that was tampered with continues under a new one."""
+    def settle(self, spec: TableSpec) -> KnownTable:
+        """Make the table exist and its generation true: a table that was tampered with continues under a new one."""
         with self.lock(spec.name):
-            known = self.lineage(spec.name)
+            known = self.known(spec.name)
             if broken := find_break(self.path(spec.name), known):
                 self.forget_cached_tables()
                 seen = lake_files.highest_version(self.path(spec.name))
                 set_aside(self.home, spec.name, broken.why, self.clock())
                 floor = next_floor(known, seen)
-                known = self.lineage_file(spec.name).write(
-                    Lineage(lineage=known.lineage + 1, number=known.number, edits=known.edits, floor=floor)
+                known = self.known_file(spec.name).write(
+                    KnownTable(generation=known.generation + 1, number=known.number, edits=known.edits, floor=floor)
                 )
             return self.ensure(spec) if known.version < 0 else self.widen(spec)
 
-    def widen(self, spec: TableSpec) -> Lineage:
+    def widen(self, spec: TableSpec) -> KnownTable:
         """Give a table that an earlier version made the columns that it lacks; they are null in the rows there."""
-        path, known = self.path(spec.name), self.lineage(spec.name)
+        path, known = self.path(spec.name), self.known(spec.name)
         if {column.name for column in spec.columns} <= set(lake_files.columns(path)):
             return known
-        self.lineage_file(spec.name).record_edits(path)
+        self.known_file(spec.name).record_edits(path)
         add_columns(self.spark, path, spec)
         self._finish(spec, known.version, None)
-        return self.lineage(spec.name)
+        return self.known(spec.name)
 
-    def ensure(self, spec: TableSpec) -> Lineage:
+    def ensure(self, spec: TableSpec) -> KnownTable:
         """Create the table if there is none, and remember it as ours."""
         with self.lock(spec.name):
             lake_files.remove_leftovers(self.path(spec.name), now_s=time.time())
             if lake_files.table_state(self.path(spec.name)) is None:
-                begin_life(self.path(spec.name), spec, self.lineage(spec.name).floor)
+                begin_generation(self.path(spec.name), spec, self.known(spec.name).floor)
                 lake_files.sync_commits(self.path(spec.name), -1)
-            return self.lineage_file(spec.name).record_commit(self.path(spec.name))
+            return self.known_file(spec.name).record_commit(self.path(spec.name))
 
     def append_once(self, spec: TableSpec, rows: "DataFrame", *, number: int) -> Commit:
-        """Append under the lineage's `number`; a number that is there already is not written again."""
-        lineage = self.lineage(spec.name).lineage
+        """Append under the generation's `number`; a number that is there already is not written again."""
+        generation = self.known(spec.name).generation
 
         def write(app: str) -> None:
             writer = rows.select(*spec.names).write.format("delta").mode("append")
             writer.option("txnAppId", app).option("txnVersion", number).save(str(self.path(spec.name)))
 
-        return self._commit(spec, app_id(spec.name, lineage), number, write, plan_number=number)
+        return self._commit(spec, app_id(spec.name, generation), number, write, plan_number=number)
 
     def replace(
         self,
@@ -179,13 +179,13 @@ class Lake:
         """Replace the partitions of a range (or the given ones, or all) by `rows`, in one commit.
 
         Of a table that is divided into buckets, `hours` are numbers of buckets. An empty result clears them, which is
-        right. With `plan_number` the commit carries that plan's marker, as the first commit of a lineage does; without
+        right. With `plan_number` the commit carries that plan's marker, as the first commit of a generation does; without
         it the marker of plans is left as it is. `made_from` is the version of the input that the rows were computed
         from; it is remembered for each partition.
         """
-        lineage = self.lineage(spec.name).lineage
+        generation = self.known(spec.name).generation
         path = self.path(spec.name)
-        app = app_id(spec.name, lineage) if plan_number is not None else f"{app_id(spec.name, lineage)}/replace"
+        app = app_id(spec.name, generation) if plan_number is not None else f"{app_id(spec.name, generation)}/replace"
         number = plan_number if plan_number is not None else self._unused_number(spec, app)
 
         def write(app: str) -> None:
@@ -223,7 +223,7 @@ class Lake:
                 commit_files(table, spec.partition_by, files, buckets, app, number)
 
         with self.lock(spec.name):
-            app = f"{app_id(spec.name, self.lineage(spec.name).lineage)}/replace"
+            app = f"{app_id(spec.name, self.known(spec.name).generation)}/replace"
             number = self._unused_number(spec, app)
             return self._commit(
                 spec,
@@ -242,7 +242,7 @@ class Lake:
 
         The settings that make a MERGE idempotent would silently drop the next append of a session that keeps them.
         """
-        app = f"{app_id(spec.name, self.lineage(spec.name).lineage)}/merge"
+        app = f"{app_id(spec.name, self.known(spec.name).generation)}/merge"
 
         def write(app: str) -> None:
             session = new_session(self.spark)
@@ -267,7 +267,7 @@ class Lake:
             table = lake_files.open_table(path)
             if table is None or not any(start < before_us for start in lake_files.partitions(path)):
                 return None
-            app = f"{app_id(spec.name, self.lineage(spec.name).lineage)}/drop"
+            app = f"{app_id(spec.name, self.known(spec.name).generation)}/drop"
             number = self._unused_number(spec, app)
             return self._commit(
                 spec,
@@ -285,7 +285,7 @@ class Lake:
         come from the table itself: what somebody else has changed there is still changed afterwards. Read them with the
         table's lock held.
         """
-        app = f"{app_id(spec.name, self.lineage(spec.name).lineage)}/{purpose}"
+        app = f"{app_id(spec.name, self.known(spec.name).generation)}/{purpose}"
         number = self._unused_number(spec, app)
 
         def write(app: str) -> None:
@@ -304,7 +304,7 @@ class Lake:
         """
         with self.lock(spec.name):
             before, path = self.settle(spec).version, self.path(spec.name)
-            self.lineage_file(spec.name).record_edits(path)
+            self.known_file(spec.name).record_edits(path)
             try:
                 if not spec.buckets:
                     compact_files(self.spark, path, spec, closed_before_us)
@@ -312,7 +312,7 @@ class Lake:
             finally:
                 # Also after an error: what was committed until then is ours.
                 commit = self._finish(spec, before, None)
-                self.provenance_file(spec.name).record(path)
+                self.lineage_file(spec.name).record(path)
             return commit
 
     def forget_cached_tables(self) -> None:
@@ -347,7 +347,7 @@ class Lake:
                 raise WriteFailedError(
                     f"There is no table {spec.name} to write to. Run the same command again: it will be created."
                 )
-            self.lineage_file(spec.name).record_try(self.path(spec.name), before)
+            self.known_file(spec.name).record_try(self.path(spec.name), before)
             try:
                 write(app)
             except write_errors() as error:
@@ -358,7 +358,7 @@ class Lake:
                     ) from error
             commit = self._finish(spec, before, plan_number, rewritten)
             settled_at = lake_files.version_of(self.path(spec.name), before, app, number) if is_settled else None
-            self.provenance_file(spec.name).record(
+            self.lineage_file(spec.name).record(
                 self.path(spec.name), made_from=made_from, made=made, settled_at=settled_at
             )
             return commit
@@ -368,8 +368,8 @@ class Lake:
     ) -> Commit:
         path = self.path(spec.name)
         lake_files.sync_commits(path, before)
-        known = self.lineage_file(spec.name).record_commit(path, number=plan_number, rewritten=rewritten)
-        return Commit(spec.name, known.table_id, known.lineage, known.version)
+        known = self.known_file(spec.name).record_commit(path, number=plan_number, rewritten=rewritten)
+        return Commit(spec.name, known.table_id, known.generation, known.version)
 
 
 def _predicate(spec: TableSpec, partitions: Range | Sequence[int]) -> str:

@@ -22,16 +22,20 @@ class RecordError(TidemarkError):
     """A materialization has no record, or one that this version cannot read."""
 
 
-class Record(Struct, frozen=True, kw_only=True):
+# Records of older versions are read as they are: the names in which these fields are stored stay.
+_STORED = {"generation": "lineage", "input_generations": "input_lineages"}
+
+
+class Record(Struct, frozen=True, kw_only=True, rename=_STORED):
     """What is known of one partition of one asset after it was materialized."""
 
     asset: str
     partition: str | None
-    lineage: int
+    generation: int
     table_version: int
     table_id: str
     input_versions: dict[str, int] = {}
-    input_lineages: dict[str, int] = {}
+    input_generations: dict[str, int] = {}
     epochs: dict[int, tuple[int, int]] = {}  # shard → first epoch of the partition's rows, and the one after the last
     applied: dict[int, int] = {}  # shard → epoch, as it was when the rows were written
     flushed: dict[int, int] = {}

@@ -62,7 +62,7 @@ def drain(
             result.copies,
         )
         for table, why in result.noticed.items():
-            context.log.warning("%s continues under a new lineage: %s", table, why)
+            context.log.warning("%s continues under a new generation: %s", table, why)
     plan = plan_store(lake).committed(committed_number(lake, DELTAS))
     touched = unreported_hours(context.instance, lake, plan)
     duration_ms = _since(started)
@@ -115,13 +115,13 @@ def unreported_hours(instance: dg.DagsterInstance, lake: Lake, plan: Plan | None
     """Hours that are committed and that the orchestrator has not heard of in their present form.
 
     By the last drain's record: a crash between a commit and its report leaves hours that the next drain reports. By
-    the lineage: hours that were rebuilt because their table was deleted or restored are new to everybody.
+    the generation: hours that were rebuilt because their table was deleted or restored are new to everybody.
     """
     last = _last_drain(instance)
     reported = {shard: end for shard, (_, end) in last.epochs.items()} if last else {}
     fresh = touched_hours(Log(lake.home).below(plan.upto if plan else {}, after=reported))
     return fresh | TouchedHours(
-        event=_of_another_lineage(instance, lake, DELTAS), receipt=_of_another_lineage(instance, lake, DEAD_LETTERS)
+        event=_of_another_generation(instance, lake, DELTAS), receipt=_of_another_generation(instance, lake, DEAD_LETTERS)
     )
 
 
@@ -138,14 +138,14 @@ def _recorded(instance: dg.DagsterInstance, spec: TableSpec, starts: Iterable[in
     return Record.latest_by_partition(instance, spec.name, keys) if keys else {}
 
 
-def _of_another_lineage(instance: dg.DagsterInstance, lake: Lake, spec: TableSpec) -> frozenset[int]:
-    known = lake.lineage(spec.name)
-    if known.lineage == 1:
+def _of_another_generation(instance: dg.DagsterInstance, lake: Lake, spec: TableSpec) -> frozenset[int]:
+    known = lake.known(spec.name)
+    if known.generation == 1:
         return frozenset()
     records = Record.latest_by_partition(instance, spec.name)
     starts = lake_files.partitions(lake.path(spec.name))
     return frozenset(
-        start for start in starts if (found := records.get(hour_key(start))) is None or found.lineage != known.lineage
+        start for start in starts if (found := records.get(hour_key(start))) is None or found.generation != known.generation
     )
 
 

@@ -28,7 +28,7 @@ from tidemark.model.deltas import Verdict
 from tidemark.observe.sealed_log import Log, TouchedHours, touched_hours
 from tidemark.storage.failpoints import reach
 from tidemark.tables import lake_files
-from tidemark.tables.lineage import find_break
+from tidemark.tables.known_table import find_break
 from tidemark.tables.plans import Plan, PlannedSegment, PlanStore
 
 # A commit of this many rows fits a small machine; what is left is the next plan's.
@@ -47,7 +47,7 @@ class DrainResult:
     refused: int = 0
     copies: int = 0  # of the accepted ones: set aside, because the same identity was there before
     versions: dict[str, int] = field(default_factory=dict)
-    noticed: dict[str, str] = field(default_factory=dict)  # table → why it was rebuilt under a new lineage
+    noticed: dict[str, str] = field(default_factory=dict)  # table → why it was rebuilt under a new generation
     is_last: bool = True  # whether every segment that was sealed is drained now
 
     @property
@@ -85,7 +85,7 @@ def drain_all(lake: Lake, *, clock: Callable[[], int] | None = None) -> list[Dra
 def _is_anything_to_do(lake: Lake) -> bool:
     """Whether the tables or the log differ from what the last drain left: answered without a JVM."""
     for spec in (DELTAS, DEAD_LETTERS):
-        known = lake.lineage(spec.name)
+        known = lake.known(spec.name)
         if known.version < 0 or known.opening or find_break(lake.path(spec.name), known):
             return True
     store, number = plan_store(lake), committed_number(lake, DELTAS)
@@ -132,7 +132,7 @@ def _make_plan(
     ends = {entry.shard: max(each.to_epoch for each in chosen if each.shard == entry.shard) for entry in chosen}
     plan = Plan(
         number=number,
-        lineage=store.lineage,
+        generation=store.generation,
         ranges={shard: (upto.get(shard, 1), end) for shard, end in sorted(ends.items())},
         segments=[PlannedSegment(entry.shard, entry.number, entry.file, entry.sha256, entry.bytes) for entry in chosen],
         upto={**upto, **ends},

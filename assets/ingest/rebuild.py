@@ -2,7 +2,7 @@
 
 Belongs here: which segments a set of hours needs, and replacing those hours. It moves no marker, so a drain before
 or after it does the same as without it; and it gives the same rows as the drain did, but for payloads that were removed
-since: those do not come back (K5). Also here, because it is a rebuild: the replacing commit with which a new lineage
+since: those do not come back (K5). Also here, because it is a rebuild: the replacing commit with which a new generation
 opens (C7).
 """
 
@@ -28,7 +28,7 @@ from tidemark.observe.sealed_log import Log, touched_hours
 from tidemark.storage.home import Home
 from tidemark.storage.quarantine import set_aside
 from tidemark.tables import lake_files
-from tidemark.tables.lineage import Break, Lineage, Opening, app_id, find_break, next_floor
+from tidemark.tables.known_table import Break, KnownTable, Opening, app_id, find_break, next_floor
 from tidemark.tables.plans import PlanStore
 
 if TYPE_CHECKING:
@@ -58,18 +58,18 @@ def rebuild(lake: Lake, spec: TableSpec, hours: Range | Sequence[int]) -> Rebuil
 
 
 def settle_ingest(lake: Lake) -> dict[str, str]:
-    """Make both tables exist and be ours: one that was deleted, restored or put back is rebuilt under a new lineage.
+    """Make both tables exist and be ours: one that was deleted, restored or put back is rebuilt under a new generation.
 
     Gives what was noticed, by table. Call with both locks held.
     """
     noticed: dict[str, str] = {}
     for spec in (DELTAS, DEAD_LETTERS):
-        known = lake.lineage(spec.name)
+        known = lake.known(spec.name)
         if broken := find_break(lake.path(spec.name), known):
             noticed[spec.name] = broken.why
-            _begin_lineage(lake, spec, known, broken)
+            _begin_generation(lake, spec, known, broken)
     for spec in (DELTAS, DEAD_LETTERS):
-        known = lake.lineage(spec.name)
+        known = lake.known(spec.name)
         known = lake.ensure(spec) if known.version < 0 else lake.widen(spec)
         if known.opening:
             _open(lake, spec, known.opening)
@@ -78,12 +78,12 @@ def settle_ingest(lake: Lake) -> dict[str, str]:
 
 def committed_number(lake: Lake, spec: TableSpec) -> int:
     """Number of the last plan that the table holds; 0 when there is none."""
-    return lake_files.marker(lake.path(spec.name), app_id(spec.name, lake.lineage(spec.name).lineage)) or 0
+    return lake_files.marker(lake.path(spec.name), app_id(spec.name, lake.known(spec.name).generation)) or 0
 
 
-def plan_store(lake: Lake, lineage: int | None = None) -> PlanStore:
+def plan_store(lake: Lake, generation: int | None = None) -> PlanStore:
     """The plans; both tables follow those of `deltas`."""
-    return PlanStore(lake.home.plans / DELTAS.name, lake.lineage(DELTAS.name).lineage if lineage is None else lineage)
+    return PlanStore(lake.home.plans / DELTAS.name, lake.known(DELTAS.name).generation if generation is None else generation)
 
 
 def read_log(lake: Lake, paths: Sequence[Path]) -> "DataFrame":
@@ -156,11 +156,11 @@ def _only(rows: "DataFrame", spec: TableSpec, hours: Hours) -> "DataFrame":
     return rows if hours is None else rows.where(partition_predicate(spec.partition_by, hours))
 
 
-def _begin_lineage(lake: Lake, spec: TableSpec, known: Lineage, broken: Break) -> None:
-    """Decide what the new lineage owes, and remember that before anything is done about it."""
+def _begin_generation(lake: Lake, spec: TableSpec, known: KnownTable, broken: Break) -> None:
+    """Decide what the new generation owes, and remember that before anything is done about it."""
     path = lake.path(spec.name)
     lake.forget_cached_tables()
-    app, seen = app_id(spec.name, known.lineage), lake_files.highest_version(path)
+    app, seen = app_id(spec.name, known.generation), lake_files.highest_version(path)
     readable = lake_files.readable_state(path)
     number = max(known.number, (lake_files.marker(path, app) or 0) if readable else 0)
     if broken.left_version is None:
@@ -168,12 +168,12 @@ def _begin_lineage(lake: Lake, spec: TableSpec, known: Lineage, broken: Break) -
     state = lake_files.table_state(path)
     if spec is DEAD_LETTERS:
         # Dead letters are committed first, so every plan that is in `deltas` was here, whatever was remembered.
-        number = max(number, lake.lineage(DELTAS.name).number, committed_number(lake, DELTAS))
+        number = max(number, lake.known(DELTAS.name).number, committed_number(lake, DELTAS))
     else:
-        plan_store(lake, known.lineage + 1).adopt(plan_store(lake, known.lineage))
-    lake.lineage_file(spec.name).write(
-        Lineage(
-            lineage=known.lineage + 1,
+        plan_store(lake, known.generation + 1).adopt(plan_store(lake, known.generation))
+    lake.known_file(spec.name).write(
+        KnownTable(
+            generation=known.generation + 1,
             table_id=state.table_id if state else "",
             version=state.version if state else -1,
             commit=(lake_files.commit_sha256(path, state.version) or "") if state else "",
@@ -185,11 +185,11 @@ def _begin_lineage(lake: Lake, spec: TableSpec, known: Lineage, broken: Break) -
     )
 
 
-def _lost_hours(lake: Lake, spec: TableSpec, known: Lineage, broken: Break, number: int) -> list[int] | None:
+def _lost_hours(lake: Lake, spec: TableSpec, known: KnownTable, broken: Break, number: int) -> list[int] | None:
     """Hours touched by the plans that the rows now in the table lack; none means: rebuild everything."""
     if broken.left_version is None:
         return None
-    left = lake_files.marker(lake.path(spec.name), app_id(spec.name, known.lineage), broken.left_version)
+    left = lake_files.marker(lake.path(spec.name), app_id(spec.name, known.generation), broken.left_version)
     if left is None:
         return None
     plans = list(plan_store(lake).all_committed(number))
@@ -198,13 +198,13 @@ def _lost_hours(lake: Lake, spec: TableSpec, known: Lineage, broken: Break, numb
 
 
 def _open(lake: Lake, spec: TableSpec, opening: Opening) -> None:
-    """The replacing commit of a new lineage, then the memory that it is there."""
+    """The replacing commit of a new generation, then the memory that it is there."""
     if opening.number and opening.hours != [] and committed_number(lake, spec) < opening.number:
         _replace(lake, spec, opening.hours, opening.number, is_opening=True)
     elif committed_number(lake, spec) < opening.number:
         lake.append_once(spec, read_empty(lake, spec), number=opening.number)
-    known = lake.lineage(spec.name)
-    lake.lineage_file(spec.name).write(msgspec.structs.replace(known, opening=None))
+    known = lake.known(spec.name)
+    lake.known_file(spec.name).write(msgspec.structs.replace(known, opening=None))
 
 
 def read_empty(lake: Lake, spec: TableSpec) -> "DataFrame":

@@ -55,7 +55,7 @@ def hour_records(
     Rows in are what the log has for the hour. Refused are, for an hour of `dead_letters`, what the log refused; for an
     hour of `deltas`, what it accepted and the drain set aside as copies.
     """
-    log, known, wanted = Log(lake.home), lake.lineage(spec.name), sorted(starts)
+    log, known, wanted = Log(lake.home), lake.known(spec.name), sorted(starts)
     counted = count_hours(log.below(plan.upto if plan else {}), map(hour_key, wanted), is_event=spec is DELTAS)
     path = lake.path(spec.name)
     files = lake_files.partitions(path, known.version)
@@ -71,7 +71,7 @@ def hour_records(
             Record(
                 asset=spec.name,
                 partition=hour_key(start),
-                lineage=known.lineage,
+                generation=known.generation,
                 table_version=known.version,
                 table_id=known.table_id,
                 epochs=summary.epochs,
@@ -94,7 +94,7 @@ def hour_records(
 
 def drain_record(lake: Lake, plan: Plan | None, previous: Record | None, *, duration_ms: int, now_us: int) -> Record:
     """The record of the drain: everything up to `epochs` has been reported to the orchestrator."""
-    log, known = Log(lake.home), lake.lineage(DELTAS.name)
+    log, known = Log(lake.home), lake.known(DELTAS.name)
     upto = plan.upto if plan else {}
     sealed, watermark, reached = list(log.totals(upto)), log.watermark(upto), levels(lake, plan)
     files = lake_files.partitions(lake.path(DELTAS.name)).values()
@@ -102,7 +102,7 @@ def drain_record(lake: Lake, plan: Plan | None, previous: Record | None, *, dura
     return Record(
         asset="drain",
         partition=None,
-        lineage=known.lineage,
+        generation=known.generation,
         table_version=known.version,
         table_id=known.table_id,
         epochs={shard: (1, end) for shard, end in upto.items()},

@@ -35,7 +35,7 @@ def rollup_records(
     now_us: int,
 ) -> list[Record]:
     """One record for each partition of `target`, computed from `source` at one version."""
-    known, path = lake.lineage(target.name), lake.path(target.name)
+    known, path = lake.known(target.name), lake.path(target.name)
     held = lake_files.partitions(path, known.version)
     inputs = {start: range(start, start + target.partition_us, source.partition_us) for start in starts}
     keys = [partition_key(source, start) for each in inputs.values() for start in each]
@@ -53,11 +53,11 @@ def rollup_records(
             Record(
                 asset=target.name,
                 partition=key,
-                lineage=known.lineage,
+                generation=known.generation,
                 table_version=known.version,
                 table_id=known.table_id,
                 input_versions={source.name: source_version},
-                input_lineages={source.name: lake.lineage(source.name).lineage},
+                input_generations={source.name: lake.known(source.name).generation},
                 epochs=_epochs(found),
                 applied=_lowest(record.applied for record in found),
                 flushed=_lowest(record.flushed for record in found),
@@ -94,20 +94,20 @@ def windowed_record(
 ) -> Record:
     """The record of `windowed_counts`, which holds one moment and has no partitions for the orchestrator."""
     name = WINDOWED_COUNTS.name
-    known, minutes = lake.lineage(name), inputs[MINUTE_COUNTS.name]
+    known, minutes = lake.known(name), inputs[MINUTE_COUNTS.name]
     held = lake_files.partitions(lake.path(name), known.version).values()
-    previous = _last(instance, name, known.lineage)
+    previous = _last(instance, name, known.generation)
     ceiling = ceiling_us(lake.home, now_us)
     reached_us, holder = input_watermark(inputs.values(), ceiling), _holder(minutes.values())
     watermark_us, held_by = not_below(reached_us, holder, previous, ceiling)
     return Record(
         asset=name,
         partition=None,
-        lineage=known.lineage,
+        generation=known.generation,
         table_version=known.version,
         table_id=known.table_id,
         input_versions={spec.name: tables.versions[spec.name] for spec in TIERS},
-        input_lineages={spec.name: lake.lineage(spec.name).lineage for spec in TIERS},
+        input_generations={spec.name: lake.known(spec.name).generation for spec in TIERS},
         epochs=_epochs(minutes.values()),
         applied=_highest(record.applied for record in minutes.values()),
         flushed=_highest(record.flushed for record in minutes.values()),
@@ -123,12 +123,12 @@ def windowed_record(
     )
 
 
-def _last(instance: "DagsterInstance", asset: str, lineage: int) -> Record | None:
+def _last(instance: "DagsterInstance", asset: str, generation: int) -> Record | None:
     try:
         found = Record.latest(instance, asset)
     except RecordError:
         return None
-    return found if found.lineage == lineage else None
+    return found if found.generation == generation else None
 
 
 def _holder(records: Iterable[Record]) -> str | None:

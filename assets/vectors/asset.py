@@ -36,7 +36,7 @@ from resources.lake import Lake, TableSpec
 from resources.platform import TidemarkResource
 from tidemark.model.ranges import bucket_predicate
 from tidemark.storage.failpoints import reach
-from tidemark.tables.provenance import Input
+from tidemark.tables.lineage import Input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -93,7 +93,7 @@ def _materialize(
 
 def write_vectors(lake: Lake, version: int, covered: dict[int, int] | None) -> None:
     """Fold everything, or go on from what is covered."""
-    made_from = Input(version, lake.lineage(DELTAS.name).lineage)
+    made_from = Input(version, lake.known(DELTAS.name).generation)
     lake.replace_files(
         VECTORS, lambda: folded_files(lake, version, covered), made_from=made_from, is_whole=covered is None
     )
@@ -102,7 +102,7 @@ def write_vectors(lake: Lake, version: int, covered: dict[int, int] | None) -> N
 def write_conflicts(lake: Lake, version: int, covered: dict[int, int] | None) -> None:
     """Compare all clocks, or those of the vectors that have new deltas."""
     deltas = lake.read(DELTAS.name, version).transform(vector_deltas)
-    made_from = Input(version, lake.lineage(DELTAS.name).lineage)
+    made_from = Input(version, lake.known(DELTAS.name).generation)
     spec = VECTOR_CONFLICTS
     if covered is None:
         rows = find_conflicts(deltas, parented=_all_parented(lake, deltas, version))

@@ -34,7 +34,7 @@ from tidemark.model.ranges import bucket_predicate, partition_predicate
 from tidemark.observe.status import read_cut
 from tidemark.storage.failpoints import reach
 from tidemark.tables import lake_files
-from tidemark.tables.provenance import Input
+from tidemark.tables.lineage import Input
 from tidemark.vectors.checkpoints import CompactionRules, Strategy
 from tidemark.vectors.reading.reads import read_rates
 from tidemark.vectors.tables import PAYLOADS_REMOVED
@@ -202,7 +202,7 @@ def _weigh(deltas: "DataFrame", bases: "DataFrame", cut_us: int) -> tuple[dict[i
 
 
 def _replace(lake: Lake, rows: "DataFrame", buckets: list[int], version: int) -> None:
-    spec, made_from = VECTOR_CHECKPOINTS, Input(version, lake.lineage(DELTAS.name).lineage)
+    spec, made_from = VECTOR_CHECKPOINTS, Input(version, lake.known(DELTAS.name).generation)
     lake.replace(spec, arranged(rows, spec.order_by), hours=buckets, made_from=made_from)
 
 

@@ -4,7 +4,7 @@ Belongs here: which versions are read, what of which table is written, in which 
 follows its vectors is in `index_step.py`; how it is read and searched in `tidemark/vectors`.
 
 An index is computed by NumPy from rows that delta-rs reads, and written by Spark, through the one way of writing that
-there is: it holds the table's lock, leaves a marker, is fsynced, and is remembered in the table's lineage. A second way
+there is: it holds the table's lock, leaves a marker, is fsynced, and is remembered in the table's generation. A second way
 of writing would have to do all of that again. The four parts are committed first and the pointer last: a run that dies
 between them leaves readers with the index that they had, and the next run writes the parts whole.
 
@@ -44,7 +44,7 @@ from resources.platform import TidemarkResource
 from resources.session import frame_of
 from tidemark.storage.failpoints import reach
 from tidemark.storage.home import Home
-from tidemark.tables.provenance import Input
+from tidemark.tables.lineage import Input
 from tidemark.vectors.index.errors import IndexDamageError
 from tidemark.vectors.index.tables import Versions, origin_of, versions_of
 from tidemark.vectors.reading.stored_index import States, files_since, namespaces_in, pointers, read_index, states_in
@@ -145,7 +145,7 @@ def write_indexes(lake: Lake, steps: list[Step], version: int) -> None:
         for spec in PARTS:
             lake.settle(spec)
         return
-    made_from = Input(version, lake.lineage(VECTORS.name).lineage)
+    made_from = Input(version, lake.known(VECTORS.name).generation)
     rows = rows_of_parts([step.index for step in steps])
     versions = dict[str, int]()
     for spec in PARTS:

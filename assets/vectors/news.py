@@ -13,7 +13,7 @@ from tidemark.model.deltas import Kind
 from tidemark.observe.sealed_log import Log
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.lineage import LineageFile, edits_of, find_break
+from tidemark.tables.known_table import KnownTableFile, edits_of, find_break
 from tidemark.tables.table_spec import TableSpec
 from tidemark.vectors.reading.moment import is_rewriting
 
@@ -33,9 +33,9 @@ def covered_epochs(home: Home, spec: TableSpec, record: Record | None, version: 
     None when that cannot be relied on, so that everything has to be folded: there is no record, the table or `deltas`
     is another than the recorded one, or rows that were folded have been written anew since.
     """
-    known, source = LineageFile(home.plans, spec.name).read(), LineageFile(home.plans, DELTAS.name).read()
+    known, source = KnownTableFile(home.plans, spec.name).read(), KnownTableFile(home.plans, DELTAS.name).read()
     path = home.lake / spec.name
-    if record is None or record.lineage != known.lineage or record.input_lineages.get(DELTAS.name) != source.lineage:
+    if record is None or record.generation != known.generation or record.input_generations.get(DELTAS.name) != source.generation:
         return None
     if find_break(path, known) or edits_of(path, spec.name, known):
         return None

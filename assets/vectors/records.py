@@ -47,10 +47,10 @@ def vector_record(
 
     `durable` says how far it reaches: everything up to there is in it, and the next fold goes on behind it.
     """
-    known, path = lake.lineage(spec.name), lake.path(spec.name)
+    known, path = lake.known(spec.name), lake.path(spec.name)
     plan = plan_at(lake, version)
     reached = levels(lake, plan)
-    before = previous if previous and previous.lineage == known.lineage else None
+    before = previous if previous and previous.generation == known.generation else None
     watermark = stream_watermark(Log(lake.home), plan.upto if plan else {}, vector_sources(lake.home))
     watermark_us, held_by = not_below(watermark.time_us, watermark.held_by, before, ceiling_us(lake.home, now_us))
     held = lake_files.partitions(path, known.version).values()
@@ -61,11 +61,11 @@ def vector_record(
     return Record(
         asset=spec.name,
         partition=None,
-        lineage=known.lineage,
+        generation=known.generation,
         table_version=known.version,
         table_id=known.table_id,
         input_versions={DELTAS.name: version},
-        input_lineages={DELTAS.name: lake.lineage(DELTAS.name).lineage},
+        input_generations={DELTAS.name: lake.known(DELTAS.name).generation},
         epochs=epochs,
         applied=reached.applied,
         flushed=reached.flushed,
@@ -88,8 +88,8 @@ def index_record(
     Beside its input it names the versions of its parts: that is what a check reads.
     """
     spec = VECTOR_INDEX
-    known, path = lake.lineage(spec.name), lake.path(spec.name)
-    before = previous if previous and previous.lineage == known.lineage else None
+    known, path = lake.known(spec.name), lake.path(spec.name)
+    before = previous if previous and previous.generation == known.generation else None
     levels = source or before
     ceiling = ceiling_us(lake.home, now_us)
     watermark_us, held_by = not_below(believed(levels, ceiling), levels.held_by if levels else None, before, ceiling)
@@ -100,11 +100,11 @@ def index_record(
     return Record(
         asset=spec.name,
         partition=None,
-        lineage=known.lineage,
+        generation=known.generation,
         table_version=known.version,
         table_id=known.table_id,
         input_versions={VECTORS.name: version, **parts},
-        input_lineages={VECTORS.name: lake.lineage(VECTORS.name).lineage},
+        input_generations={VECTORS.name: lake.known(VECTORS.name).generation},
         epochs=levels.epochs if levels else {},
         applied=levels.applied if levels else {},
         flushed=levels.flushed if levels else {},

@@ -34,7 +34,7 @@ from tidemark.model.ranges import Range, any_of
 from tidemark.model.timegrid import HOUR_US
 from tidemark.storage.failpoints import reach
 from tidemark.streams import Stream
-from tidemark.tables.provenance import Input
+from tidemark.tables.lineage import Input
 
 GROUP = "windows"
 

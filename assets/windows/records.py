@@ -15,9 +15,9 @@ from resources.record import Record, not_below
 from tidemark.observe.sealed_log import Log, Watermark, least
 from tidemark.shard_state.clock_reset import ceiling_us
 from tidemark.tables import lake_files
-from tidemark.tables.lineage import app_id
+from tidemark.tables.known_table import app_id
 from tidemark.tables.plans import Plan, PlanStore
-from tidemark.tables.provenance import Input
+from tidemark.tables.lineage import Input
 
 if TYPE_CHECKING:
     import duckdb
@@ -54,9 +54,9 @@ class Carried:
 
 def plan_at(lake: Lake, version: int) -> Plan | None:
     """The plan up to which a version of `deltas` holds the log: what is made from that version covers its epochs."""
-    lineage = lake.lineage(DELTAS.name).lineage
-    number = lake_files.marker(lake.path(DELTAS.name), app_id(DELTAS.name, lineage), version) or 0
-    return PlanStore(lake.home.plans / DELTAS.name, lineage).committed(number)
+    generation = lake.known(DELTAS.name).generation
+    number = lake_files.marker(lake.path(DELTAS.name), app_id(DELTAS.name, generation), version) or 0
+    return PlanStore(lake.home.plans / DELTAS.name, generation).committed(number)
 
 
 def stream_watermark(log: Log, upto: Mapping[int, int], sources: Iterable[str]) -> Watermark:
@@ -79,7 +79,7 @@ def window_records(
 ) -> list[Record]:
     """One record for each hour, computed from inputs as they were when they were read, and from what was carried."""
     spec = derived.spec
-    known, path = lake.lineage(spec.name), lake.path(spec.name)
+    known, path = lake.known(spec.name), lake.path(spec.name)
     plan = plan_at(lake, inputs[DELTAS.name].version)
     reached = levels(lake, plan)
     watermark = stream_watermark(Log(lake.home), plan.upto if plan else {}, sources)
@@ -95,11 +95,11 @@ def window_records(
             Record(
                 asset=spec.name,
                 partition=key,
-                lineage=known.lineage,
+                generation=known.generation,
                 table_version=known.version,
                 table_id=known.table_id,
                 input_versions={table: read.version for table, read in inputs.items()},
-                input_lineages={table: read.lineage for table, read in inputs.items()},
+                input_generations={table: read.generation for table, read in inputs.items()},
                 epochs=contents.epochs,
                 applied=reached.applied,
                 flushed=reached.flushed,

@@ -128,7 +128,7 @@ def _write_open(
             return open_rows(parts_of(_deltas(lake, derived, inputs, hours), carried, stream, hours), stream, hours)
 
         inputs = replace_hours(lake, derived, rows, hours)
-        known = lake.lineage(spec.name).version
+        known = lake.known(spec.name).version
         out_of = table_checksums.partition_checksums(lake.path(spec.name), known, starts_in(hours, HOUR_US))
     into = {**first, **{start + HOUR_US: checksum for start, checksum in out_of.items()}}
     carried, sources = Carried(into=into, out_of=out_of), [stream.source]
@@ -172,7 +172,7 @@ def _hours_after(
     made = Record.latest_by_partition(context.instance, spec.name, [key]).get(key)
     if made is None:
         return hours_to_cross(context, tidemark, stream, spec, start) if last.carried_out else None
-    has_changed = made.lineage == last.lineage and made.carried_in != last.carried_out
+    has_changed = made.generation == last.generation and made.carried_in != last.carried_out
     return Range(start, start + HOUR_US) if has_changed else None
 
 

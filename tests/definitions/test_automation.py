@@ -65,11 +65,11 @@ class Platform:
         record = Record(
             asset=asset,
             partition=partition,
-            lineage=1,
+            generation=1,
             table_version=self.commit(asset),
             table_id=asset,
             input_versions={source: self.versions.get(source, 0) if made_from is None else made_from} if source else {},
-            input_lineages={source: 1} if source else {},
+            input_generations={source: 1} if source else {},
         )
         key = dg.AssetKey(asset)
         self.instance.report_runless_asset_event(
@@ -290,7 +290,7 @@ def told_of_run(instance: dg.DagsterInstance, request: dg.RunRequest, status: dg
 
 
 def report_drain(instance: dg.DagsterInstance, epochs: dict[int, tuple[int, int]]) -> None:
-    record = Record(asset="drain", partition=None, lineage=1, table_version=1, table_id="", epochs=epochs)
+    record = Record(asset="drain", partition=None, generation=1, table_version=1, table_id="", epochs=epochs)
     instance.report_runless_asset_event(dg.AssetMaterialization("drain", metadata=record.to_metadata()))
 
 

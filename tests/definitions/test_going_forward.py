@@ -53,7 +53,7 @@ class Platform:
             Record(
                 asset=OPEN.spec.name,
                 partition=HOUR.key(start),
-                lineage=1,
+                generation=1,
                 table_version=1,
                 table_id="",
                 carried_in=self.carried,

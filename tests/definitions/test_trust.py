@@ -38,7 +38,7 @@ from tidemark.model.timegrid import HOUR_US, WEEK_US, from_us
 from tidemark.storage.home import Home
 from tidemark.streams import Join, JoinForm, Lateness, LatePolicy, Stream, Streams, WindowSpec, WindowType
 from tidemark.tables import lake_files
-from tidemark.tables.lineage import Edit
+from tidemark.tables.known_table import Edit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -187,8 +187,8 @@ def test_o4_no_table_of_a_stream_is_made_of_an_edited_hour(home: Home, lake: Lak
 
 
 def edit(lake: Lake, table: str) -> None:
-    """Somebody has changed an hour, as the table's lineage remembers it."""
-    file = lake.lineage_file(table)
+    """Somebody has changed an hour, as the table's generation remembers it."""
+    file = lake.known_file(table)
     file.write(msgspec.structs.replace(file.read(), edits=(Edit(TEN_O_CLOCK, 1, "UPDATE"),)))
 
 

@@ -84,7 +84,7 @@ def test_o4_a_table_that_was_written_and_not_found_right_is_due_until_it_is(home
     tables = sent(home)
     tables.fold()
     with dg.DagsterInstance.ephemeral() as instance:
-        record = Record(asset="vectors", partition=None, lineage=99, table_version=1, table_id="")
+        record = Record(asset="vectors", partition=None, generation=99, table_version=1, table_id="")
 
         def write() -> AssetCheckEvaluationTargetMaterializationData:
             instance.report_runless_asset_event(dg.AssetMaterialization("vectors", metadata=record.to_metadata()))
@@ -144,7 +144,7 @@ def test_o4_nothing_is_folded_or_compacted_from_deltas_that_were_found_wrong(hom
     with dg.DagsterInstance.ephemeral() as instance:
         asked(instance, follow_vectors)
         hour = "1970-01-01-00:00"
-        record = Record(asset="deltas", partition=hour, lineage=1, table_version=1, table_id="")
+        record = Record(asset="deltas", partition=hour, generation=1, table_version=1, table_id="")
         made = dg.AssetMaterialization("deltas", partition=hour, metadata=record.to_metadata())
         instance.report_runless_asset_event(made)
         wrong = dg.AssetCheckEvaluation(

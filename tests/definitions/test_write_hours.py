@@ -20,7 +20,7 @@ from tidemark.model.ranges import Range
 from tidemark.model.timegrid import HOUR_US, MINUTE_US
 from tidemark.storage.home import Home
 from tidemark.streams import Join, JoinForm, Stream, Streams, WindowSpec, WindowType
-from tidemark.tables.provenance import Input
+from tidemark.tables.lineage import Input
 
 HOUR = Range(TEN_O_CLOCK, TEN_O_CLOCK + HOUR_US)
 PANES = tumbling(10 * MINUTE_US, name="panes")
@@ -58,8 +58,8 @@ class BusyLake:
     def version(self, table: str) -> int | None:
         return self.versions.get(table)
 
-    def lineage(self, table: str) -> Any:
-        return SimpleNamespace(lineage=1)
+    def known(self, table: str) -> Any:
+        return SimpleNamespace(generation=1)
 
     def edits(self, table: str) -> dict[int, Any]:
         return {}
@@ -107,5 +107,5 @@ def test_a_record_says_which_inputs_and_which_definition_its_rows_are_of(tmp_pat
             instance, lake, TABLES["pairs"], inputs, [TEN_O_CLOCK], sources=[], duration_ms=1, now_us=TEN_O_CLOCK
         )
     assert record.input_versions == {DELTAS.name: 0, "lefts": 7, "rights": 8}
-    assert record.input_lineages == {DELTAS.name: 2, "lefts": 1, "rights": 3}
+    assert record.input_generations == {DELTAS.name: 2, "lefts": 1, "rights": 3}
     assert record.definition == TABLES["pairs"].definition is not None

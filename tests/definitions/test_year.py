@@ -46,11 +46,11 @@ def tell(instance: dg.DagsterInstance, asset: str, partition: str, version: int 
     record = Record(
         asset=asset,
         partition=partition,
-        lineage=1,
+        generation=1,
         table_version=version,
         table_id=asset,
         input_versions={source: 1} if source else {},
-        input_lineages={source: 1} if source else {},
+        input_generations={source: 1} if source else {},
     )
     instance.report_runless_asset_event(
         dg.AssetMaterialization(asset, partition=partition, metadata=record.to_metadata())

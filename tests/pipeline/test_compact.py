@@ -33,7 +33,7 @@ from tidemark.observe.status import read_cut
 from tidemark.storage.failpoints import FAILPOINTS
 from tidemark.storage.home import HOME_VARIABLE, Home
 from tidemark.tables import lake_files
-from tidemark.tables.provenance import ProvenanceFile
+from tidemark.tables.lineage import LineageFile
 from tidemark.vectors.chain import state_of
 from tidemark.vectors.checkpoints import CompactionRules, Strategy
 
@@ -153,7 +153,7 @@ def test_k5_payloads_go_where_a_base_holds_them_and_a_rebuild_does_not_bring_the
     assert made.checkpoints == 0, "what was due is done"
     assert remove_payloads(lake).payloads == 0, "no checkpoint is a base"
 
-    provenance = ProvenanceFile(home.plans, "deltas").read()
+    lineage = LineageFile(home.plans, "deltas").read()
     with open_platform(home, HandClock(NOW)) as platform:
         platform.cut_vectors(CUT)
         with going_on(platform, Lake(home, lambda: lake.spark)) as written:
@@ -165,8 +165,8 @@ def test_k5_payloads_go_where_a_base_holds_them_and_a_rebuild_does_not_bring_the
     assert removed.bytes_after < removed.bytes_before
     assert emptied(home) == {"d1", "d2", "d4", "d5"}, "not what waits for its parent, nor what happened since the cut"
     assert readable(home) == before
-    after = ProvenanceFile(home.plans, "deltas").read()
-    changed = {start for start in after.partitions if after.changed(start) != provenance.changed(start)}
+    after = LineageFile(home.plans, "deltas").read()
+    changed = {start for start in after.partitions if after.changed(start) != lineage.changed(start)}
     assert changed <= {NOW}, "nothing has changed for whoever is made of it, but where it goes on"
     assert not lake.edits("deltas"), "and it was nobody else"
 

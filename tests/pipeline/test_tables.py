@@ -20,7 +20,7 @@ from tidemark.model.ranges import Range, partition_predicate
 from tidemark.model.timegrid import HOUR_US
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files, table_checksums
-from tidemark.tables.lineage import app_id
+from tidemark.tables.known_table import app_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -134,7 +134,7 @@ def test_rows_that_a_killed_run_left_to_its_jvm_are_not_taken_for_ones_own(
     from pyspark.sql import DataFrameWriter
 
     hours = Range(hour_of(3), hour_of(4))
-    app = f"{app_id(HOURLY_COUNTS.name, lake.lineage(HOURLY_COUNTS.name).lineage)}/replace"
+    app = f"{app_id(HOURLY_COUNTS.name, lake.known(HOURLY_COUNTS.name).generation)}/replace"
     next_number = (lake_files.marker(lake.path(HOURLY_COUNTS.name), app) or 0) + 1
     writer_type, ours = type(spark.range(1).write), counts(spark, ("ours", 2, 1), start_us=hour_of(3))
     save = writer_type.save
@@ -195,7 +195,7 @@ def test_maintenance_changes_files_and_no_rows(lake: Lake, spark: "SparkSession"
     before = table_checksums.checksum(lake.path("deltas"))
     commit = lake.maintain(TABLES["deltas"], closed_before_us=hour_of(1))
     assert table_checksums.checksum(lake.path("deltas")) == before
-    assert lake.lineage("deltas").version == commit.version
+    assert lake.known("deltas").version == commit.version
     assert drain(lake).noticed == {}
     assert lake.edits("deltas") == {}
 
@@ -230,4 +230,4 @@ def test_a_table_of_an_earlier_version_gets_the_columns_that_it_lacks(tmp_path: 
     drain(lake)
     found = lake.read("deltas").select("delta_id", "removed_bytes").collect()
     assert [tuple(row) for row in found] == [(found[0]["delta_id"], None)]
-    assert lake.lineage("deltas").lineage == 1, "nothing was taken for somebody else's change"
+    assert lake.known("deltas").generation == 1, "nothing was taken for somebody else's change"

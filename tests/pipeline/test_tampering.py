@@ -70,7 +70,7 @@ def restore(home: Home, table: str, spark: "SparkSession") -> None:
         ("dead_letters", delete, "deleted"),
     ],
 )
-def test_a_table_that_lost_rows_is_rebuilt_under_a_new_lineage(
+def test_a_table_that_lost_rows_is_rebuilt_under_a_new_generation(
     table: str, tamper: Callable[..., None], word: str, home: Home, lake: Lake, spark: "SparkSession"
 ) -> None:
     before = checksums(home)
@@ -79,10 +79,10 @@ def test_a_table_that_lost_rows_is_rebuilt_under_a_new_lineage(
     assert word in result.noticed[table]
     assert result.number == 0
     assert checksums(home) == before
-    assert lake.lineage(table).lineage == 2
-    assert lake.lineage(table).opening is None
+    assert lake.known(table).generation == 2
+    assert lake.known(table).opening is None
     assert durable_epochs(home) == {0: 2}
-    # Nothing more to do, and what arrives later is drained once, under the new lineage.
+    # Nothing more to do, and what arrives later is drained once, under the new generation.
     assert drain(lake).noticed == {}
     send(home, [signal("a"), signal("e")], producer="third")
     assert drain(lake).copies == 1
@@ -116,8 +116,8 @@ def test_c7_a_commit_of_a_killed_run_that_lands_late_leaves_no_trace(
     """The writer took its snapshot in an earlier life of the table, and commits in the next one."""
     before, path = checksums(home), home.lake / "deltas"
     log = path / "_delta_log"
-    commit = log / f"{lake.lineage('deltas').version:020d}.json"
-    text, number = commit.read_text(), lake.lineage("deltas").version + 1
+    commit = log / f"{lake.known('deltas').version:020d}.json"
+    text, number = commit.read_text(), lake.known("deltas").version + 1
     shutil.rmtree(path)
     drain(lake)
     assert checksums(home) == before

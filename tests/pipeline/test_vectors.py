@@ -147,7 +147,7 @@ def test_buckets_are_replaced_and_maintained_one_by_one(home: Home, spark: "Spar
         0: 1,
         3: 1,
     }
-    changed = lake.provenance_file(VECTOR_CONFLICTS.name).read().partitions
+    changed = lake.lineage_file(VECTOR_CONFLICTS.name).read().partitions
     assert {bucket: made.changed for bucket, made in changed.items()} == {0: 1, 3: 2, 11: 2}
     before = checksums(home, VECTOR_CONFLICTS.name)
     lake.maintain(VECTOR_CONFLICTS, closed_before_us=0)

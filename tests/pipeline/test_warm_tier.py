@@ -15,7 +15,7 @@ from tidemark.counts.windows import Window
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.provenance import Input
+from tidemark.tables.lineage import Input
 
 TRANSFORMS = (count_minutes, count_hours, count_days, count_weeks)
 ENTITIES = ("item-1", "item-2", "item-3")
@@ -34,7 +34,7 @@ def roll_up(lake: Lake) -> None:
         assert version is not None
         rows = lake.read(source.name, version).transform(transform)
         starts = {target.grain.floor(start) for start in lake_files.partitions(lake.path(source.name))}
-        made_from = Input(version, lake.lineage(source.name).lineage)
+        made_from = Input(version, lake.known(source.name).generation)
         lake.replace(target, rows, hours=sorted(starts), made_from=made_from)
 
 

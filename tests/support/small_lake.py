@@ -18,8 +18,8 @@ from tidemark.counts.windows import Tier
 from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to, from_us
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.lineage import LineageFile
-from tidemark.tables.provenance import Input, ProvenanceFile
+from tidemark.tables.known_table import KnownTableFile
+from tidemark.tables.lineage import Input, LineageFile
 from tidemark.tables.table_spec import TableSpec, create_table
 
 SPECS = {Tier.MINUTE: MINUTE_COUNTS, Tier.HOUR: HOURLY_COUNTS, Tier.DAY: DAILY_COUNTS, Tier.WEEK: WEEKLY_COUNTS}
@@ -47,7 +47,7 @@ class SmallLake:
         self._numbers = 0
         for spec in (DELTAS, *SPECS.values()):
             create_table(home.lake / spec.name, spec)
-            LineageFile(home.plans, spec.name).record_commit(home.lake / spec.name)
+            KnownTableFile(home.plans, spec.name).record_commit(home.lake / spec.name)
 
     def send(self, events: Iterable[Event]) -> None:
         """Put deltas into `deltas`, as a drain does, in one commit."""
@@ -82,7 +82,7 @@ class SmallLake:
             for place, event in enumerate(sent)
         ]
         self._write(DELTAS, rows, mode="append")
-        ProvenanceFile(self.home.plans, DELTAS.name).record(self.home.lake / DELTAS.name)
+        LineageFile(self.home.plans, DELTAS.name).record(self.home.lake / DELTAS.name)
 
     def roll_up(self, tier: Tier, partitions: Iterable[int] | None = None, *, is_remembered: bool = True) -> None:
         """Compute partitions of a tier (default: all that its input has) from the input as it is now."""
@@ -94,9 +94,9 @@ class SmallLake:
         made = [{**row, spec.partition_by: spec.grain.floor(row["bucket_start"])} for row in rows]
         self._replace(spec, starts, [row for row in made if row[spec.partition_by] in starts])
         if is_remembered:
-            made_from = Input(state.version, LineageFile(self.home.plans, source.name).read().lineage)
+            made_from = Input(state.version, KnownTableFile(self.home.plans, source.name).read().generation)
             path = self.home.lake / spec.name
-            ProvenanceFile(self.home.plans, spec.name).record(path, made_from=made_from, made=sorted(starts))
+            LineageFile(self.home.plans, spec.name).record(path, made_from=made_from, made=sorted(starts))
 
     def roll_up_everything(self) -> None:
         """Bring all tiers up to date."""
@@ -115,7 +115,7 @@ class SmallLake:
         path = self.home.lake / spec.name
         self._replace(spec, {start for start in lake_files.partitions(path) if start < before_us}, [])
         state = lake_files.table_state(path)
-        ProvenanceFile(self.home.plans, spec.name).record(path, settled_at=state.version if state else None)
+        LineageFile(self.home.plans, spec.name).record(path, settled_at=state.version if state else None)
 
     def _sums(self, tier: Tier, source: TableSpec) -> list[dict[str, Any]]:
         found: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)

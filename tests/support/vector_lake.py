@@ -16,9 +16,9 @@ from tests.support.vector_oracle import Delta, canonical, place_of, random_delta
 from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.lineage import LineageFile
+from tidemark.tables.known_table import KnownTableFile
 from tidemark.tables.plans import Plan, PlanStore
-from tidemark.tables.provenance import Input, ProvenanceFile
+from tidemark.tables.lineage import Input, LineageFile
 from tidemark.tables.table_spec import TableSpec, create_table
 from tidemark.vectors.chain import state_of
 from tidemark.vectors.tables import BUCKETS, bucket_of
@@ -52,7 +52,7 @@ class VectorLake:
         self._other_numbers = 0
         for spec in (DELTAS, VECTORS, VECTOR_CHECKPOINTS):
             create_table(home.lake / spec.name, spec)
-            LineageFile(home.plans, spec.name).record_commit(home.lake / spec.name)
+            KnownTableFile(home.plans, spec.name).record_commit(home.lake / spec.name)
 
     def send(self, deltas: Iterable[Delta]) -> None:
         """Put deltas into `deltas`, as a drain does, in one commit that a plan tells of."""
@@ -74,7 +74,7 @@ class VectorLake:
         if is_remembered:
             path = self.home.lake / VECTORS.name
             made = Input(state.version, 1)
-            ProvenanceFile(self.home.plans, VECTORS.name).record(path, made_from=made, made=range(BUCKETS))
+            LineageFile(self.home.plans, VECTORS.name).record(path, made_from=made, made=range(BUCKETS))
 
     def checkpoint(self, states: Iterable[pa.Table], **said: Any) -> None:
         """Add checkpoints: states, one row each."""

@@ -20,7 +20,7 @@ from assets.vectors.schema import VECTORS
 from tests.support.vector_lake import VectorLake, delta
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.lineage import Lineage
+from tidemark.tables.known_table import KnownTable
 from tidemark.tables.table_spec import TableSpec, create_table
 
 
@@ -45,8 +45,8 @@ class DirectLake:
         state = lake_files.table_state(self.home.lake / table)
         return state.version if state else None
 
-    def lineage(self, _: str) -> Lineage:
-        return Lineage()
+    def known(self, _: str) -> KnownTable:
+        return KnownTable()
 
     def replace(self, spec: TableSpec, rows: pa.Table, *, hours: Sequence[int] | None, made_from: Any) -> None:
         del made_from

@@ -164,7 +164,7 @@ def test_a_reset_of_a_log_that_is_right_takes_nothing_back(tmp_path: Path) -> No
 
 
 def record(watermark_us: int | None) -> Record:
-    fields: dict[str, Any] = {"asset": "deltas", "partition": None, "lineage": 0, "table_version": 0, "table_id": "t"}
+    fields: dict[str, Any] = {"asset": "deltas", "partition": None, "generation": 0, "table_version": 0, "table_id": "t"}
     return Record(**fields, watermark_us=watermark_us, held_by="a shard")
 
 

@@ -16,7 +16,7 @@ from tidemark.model.timegrid import DAY_US, HOUR_US, WEEK_US, to_us
 from tidemark.observe.status import read_raised
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.provenance import FOREIGN, ProvenanceFile
+from tidemark.tables.lineage import FOREIGN, LineageFile
 
 MONDAY = to_us(datetime(2026, 1, 12, tzinfo=UTC))
 NOW = MONDAY + 60 * DAY_US
@@ -74,7 +74,7 @@ def test_r5_a_drop_hides_nothing_that_somebody_else_has_changed(lake: SmallLake)
     with pytest.raises(RetentionError):  # the hours above it are not known to be right any more
         drop_settled(lake.home, {Tier.MINUTE: MONDAY + WEEK_US}, lambda: NOW)
     drop_settled(lake.home, CUTS, lambda: NOW)
-    made = ProvenanceFile(lake.home.plans, "minute_counts").read().partitions[changed]
+    made = LineageFile(lake.home.plans, "minute_counts").read().partitions[changed]
     assert made.source == FOREIGN
     assert total(lake.home) == 112
 

@@ -1,4 +1,4 @@
-"""A log that cannot be read is a break of lineage, and no commit of an earlier life gets into a later one (C7)."""
+"""A log that cannot be read is a break of generation, and no commit of an earlier life gets into a later one (C7)."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ from tidemark.model.errors import DamageError
 from tidemark.observe.lake_status import read_tables
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.lineage import app_id, find_break
+from tidemark.tables.known_table import app_id, find_break
 from tidemark.tables.plans import durable_epochs
 
 NAME = HOURLY_COUNTS.name
@@ -83,8 +83,8 @@ DAMAGES: list[Callable[[Path], None]] = [
 ]
 
 
-def append(path: Path, lineage: int, number: int) -> None:
-    ours = CommitProperties(app_transactions=[Transaction(app_id(NAME, lineage), number)])
+def append(path: Path, generation: int, number: int) -> None:
+    ours = CommitProperties(app_transactions=[Transaction(app_id(NAME, generation), number)])
     schema = pa.schema(DeltaTable(path).schema().to_arrow())
     write_deltalake(path, pa.Table.from_pylist([], schema=schema), mode="append", commit_properties=ours)
 
@@ -96,7 +96,7 @@ def lake(tmp_path: Path) -> Lake:
     lake.settle(HOURLY_COUNTS)
     for number in (1, 2):
         append(lake.path(NAME), 1, number)
-    lake.lineage_file(NAME).record_commit(lake.path(NAME), number=2)
+    lake.known_file(NAME).record_commit(lake.path(NAME), number=2)
     return lake
 
 
@@ -105,9 +105,9 @@ def test_c7_a_log_that_cannot_be_read_is_set_aside_and_the_table_begins_anew(
     damage: Callable[[Path], None], lake: Lake
 ) -> None:
     damage(lake.path(NAME) / "_delta_log")
-    assert find_break(lake.path(NAME), lake.lineage(NAME)) is not None
+    assert find_break(lake.path(NAME), lake.known(NAME)) is not None
     known = lake.settle(HOURLY_COUNTS)
-    assert known.lineage == 2
+    assert known.generation == 2
     assert find_break(lake.path(NAME), known) is None
     assert known.version == lake_files.first_version(lake.path(NAME)) > 5
     assert DeltaTable(lake.path(NAME)).metadata().configuration.keys() >= HOURLY_COUNTS.properties.keys()
@@ -138,13 +138,13 @@ def test_c7_a_late_commit_of_an_earlier_life_does_not_get_into_a_table_that_was_
     assert lake_files.marker(lake.path(NAME), app_id(NAME, 2)) == 7
 
 
-def test_c7_a_commit_of_another_lineage_is_a_break(lake: Lake) -> None:
+def test_c7_a_commit_of_another_generation_is_a_break(lake: Lake) -> None:
     known = lake.settle(HOURLY_COUNTS)
     append(lake.path(NAME), 7, 1)
     broken = find_break(lake.path(NAME), known)
     assert broken is not None
-    assert "earlier lineage" in broken.why
-    assert lake.settle(HOURLY_COUNTS).lineage == 2
+    assert "earlier generation" in broken.why
+    assert lake.settle(HOURLY_COUNTS).generation == 2
 
 
 def test_c7_each_life_begins_beyond_the_ones_before(lake: Lake) -> None:
@@ -165,7 +165,7 @@ def test_status_says_in_a_sentence_that_a_log_cannot_be_read(damage: Callable[[P
     assert durable_epochs(lake.home) == {}
 
 
-def test_a_disk_that_does_not_give_a_file_is_no_break_of_lineage(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_does_not_give_a_file_is_no_break_of_generation(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     truncate(lake.path(NAME) / "_delta_log")
 
     def refuse(_path: Path) -> bytes:
@@ -173,7 +173,7 @@ def test_a_disk_that_does_not_give_a_file_is_no_break_of_lineage(lake: Lake, mon
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(DamageError, match="Permission denied"):
-        find_break(lake.path(NAME), lake.lineage(NAME))
+        find_break(lake.path(NAME), lake.known(NAME))
 
 
 def test_v1_the_parts_of_an_index_exist_also_when_no_vector_has_ever_lived(lake: Lake) -> None:

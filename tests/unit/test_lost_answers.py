@@ -83,16 +83,16 @@ def test_an_answer_that_is_lost_after_columns_were_added_is_no_failure(small: Sm
     lake = with_session(small, LosesAnswers(path, lost="ALTER", is_done=True, error=error))
     assert lake.widen(WIDER).version == lake.version(NAME)
     assert lake_files.columns(path) == list(WIDER.names)
-    assert lake.lineage(NAME) == lake.widen(WIDER), "and there is nothing left to add"
+    assert lake.known(NAME) == lake.widen(WIDER), "and there is nothing left to add"
     assert lake.edits(NAME) == {}
 
 
 def test_columns_that_were_not_added_are_a_failed_write(small: SmallLake) -> None:
     lake = with_session(small, LosesAnswers(small.home.lake / NAME, lost="ALTER", is_done=False))
-    before = lake.lineage(NAME)
+    before = lake.known(NAME)
     with pytest.raises(WriteFailedError, match=f"Adding columns to the table {NAME} failed, and nothing of it was"):
         lake.widen(WIDER)
-    assert lake.lineage(NAME) == before
+    assert lake.known(NAME) == before
     assert "more" not in lake_files.columns(lake.path(NAME))
 
 
@@ -102,7 +102,7 @@ def test_an_answer_that_is_lost_after_files_were_compacted_is_no_failure(small: 
     before = version_of(lake, DELTAS.name)
     commit = lake.maintain(DELTAS, closed_before_us=100 * HOUR_US)
     assert session.asked == ["OPTIMIZE", "VACUUM"], "it went on"
-    assert before < commit.version == lake.lineage(DELTAS.name).version == lake.version(DELTAS.name)
+    assert before < commit.version == lake.known(DELTAS.name).version == lake.version(DELTAS.name)
     assert lake.edits(DELTAS.name) == {}
 
 
@@ -122,7 +122,7 @@ def test_what_was_compacted_before_a_failed_deletion_is_remembered(small: SmallL
     before = version_of(lake, DELTAS.name)
     with pytest.raises(WriteFailedError, match=r"Deleting old files .* goes with the next maintenance"):
         lake.maintain(DELTAS, closed_before_us=100 * HOUR_US)
-    assert before < lake.lineage(DELTAS.name).version == lake.version(DELTAS.name)
+    assert before < lake.known(DELTAS.name).version == lake.version(DELTAS.name)
     assert lake.edits(DELTAS.name) == {}
 
 
@@ -138,7 +138,7 @@ def test_r5_a_drop_whose_answer_is_lost_is_no_failure(
     lake = Lake(small.home, object)  # type: ignore[arg-type]
     dropped = lake.drop(HOURLY_COUNTS, 5 * HOUR_US)
     assert dropped is not None
-    assert dropped.version == lake.lineage(NAME).version == lake.version(NAME)
+    assert dropped.version == lake.known(NAME).version == lake.version(NAME)
     assert list(lake_files.partitions(lake.path(NAME))) == [10 * HOUR_US]
     assert lake.edits(NAME) == {}
 

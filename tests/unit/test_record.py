@@ -8,11 +8,11 @@ from resources.record import RECORD_KEY, Record, RecordError
 RECORD = Record(
     asset="deltas",
     partition="2026-03-02-14:00",
-    lineage=2,
+    generation=2,
     table_version=7,
     table_id="an-id",
     input_versions={"deltas": 6},
-    input_lineages={"deltas": 2},
+    input_generations={"deltas": 2},
     epochs={0: (1, 9), 3: (4, 5)},
     applied={0: 10, 3: 4},
     flushed={0: 9, 3: 4},

@@ -35,11 +35,11 @@ def tell(instance: dg.DagsterInstance, asset: str, partition: str, definition: s
     record = Record(
         asset=asset,
         partition=partition,
-        lineage=1,
+        generation=1,
         table_version=1,
         table_id=asset,
         input_versions={} if is_root else {"deltas": 1},
-        input_lineages={} if is_root else {"deltas": 1},
+        input_generations={} if is_root else {"deltas": 1},
         definition=definition,
     )
     instance.report_runless_asset_event(

@@ -13,7 +13,7 @@ from resources.lake import Lake
 from tidemark.observe.lake_status import read_tables
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.lineage import app_id
+from tidemark.tables.known_table import app_id
 from tidemark.tables.plans import Plan, PlanStore, durable_epochs
 
 NAME = DELTAS.name
@@ -33,7 +33,7 @@ def lake(tmp_path: Path) -> Lake:
     for number in (1, 2, 3):
         PlanStore(lake.home.plans / NAME, 1).write(Plan(number, 1, {}, [], {0: 10 * number + 1}, 0))
     commit(lake, 1)
-    lake.lineage_file(NAME).record_commit(lake.path(NAME), number=1)
+    lake.known_file(NAME).record_commit(lake.path(NAME), number=1)
     return lake
 
 
@@ -50,13 +50,13 @@ def test_a_commit_that_was_not_remembered_counts_all_the_same_c2(lake: Lake) -> 
     assert read_tables(lake.home)[NAME].version == 2
     # A commit without a plan is noted, too, and hides no marker.
     commit(lake, 3)
-    lake.lineage_file(NAME).record_commit(lake.path(NAME))
+    lake.known_file(NAME).record_commit(lake.path(NAME))
     assert durable_epochs(lake.home) == {0: 30}
 
 
 def test_a_commit_that_is_gone_counts_no_more_c2(lake: Lake) -> None:
     commit(lake, 2)
-    lake.lineage_file(NAME).record_commit(lake.path(NAME), number=2)
+    lake.known_file(NAME).record_commit(lake.path(NAME), number=2)
     assert durable_epochs(lake.home) == {0: 20}
     lake_files.commit_file(lake.path(NAME), 2).unlink()
     assert durable_epochs(lake.home) == {0: 10}

@@ -109,7 +109,7 @@ def test_after_a_fold_every_bucket_reaches_as_far_as_what_was_read_k6(tmp_path: 
     fold(lake, None)
     tables.send([delta(3, "replace", "a", [2.0])] if is_touched else [])
     fold(lake, {0: 2})
-    made = lake.provenance_file("vectors").read().partitions
+    made = lake.lineage_file("vectors").read().partitions
     version = lake.version("deltas")
     assert {bucket: each.source for bucket, each in made.items()} == dict.fromkeys(range(BUCKETS), version)
     vectors = Vectors(tables.home)

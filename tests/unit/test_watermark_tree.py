@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "streams"
 
 def record(table: str, watermark_us: int | None, held_by: str = "shard 0, shop/signal") -> Record:
     return Record(
-        asset=table, partition=None, lineage=1, table_version=1, table_id="t", watermark_us=watermark_us,
+        asset=table, partition=None, generation=1, table_version=1, table_id="t", watermark_us=watermark_us,
         held_by=held_by, recorded_us=TEN_O_CLOCK,
     )  # fmt: skip
 

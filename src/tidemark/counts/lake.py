@@ -25,7 +25,7 @@ from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to, to_us
 from tidemark.shard_state.clock_reset import corrected, read_resets
 from tidemark.storage.home import Home
 from tidemark.tables.lake_files import quiet_database
-from tidemark.tables.lineage import app_id
+from tidemark.tables.known_table import app_id
 from tidemark.tables.plans import PlanStore
 
 if TYPE_CHECKING:
@@ -291,8 +291,8 @@ class _Question:
 
     def _reach(self) -> Reach:
         deltas = self._tables.deltas
-        number = deltas.opened.transaction_version(app_id(DELTAS, deltas.lineage)) if deltas.opened else 0
-        plan = PlanStore(self._home.plans / DELTAS, deltas.lineage).committed(int(number or 0))
+        number = deltas.opened.transaction_version(app_id(DELTAS, deltas.generation)) if deltas.opened else 0
+        plan = PlanStore(self._home.plans / DELTAS, deltas.generation).committed(int(number or 0))
         epochs = plan.durable if plan else {}
         return Reach(
             versions=self._tables.versions,

@@ -21,8 +21,8 @@ from tidemark.counts.windows import Span, Tier
 from tidemark.model.timegrid import HOUR_US
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.lineage import LineageFile
-from tidemark.tables.provenance import NOBODY_KNOWS, Made, Provenance, ProvenanceFile, follow
+from tidemark.tables.known_table import KnownTableFile
+from tidemark.tables.lineage import NOBODY_KNOWS, Made, Lineage, LineageFile, follow
 
 DELTAS = "deltas"
 TABLES = {
@@ -91,16 +91,16 @@ class TableMoment:
     def __init__(self, home: Home, name: str) -> None:
         self.name, self._path = name, home.lake / name
         # The memory first: it is written after the commit that it tells of, so it is never ahead of the table.
-        remembered = ProvenanceFile(home.plans, name).read()
-        self.lineage = LineageFile(home.plans, name).read().lineage
+        remembered = LineageFile(home.plans, name).read()
+        self.generation = KnownTableFile(home.plans, name).read().generation
         self.opened: DeltaTable | None = lake_files.open_table(self._path)
         self.version = self.opened.version() if self.opened else None
-        self.provenance = (
+        self.lineage = (
             follow(
                 remembered, self._path, name, lake_files.TableState(str(self.opened.metadata().id), self.version or 0)
             )
             if self.opened
-            else Provenance()
+            else Lineage()
         )
 
     @cached_property
@@ -121,11 +121,11 @@ class TableMoment:
     @property
     def known(self) -> set[int]:
         """Partitions that were ever changed or made; where that is not known of all, those that have files too."""
-        return {*self.provenance.partitions, *(() if self.provenance.is_whole else self.starts)}
+        return {*self.lineage.partitions, *(() if self.lineage.is_whole else self.starts)}
 
     def made(self, start_us: int) -> Made | None:
         """What is known of how a partition was made."""
-        return self.provenance.partitions.get(start_us)
+        return self.lineage.partitions.get(start_us)
 
 
 class Tables:
@@ -165,12 +165,12 @@ class Tables:
         # Grids are nested: for hours over hours every partition is its own.
         floor = (lambda start: start) if partition is Tier.HOUR else partition.floor
         changed: dict[int, int] = {}
-        for start, made in below.provenance.partitions.items():
+        for start, made in below.lineage.partitions.items():
             key = floor(start)
             changed[key] = max(made.changed, changed.get(key, -1))
-        if not below.provenance.is_whole:
+        if not below.lineage.is_whole:
             changed |= {
-                floor(start): NOBODY_KNOWS for start in below.starts if start not in below.provenance.partitions
+                floor(start): NOBODY_KNOWS for start in below.starts if start not in below.lineage.partitions
             }
         touched = {floor(start) for start in below_behind}
         known = own.known.union(changed, touched, map(floor, hours))
@@ -181,7 +181,7 @@ class Tables:
             and (
                 self._is_unsettled(tier, start, own)
                 if tier in FINER and self.is_gone(FINER[tier], start)
-                else start in touched or not _is_made_from(own, start, below.lineage, changed.get(start, -1))
+                else start in touched or not _is_made_from(own, start, below.generation, changed.get(start, -1))
             )
         )
 
@@ -194,14 +194,14 @@ class Tables:
         return made.source < 0 if made else bool(self.deltas.starts_in(Span(start, start + tier.width_us), HOUR_US))
 
 
-def _is_made_from(own: TableMoment, start: int, lineage: int, changed: int) -> bool:
+def _is_made_from(own: TableMoment, start: int, generation: int, changed: int) -> bool:
     """Whether a partition was made from what lies below it now, which last changed in that version."""
     made = own.made(start)
     if made is None:
         return changed < 0  # nothing was ever there to be summed up
     if made.source < 0:
         return changed < 0 and made.changed < 0
-    return made.lineage == lineage and made.source >= changed
+    return made.generation == generation and made.source >= changed
 
 
 def _starts(column: pa.ChunkedArray) -> list[int]:

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from tidemark.model.errors import DamageError
 from tidemark.storage.home import Home
-from tidemark.tables.lineage import LineageFile
+from tidemark.tables.known_table import KnownTableFile
 
 
 class TableStatus(Struct, frozen=True):
@@ -32,7 +32,7 @@ def read_tables(home: Home) -> dict[str, TableStatus]:
 
 def _read_table(home: Home, name: str) -> TableStatus:
     try:
-        found = LineageFile(home.plans, name).extent(home.lake / name)
+        found = KnownTableFile(home.plans, name).extent(home.lake / name)
     except DamageError as error:
         return TableStatus(version=0, rows=0, bytes=0, files=0, error=str(error))
     if found is None:

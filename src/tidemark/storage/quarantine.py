@@ -1,7 +1,7 @@
 """The quarantine: folders of tables that could not be relied on any more, kept as they were found.
 
 Belongs here: moving one there, with a note that says why. Nothing reads them again, and nothing deletes them but the
-operator. Does not belong here: when a table cannot be relied on (`lineage.py`), how it is built again.
+operator. Does not belong here: when a table cannot be relied on (`generation.py`), how it is built again.
 """
 
 import shutil

@@ -63,7 +63,7 @@ def delete_partitions(table: DeltaTable, column: str, before_us: int, app: str, 
     table.delete(f"{column} < '{from_us(before_us):%Y-%m-%d %H:%M:%S}'", commit_properties=ours)
 
 
-def begin_life(path: Path, spec: TableSpec, first_version: int) -> None:
+def begin_generation(path: Path, spec: TableSpec, first_version: int) -> None:
     """Make a table that begins at a version beyond those of its earlier lives; the first life begins at 0.
 
     Its log begins with a checkpoint, as one does whose beginning was cleaned up: readers look at nothing below it, so a

@@ -1,13 +1,14 @@
-"""Lineage: whether a table is still the one that we have been writing (C7).
+"""Lineage: in which version each partition of a table last changed, and from which version of its input it was made.
 
-Belongs here: what is remembered of a table outside of it, and how a restore, a deletion or a roll-back is noticed.
-A lineage is part of a table's transaction ids, because a restored table keeps the markers of commits whose rows it
-has lost. Does not belong here: how a table is filled again; that differs from table to table.
+Belongs here: what is remembered of partitions outside of a table, so that a reader can tell in milliseconds, without a
+JVM and without the orchestrator, whether a sum still is the sum of what lies below it. The table's own log is the
+truth: what it says after the remembered version is read from it, and what it no longer says is not known. Does not
+belong here: what follows from it (`tidemark/counts`), what runs because of it (`assets/stale.py`).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -15,182 +16,107 @@ from msgspec import Struct
 from tidemark.model.errors import DamageError
 from tidemark.storage.disk import Disk, RealDisk
 from tidemark.tables import lake_files
-from tidemark.tables.table_extent import TableExtent, log_state, read_extent
 
-# What takes whole commits of ours away without our markers knowing; a change of some rows is an edit.
-FOREIGN_OPERATIONS = ("RESTORE", "CREATE OR REPLACE TABLE", "REPLACE TABLE", "CLONE")
-
-
-class Opening(Struct, frozen=True):
-    """The replacing commit that a new lineage owes; it is repeated until it is there."""
-
-    number: int  # plan number that it carries; everything up to it is in the table afterwards
-    hours: list[int] | None = None  # the partitions to rebuild, in microseconds; none means the whole table
+# What is not known to have been made from a version of the input.
+UNKNOWN = -1
+# What somebody else has changed.
+FOREIGN = -2
+# A change that is not known is later than anything that was made.
+NOBODY_KNOWS = 2**63 - 1
 
 
-class Edit(Struct, frozen=True):
-    """Somebody else has changed rows of a partition; it is found wrong until it is written anew."""
+class Input(NamedTuple):
+    """A table as it was read: its version, and the generation that the version belongs to."""
 
-    partition_us: int  # its start, or the number of a bucket
     version: int
-    operation: str
+    generation: int
+
+
+class Made(Struct, frozen=True, array_like=True):
+    """A partition: the version in which its rows last changed, and what it was made from."""
+
+    changed: int = -1  # none of its rows ever changed: it has always been empty
+    source: int = UNKNOWN
+    generation: int = 0
 
 
 class Lineage(Struct, frozen=True):
-    """What is remembered of a table outside of it."""
+    """All partitions of a table up to a version."""
 
-    lineage: int = 1
     table_id: str = ""
-    version: int = -1  # last version known to be ours; -1 while there is none
-    commit: str = ""  # checksum of that version's commit, to tell a fork of the table
-    number: int = 0  # last plan known to be committed
-    opening: Opening | None = None
-    edits: tuple[Edit, ...] = ()
-    # The next life of the table begins at this version: whatever a writer of an earlier life still commits lies below.
-    floor: int = 0
-    tried: int = -1  # the version on top of which a write was tried last, when that is beyond `version`
-    # As of `version`. Saves opening the table: that takes longer with every partition it has (decision 0038).
-    extent: TableExtent | None = None
+    version: int = -1
+    partitions: dict[int, Made] = {}  # by start in microseconds, or by the number of a bucket
+    is_whole: bool = True  # whether a partition that is not listed is sure to have never changed
 
-
-# More than the commits that somebody can have made between our last look at a table and the end of its life.
-VERSIONS_BETWEEN_LIVES = 1000
-
-
-def next_floor(known: Lineage, seen: int) -> int:
-    """Where the next life of a table begins, when `seen` is the highest version that lies in its folder."""
-    return max(known.version, known.tried, known.floor, seen) + VERSIONS_BETWEEN_LIVES
-
-
-@dataclass(frozen=True)
-class Break:
-    """Why a table is not the one that we have been writing, and what is left of it."""
-
-    why: str
-    left_version: int | None  # the version whose rows are there now; none when that cannot be known
-
-
-def app_id(table: str, lineage: int) -> str:
-    """Under this name the table remembers the last plan committed."""
-    return f"{table}/{lineage}"
+    def changed(self, start_us: int) -> int:
+        """The version in which a partition last changed; -1 if never, and a very large one if nobody knows."""
+        made = self.partitions.get(start_us)
+        if made is None:
+            return -1 if self.is_whole else NOBODY_KNOWS
+        return made.changed
 
 
 class LineageFile:
-    """The memory of one table, on the disk."""
+    """The lineage of one table, on the disk: `provenance.json`, by its old name."""
 
     def __init__(self, directory: Path, table: str, disk: Disk | None = None) -> None:
-        self.table = table
-        self._path = directory / table / "lineage.json"
+        self._table = table
+        self._path = directory / table / "provenance.json"
         self._disk = disk or RealDisk()
 
     def read(self) -> Lineage:
-        """What is remembered; the beginning when there is nothing yet."""
+        """What is remembered; nothing, if nothing was."""
         if not self._path.exists():
             return Lineage()
         try:
             return msgspec.json.decode(self._disk.read(self._path), type=Lineage)
         except msgspec.MsgspecError as error:
-            raise DamageError(f"{self._path} is damaged ({error}). Restore it from a backup.") from error
+            raise DamageError(
+                f"{self._path} is damaged ({error}). Delete it: it is found again in the table's log, and counts are "
+                "taken from deltas until the rollups are computed again."
+            ) from error
 
-    def extent(self, table: Path) -> TableExtent | None:
-        """What the table holds; it is opened only if its log was touched since that was remembered."""
-        known = self.read()
-        if known.extent is not None and known.extent.log == log_state(table):
-            return known.extent
-        return read_extent(table, app_id(self.table, known.lineage))
-
-    def write(self, lineage: Lineage) -> Lineage:
-        """Remember, durably."""
-        self._disk.make_directory(self._path.parent)
-        self._disk.replace(self._path, msgspec.json.encode(lineage))
-        return lineage
-
-    def record_edits(self, table: Path) -> Lineage:
-        """Remember what others have changed since our last commit, before a commit of ours hides it."""
-        known = self.read()
-        found = edits_of(table, self.table, known)
-        return known if found == known.edits else self.write(msgspec.structs.replace(known, edits=found))
-
-    def record_try(self, table: Path, version: int) -> None:
-        """Remember edits, and the version that a write begins on if that is beyond the last one known to be ours."""
-        known = self.record_edits(table)
-        if version > max(known.version, known.tried):
-            self.write(msgspec.structs.replace(known, tried=version))
-
-    def record_commit(
-        self, table: Path, *, number: int | None = None, rewritten: Callable[[int], bool] | None = None
+    def record(
+        self, path: Path, *, made_from: Input | None = None, made: Iterable[int] = (), settled_at: int | None = None
     ) -> Lineage:
-        """Remember the table's latest version as ours; partitions that were `rewritten` are no longer edited."""
-        known = self.read()
-        state = read_extent(table, app_id(self.table, known.lineage))
+        """Remember the table as it is now; the partitions in `made` were computed from `made_from` just now.
+
+        The commit `settled_at` has dropped partitions on purpose, or written them again without anything that others
+        are made of: they have not changed by that, and whoever is made from them still is. Call with the table's lock
+        held.
+        """
+        state = lake_files.table_state(path)
         if state is None:
-            raise DamageError(f"The table at {table} vanished while it was being written. Run the same command again.")
-        return self.write(
-            msgspec.structs.replace(
-                known,
-                table_id=state.table_id,
-                version=state.version,
-                commit=lake_files.commit_sha256(table, state.version) or "",
-                number=known.number if number is None else number,
-                edits=tuple(edit for edit in known.edits if not (rewritten and rewritten(edit.partition_us))),
-                extent=state,
-            )
-        )
+            raise DamageError(f"The table at {path} vanished while it was being written. Run the same command again.")
+        now = self.read()
+        if settled_at is not None:
+            now = follow(now, path, self._table, lake_files.TableState(state.table_id, settled_at - 1))
+            now = msgspec.structs.replace(now, version=settled_at)
+        now = follow(now, path, self._table, state)
+        if made_from is not None:
+            partitions = dict(now.partitions)
+            for start in made:
+                known = partitions.get(start, Made())
+                if known.source != FOREIGN:
+                    partitions[start] = Made(known.changed, made_from.version, made_from.generation)
+            now = msgspec.structs.replace(now, partitions=partitions)
+        self._disk.make_directory(self._path.parent)
+        self._disk.replace(self._path, msgspec.json.encode(now))
+        return now
 
 
-def edits_of(table: Path, name: str, known: Lineage) -> tuple[Edit, ...]:
-    """Partitions in which somebody else has changed rows and that were not written anew since; the last edit each."""
-    if known.version < 0:
-        return known.edits
-    found = {edit.partition_us: edit for edit in known.edits}
-    for commit in lake_files.foreign_commits(table, known.version, f"{name}/"):
-        found |= {start: Edit(start, commit.version, commit.operation) for start in commit.partitions}
-    return tuple(found[start] for start in sorted(found))
-
-
-def find_break(table: Path, known: Lineage) -> Break | None:
-    """Compare a table with what is remembered of it; none means that it is ours, with nothing taken away."""
-    try:
-        return _find_break(table, known)
-    except lake_files.UnreadableTableError as error:
-        return Break(f"its log cannot be read ({error.why})", None)
-
-
-def _find_break(table: Path, known: Lineage) -> Break | None:
-    state = lake_files.table_state(table)
-    if known.version < 0:
-        return None
-    if state is None:
-        return Break("it was deleted", None)
-    if state.table_id != known.table_id:
-        return Break("another table was put in its place", None)
-    if state.version < known.version:
-        return Break(
-            f"it is at version {state.version}, but version {known.version} was written: an older copy was put back",
-            state.version,
-        )
-    if known.commit and (lake_files.commit_sha256(table, known.version) or known.commit) != known.commit:
-        return Break(f"its version {known.version} is another commit than the one that was written", None)
-    return _foreign_commit(table, known, state.version)
-
-
-def _foreign_commit(table: Path, known: Lineage, latest: int) -> Break | None:
-    for version in range(known.version + 1, latest + 1):
-        found = lake_files.operation_of(table, version)
-        if found is None:
-            return Break(f"the log of its version {version} is gone", None)
-        operation, parameters = found
-        if _is_of_another_life(table, version, known):
-            return Break(f"a run of an earlier lineage has committed to it (version {version})", None)
-        if operation in FOREIGN_OPERATIONS:
-            restored = str(parameters.get("version")) if operation == "RESTORE" else ""
-            left_version = int(restored) if restored.isdigit() else None
-            return Break(f"{operation} was run on it (version {version})", left_version)
-    return None
-
-
-def _is_of_another_life(table: Path, version: int, known: Lineage) -> bool:
-    """Whether a commit carries a marker of this table under another lineage: a killed run's JVM may commit late."""
-    apps = [str(action["txn"].get("appId", "")) for action in lake_files.actions_of(table, version) if "txn" in action]
-    lineages = [app.split("/")[1] for app in apps if app.startswith(f"{table.name}/")]
-    return any(each != str(known.lineage) for each in lineages)
+def follow(known: Lineage, path: Path, table: str, state: lake_files.TableState) -> Lineage:
+    """What is remembered, brought up to a version of the table by its log."""
+    if known.table_id != state.table_id or known.version > state.version:
+        # Another table lies there, or an older copy of it: all that can be said is what its own log says.
+        known = Lineage(state.table_id, lake_files.first_version(path) - 1)
+    partitions, is_whole = dict(known.partitions), known.is_whole
+    for version in range(known.version + 1, state.version + 1):
+        if not lake_files.commit_file(path, version).exists():
+            partitions, is_whole = {}, False
+            continue
+        actions = list(lake_files.actions_of(path, version))
+        is_ours = any(str(action.get("txn", {}).get("appId", "")).startswith(f"{table}/") for action in actions)
+        for start in lake_files.changed_partitions(actions):
+            partitions[start] = Made(version, UNKNOWN if is_ours else FOREIGN)
+    return Lineage(state.table_id, state.version, partitions, is_whole)

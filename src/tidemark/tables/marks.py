@@ -1,4 +1,4 @@
-"""How far each table has got in event time (T3), kept beside its lineage, so that a question needs no orchestrator.
+"""How far each table has got in event time (T3), kept beside its generation, so that a question needs no orchestrator.
 
 Belongs here: the output watermark of a table as a small file, and how those of its inputs become one. What each
 partition was recorded with is in `record.py`; a table has got as far as any of its materializations ever said, because

@@ -1,6 +1,6 @@
 """Plans: what a numbered commit contains, fixed in a file before the first try (decision 0052, plans).
 
-Belongs here: the plan, and the directory that keeps the plans of one table and lineage. A retry reads the same plan
+Belongs here: the plan, and the directory that keeps the plans of one table and generation. A retry reads the same plan
 again, so it commits the same rows whatever has arrived since. Does not belong here: how a plan is carried out.
 """
 
@@ -15,7 +15,7 @@ from tidemark.model.errors import DamageError
 from tidemark.storage.disk import Disk, RealDisk
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.lineage import LineageFile
+from tidemark.tables.known_table import KnownTableFile
 
 
 class PlanDamageError(DamageError):
@@ -36,11 +36,11 @@ class PlannedSegment(Struct, frozen=True):
     bytes: int
 
 
-class Plan(Struct, frozen=True):
+class Plan(Struct, frozen=True, rename={"generation": "lineage"}):
     """What one commit contains. Epochs are half-open."""
 
     number: int  # starts at 1, because 0 means "nothing committed yet"
-    lineage: int
+    generation: int
     ranges: dict[int, tuple[int, int]]  # shard → from epoch, to epoch: what this commit adds
     segments: list[PlannedSegment]
     upto: dict[int, int]  # shard → first epoch that no plan up to this one contains
@@ -53,11 +53,11 @@ class Plan(Struct, frozen=True):
 
 
 class PlanStore:
-    """The plans of one table under one lineage, one file each."""
+    """The plans of one table under one generation, one file each."""
 
-    def __init__(self, directory: Path, lineage: int, disk: Disk | None = None) -> None:
-        self.lineage = lineage
-        self.directory = directory / f"{lineage}"
+    def __init__(self, directory: Path, generation: int, disk: Disk | None = None) -> None:
+        self.generation = generation
+        self.directory = directory / f"{generation}"
         self._disk = disk or RealDisk()
 
     def write(self, plan: Plan) -> None:
@@ -105,7 +105,7 @@ class PlanStore:
             yield plan
 
     def adopt(self, earlier: "PlanStore") -> None:
-        """Take over the plans of the lineage before: what was planned stays planned, whatever became of the table."""
+        """Take over the plans of the generation before: what was planned stays planned, whatever became of the table."""
         if not earlier.directory.exists():
             return
         self._disk.make_directory(self.directory)
@@ -122,10 +122,10 @@ def durable_epochs(home: Home) -> dict[int, int]:
 
     The marker is read from the table again whenever a file of its log was touched since our last commit.
     """
-    known = LineageFile(home.plans, "deltas")
+    known = KnownTableFile(home.plans, "deltas")
     try:
         found = known.extent(home.lake / "deltas")
     except lake_files.UnreadableTableError:
         return {}  # nothing is proved to be there until the table is built again
-    plan = PlanStore(home.plans / "deltas", known.read().lineage).committed(found.number if found else 0)
+    plan = PlanStore(home.plans / "deltas", known.read().generation).committed(found.number if found else 0)
     return plan.durable if plan else {}

@@ -1,6 +1,6 @@
 """How much a table holds, and whether that is still so: by its log, without a JVM and without opening it twice.
 
-Belongs here: adding up a table, and telling whether its log was touched since. `lineage.py` remembers it.
+Belongs here: adding up a table, and telling whether its log was touched since. `known_table.py` remembers it.
 """
 
 import hashlib

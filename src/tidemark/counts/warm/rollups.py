@@ -24,7 +24,7 @@ from tidemark.model.deltas import Kind, Reason, Verdict
 from tidemark.model.timegrid import HOUR_US, MINUTE_US
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.lineage import app_id
+from tidemark.tables.known_table import app_id
 from tidemark.tables.plans import PlanStore
 
 DEAD_LETTERS = "dead_letters"
@@ -189,8 +189,8 @@ _NOTHING = Beginning(*(np.empty(0, np.int64) for _ in Beginning._fields))
 def _covered(home: Home, tables: Tables) -> dict[int, int]:
     """Shard → last epoch that `deltas` has, at the version that was opened (C2)."""
     deltas = tables.deltas
-    number = deltas.opened.transaction_version(app_id(DELTAS, deltas.lineage)) if deltas.opened else None
-    plan = PlanStore(home.plans / DELTAS, deltas.lineage).committed(int(number or 0))
+    number = deltas.opened.transaction_version(app_id(DELTAS, deltas.generation)) if deltas.opened else None
+    plan = PlanStore(home.plans / DELTAS, deltas.generation).committed(int(number or 0))
     return plan.durable if plan else {}
 
 

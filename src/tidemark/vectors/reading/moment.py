@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.lineage import LineageFile, app_id
+from tidemark.tables.known_table import KnownTableFile, app_id
 from tidemark.tables.plans import PlanStore
-from tidemark.tables.provenance import Provenance, ProvenanceFile, follow
+from tidemark.tables.lineage import Lineage, LineageFile, follow
 from tidemark.vectors.tables import CHECKPOINTS, DELTAS, PAYLOADS_REMOVED, VECTORS
 
 # A commit takes far longer than a look at three tables; whoever is in the way so often is none of ours.
@@ -46,19 +46,19 @@ class TableAt:
         self._memory = (home.plans / name / "lineage.json", home.plans / name / "provenance.json")
         # The memory first: it is written after the commit that it tells of, so it is never ahead of the table.
         self._marks = tuple(map(_mark, self._memory))
-        remembered = ProvenanceFile(home.plans, name).read()
-        self.lineage = LineageFile(home.plans, name).read().lineage
+        remembered = LineageFile(home.plans, name).read()
+        self.generation = KnownTableFile(home.plans, name).read().generation
         opened = lake_files.open_table(self.path)
         self.version = opened.version() if opened else None
         self._commit = _mark(lake_files.commit_file(self.path, self.version or 0))
         self.files: tuple[FileOf, ...] = ()
-        self.provenance, self.number = Provenance(), 0
+        self.lineage, self.number = Lineage(), 0
         if opened is not None:
             self.files = _files(self.path, pa.table(opened.get_add_actions(flatten=True)))
-            self.number = int(opened.transaction_version(app_id(name, self.lineage)) or 0)
+            self.number = int(opened.transaction_version(app_id(name, self.generation)) or 0)
             if name == VECTORS:
                 state = lake_files.TableState(str(opened.metadata().id), opened.version())
-                self.provenance = follow(remembered, self.path, name, state)
+                self.lineage = follow(remembered, self.path, name, state)
 
     def is_current(self) -> bool:
         """Whether nobody has changed the table since; a few looks at the disk."""
@@ -113,7 +113,7 @@ class Moment:
     @property
     def epochs(self) -> dict[int, int]:
         """Shard → last epoch that is in `deltas`."""
-        plan = PlanStore(self._home.plans / DELTAS, self.deltas.lineage).committed(self.deltas.number)
+        plan = PlanStore(self._home.plans / DELTAS, self.deltas.generation).committed(self.deltas.number)
         return plan.durable if plan else {}
 
     def is_current(self) -> bool:
@@ -123,10 +123,10 @@ class Moment:
     def reach(self, bucket: int) -> int | None:
         """The version of `deltas` that a bucket of `vectors` was made from; none where that cannot be relied on.
 
-        Somebody has changed the bucket by hand, `deltas` is of another lineage, or rows of it were written anew.
+        Somebody has changed the bucket by hand, `deltas` is of another generation, or rows of it were written anew.
         """
-        made = self.vectors.provenance.partitions.get(bucket)
-        if made is None or made.source < 0 or made.lineage != self.deltas.lineage:
+        made = self.vectors.lineage.partitions.get(bucket)
+        if made is None or made.source < 0 or made.generation != self.deltas.generation:
             return None
         return made.source if self.news(made.source) is not None else None
 
@@ -138,7 +138,7 @@ class Moment:
 
     def _find_news(self, after: int) -> News | None:
         deltas, added, number = self.deltas, set[str](), self.deltas.number
-        app = app_id(DELTAS, deltas.lineage)
+        app = app_id(DELTAS, deltas.generation)
         if deltas.version is None or after > deltas.version:
             return None
         for version in range(deltas.version, after, -1):
@@ -153,7 +153,7 @@ class Moment:
             added |= {unquote(action["add"]["path"]) for action in actions if "add" in action}
             # The number that a commit carries is one more than what was there before it.
             number = markers[app] - 1 if app in markers else number
-        plan = PlanStore(self._home.plans / DELTAS, deltas.lineage).committed(number)
+        plan = PlanStore(self._home.plans / DELTAS, deltas.generation).committed(number)
         # A shard that had sent nothing is not named, and everything of it is new.
         covered = dict.fromkeys(range(self._home.settings.shards), 0) | (plan.durable if plan else {})
         names = {str(deltas.path.absolute() / name) for name in added}

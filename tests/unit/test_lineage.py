@@ -11,7 +11,7 @@ from tidemark.model.errors import DamageError
 from tidemark.model.timegrid import HOUR_US
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.provenance import FOREIGN, NOBODY_KNOWS, UNKNOWN, Input, Made, Provenance, ProvenanceFile, follow
+from tidemark.tables.lineage import FOREIGN, NOBODY_KNOWS, UNKNOWN, Input, Made, Lineage, LineageFile, follow
 
 FIRST, SECOND = 10 * HOUR_US, 11 * HOUR_US
 
@@ -24,11 +24,11 @@ def lake(tmp_path: Path) -> SmallLake:
     return made
 
 
-def read(lake: SmallLake, table: str = "minute_counts") -> Provenance:
+def read(lake: SmallLake, table: str = "minute_counts") -> Lineage:
     path = lake.home.lake / table
     state = lake_files.table_state(path)
     assert state is not None
-    return follow(ProvenanceFile(lake.home.plans, table).read(), path, table, state)
+    return follow(LineageFile(lake.home.plans, table).read(), path, table, state)
 
 
 def test_a_partition_remembers_when_it_changed_and_what_it_was_made_from(lake: SmallLake) -> None:
@@ -71,7 +71,7 @@ def test_what_the_log_no_longer_says_nobody_knows(lake: SmallLake) -> None:
     state = lake_files.table_state(path)
     assert state is not None
     lake_files.commit_file(path, 0).unlink()
-    found = follow(Provenance(), path, "deltas", state)
+    found = follow(Lineage(), path, "deltas", state)
     assert not found.is_whole
     assert found.changed(0) == NOBODY_KNOWS
 
@@ -92,16 +92,16 @@ def test_files_that_are_only_rewritten_change_nothing(lake: SmallLake) -> None:
     before = read(lake).partitions
     table.update_incremental()
     table.optimize.compact()
-    ProvenanceFile(lake.home.plans, "minute_counts").record(lake.home.lake / "minute_counts")
+    LineageFile(lake.home.plans, "minute_counts").record(lake.home.lake / "minute_counts")
     assert read(lake).partitions == before
 
 
 def test_a_damaged_memory_says_what_to_do(lake: SmallLake) -> None:
     (lake.home.plans / "deltas" / "provenance.json").write_text("{")
     with pytest.raises(DamageError, match="Delete it"):
-        ProvenanceFile(lake.home.plans, "deltas").read()
+        LineageFile(lake.home.plans, "deltas").read()
 
 
 def test_a_memory_of_a_table_that_is_gone_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(DamageError, match="vanished"):
-        ProvenanceFile(tmp_path, "deltas").record(tmp_path / "deltas", made_from=Input(1, 1))
+        LineageFile(tmp_path, "deltas").record(tmp_path / "deltas", made_from=Input(1, 1))

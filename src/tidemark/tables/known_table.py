@@ -1,0 +1,196 @@
+"""What is known of a table outside of it, and whether it is still the one that we have been writing (C7).
+
+Belongs here: the small file beside the plans (`lineage.json`, by its old name), and how a restore, a deletion or a
+roll-back is noticed. The generation is part of a table's transaction ids, because a restored table keeps the markers of commits whose rows it
+has lost. Does not belong here: how a table is filled again; that differs from table to table.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from tidemark.model.errors import DamageError
+from tidemark.storage.disk import Disk, RealDisk
+from tidemark.tables import lake_files
+from tidemark.tables.table_extent import TableExtent, log_state, read_extent
+
+# What takes whole commits of ours away without our markers knowing; a change of some rows is an edit.
+FOREIGN_OPERATIONS = ("RESTORE", "CREATE OR REPLACE TABLE", "REPLACE TABLE", "CLONE")
+
+
+class Opening(Struct, frozen=True):
+    """The replacing commit that a new generation owes; it is repeated until it is there."""
+
+    number: int  # plan number that it carries; everything up to it is in the table afterwards
+    hours: list[int] | None = None  # the partitions to rebuild, in microseconds; none means the whole table
+
+
+class Edit(Struct, frozen=True):
+    """Somebody else has changed rows of a partition; it is found wrong until it is written anew."""
+
+    partition_us: int  # its start, or the number of a bucket
+    version: int
+    operation: str
+
+
+class KnownTable(Struct, frozen=True, rename={"generation": "lineage"}):
+    """What is remembered of a table outside of it."""
+
+    generation: int = 1  # stored under its old name, so that older homes open
+    table_id: str = ""
+    version: int = -1  # last version known to be ours; -1 while there is none
+    commit: str = ""  # checksum of that version's commit, to tell a fork of the table
+    number: int = 0  # last plan known to be committed
+    opening: Opening | None = None
+    edits: tuple[Edit, ...] = ()
+    # The next life of the table begins at this version: whatever a writer of an earlier life still commits lies below.
+    floor: int = 0
+    tried: int = -1  # the version on top of which a write was tried last, when that is beyond `version`
+    # As of `version`. Saves opening the table: that takes longer with every partition it has (decision 0038).
+    extent: TableExtent | None = None
+
+
+# More than the commits that somebody can have made between our last look at a table and the end of its life.
+VERSIONS_BETWEEN_GENERATIONS = 1000
+
+
+def next_floor(known: KnownTable, seen: int) -> int:
+    """Where the next life of a table begins, when `seen` is the highest version that lies in its folder."""
+    return max(known.version, known.tried, known.floor, seen) + VERSIONS_BETWEEN_GENERATIONS
+
+
+@dataclass(frozen=True)
+class Break:
+    """Why a table is not the one that we have been writing, and what is left of it."""
+
+    why: str
+    left_version: int | None  # the version whose rows are there now; none when that cannot be known
+
+
+def app_id(table: str, generation: int) -> str:
+    """Under this name the table remembers the last plan committed."""
+    return f"{table}/{generation}"
+
+
+class KnownTableFile:
+    """The memory of one table, on the disk."""
+
+    def __init__(self, directory: Path, table: str, disk: Disk | None = None) -> None:
+        self.table = table
+        self._path = directory / table / "lineage.json"
+        self._disk = disk or RealDisk()
+
+    def read(self) -> KnownTable:
+        """What is remembered; the beginning when there is nothing yet."""
+        if not self._path.exists():
+            return KnownTable()
+        try:
+            return msgspec.json.decode(self._disk.read(self._path), type=KnownTable)
+        except msgspec.MsgspecError as error:
+            raise DamageError(f"{self._path} is damaged ({error}). Restore it from a backup.") from error
+
+    def extent(self, table: Path) -> TableExtent | None:
+        """What the table holds; it is opened only if its log was touched since that was remembered."""
+        known = self.read()
+        if known.extent is not None and known.extent.log == log_state(table):
+            return known.extent
+        return read_extent(table, app_id(self.table, known.generation))
+
+    def write(self, known: KnownTable) -> KnownTable:
+        """Remember, durably."""
+        self._disk.make_directory(self._path.parent)
+        self._disk.replace(self._path, msgspec.json.encode(known))
+        return known
+
+    def record_edits(self, table: Path) -> KnownTable:
+        """Remember what others have changed since our last commit, before a commit of ours hides it."""
+        known = self.read()
+        found = edits_of(table, self.table, known)
+        return known if found == known.edits else self.write(msgspec.structs.replace(known, edits=found))
+
+    def record_try(self, table: Path, version: int) -> None:
+        """Remember edits, and the version that a write begins on if that is beyond the last one known to be ours."""
+        known = self.record_edits(table)
+        if version > max(known.version, known.tried):
+            self.write(msgspec.structs.replace(known, tried=version))
+
+    def record_commit(
+        self, table: Path, *, number: int | None = None, rewritten: Callable[[int], bool] | None = None
+    ) -> KnownTable:
+        """Remember the table's latest version as ours; partitions that were `rewritten` are no longer edited."""
+        known = self.read()
+        state = read_extent(table, app_id(self.table, known.generation))
+        if state is None:
+            raise DamageError(f"The table at {table} vanished while it was being written. Run the same command again.")
+        return self.write(
+            msgspec.structs.replace(
+                known,
+                table_id=state.table_id,
+                version=state.version,
+                commit=lake_files.commit_sha256(table, state.version) or "",
+                number=known.number if number is None else number,
+                edits=tuple(edit for edit in known.edits if not (rewritten and rewritten(edit.partition_us))),
+                extent=state,
+            )
+        )
+
+
+def edits_of(table: Path, name: str, known: KnownTable) -> tuple[Edit, ...]:
+    """Partitions in which somebody else has changed rows and that were not written anew since; the last edit each."""
+    if known.version < 0:
+        return known.edits
+    found = {edit.partition_us: edit for edit in known.edits}
+    for commit in lake_files.foreign_commits(table, known.version, f"{name}/"):
+        found |= {start: Edit(start, commit.version, commit.operation) for start in commit.partitions}
+    return tuple(found[start] for start in sorted(found))
+
+
+def find_break(table: Path, known: KnownTable) -> Break | None:
+    """Compare a table with what is remembered of it; none means that it is ours, with nothing taken away."""
+    try:
+        return _find_break(table, known)
+    except lake_files.UnreadableTableError as error:
+        return Break(f"its log cannot be read ({error.why})", None)
+
+
+def _find_break(table: Path, known: KnownTable) -> Break | None:
+    state = lake_files.table_state(table)
+    if known.version < 0:
+        return None
+    if state is None:
+        return Break("it was deleted", None)
+    if state.table_id != known.table_id:
+        return Break("another table was put in its place", None)
+    if state.version < known.version:
+        return Break(
+            f"it is at version {state.version}, but version {known.version} was written: an older copy was put back",
+            state.version,
+        )
+    if known.commit and (lake_files.commit_sha256(table, known.version) or known.commit) != known.commit:
+        return Break(f"its version {known.version} is another commit than the one that was written", None)
+    return _foreign_commit(table, known, state.version)
+
+
+def _foreign_commit(table: Path, known: KnownTable, latest: int) -> Break | None:
+    for version in range(known.version + 1, latest + 1):
+        found = lake_files.operation_of(table, version)
+        if found is None:
+            return Break(f"the log of its version {version} is gone", None)
+        operation, parameters = found
+        if _is_of_another_generation(table, version, known):
+            return Break(f"a run of an earlier generation has committed to it (version {version})", None)
+        if operation in FOREIGN_OPERATIONS:
+            restored = str(parameters.get("version")) if operation == "RESTORE" else ""
+            left_version = int(restored) if restored.isdigit() else None
+            return Break(f"{operation} was run on it (version {version})", left_version)
+    return None
+
+
+def _is_of_another_generation(table: Path, version: int, known: KnownTable) -> bool:
+    """Whether a commit carries a marker of this table under another generation: a killed run's JVM may commit late."""
+    apps = [str(action["txn"].get("appId", "")) for action in lake_files.actions_of(table, version) if "txn" in action]
+    generations = [app.split("/")[1] for app in apps if app.startswith(f"{table.name}/")]
+    return any(each != str(known.generation) for each in generations)
