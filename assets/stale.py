@@ -99,7 +99,7 @@ class _Found:
     def reach(self, spec: TableSpec) -> dict[int, int]:
         """Of each partition of sessions, the hour in which the first of them begins."""
         if spec.name not in self._reach:
-            self._reach[spec.name] = reach_back(self.home.lake / spec.name, spec)
+            self._reach[spec.name] = look_back(self.home.lake / spec.name, spec)
         return self._reach[spec.name]
 
 
@@ -112,8 +112,8 @@ def stale_partitions(
 ) -> dict[str, dict[str, str]]:
     """Asset → partition → why it is stale; assets in the order in which they are to be refreshed.
 
-    A partition is fresh when its record was made under the table's present generation and definition, from inputs of their
-    present generation, each at a version that is not older than the last change of what it is made of there.
+    A partition is fresh when its record was made under the table's present generation and definition, from inputs of
+    their present generation, each at a version that is not older than the last change of what it is made of there.
     """
     found = _Found(instance, home, seen)
     hours = {DELTAS.grain.start(key) for key in found.read(DELTAS)}
@@ -220,7 +220,7 @@ def _behind_a_meeting(need: Need, target: TableSpec, found: _Found) -> Iterator[
         yield start, why
 
 
-def reach_back(path: Path, spec: TableSpec) -> dict[int, int]:
+def look_back(path: Path, spec: TableSpec) -> dict[int, int]:
     """Of each partition of a table of sessions, the hour in which the first of its sessions begins."""
     earliest = lake_files.lowest_times(path, "window_start") if lake_files.readable_state(path) else {}
     return {start: spec.grain.floor(time_us) for start, time_us in earliest.items()}

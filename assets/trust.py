@@ -2,7 +2,7 @@
 
 Belongs here: what speaks against a partition, and the refusal of a run whose input is not to be built upon. Does not
 belong here: how rows are judged (`expectations`), how an edit is noticed (`tidemark/tables/known_table.py`), which
-partitions hang on which (`held.py`). Importing this needs neither Spark nor Dagster.
+partitions hang on which (`dependent_partitions.py`). Importing this needs neither Spark nor Dagster.
 
 It is asked twice. Commands and sensors ask `found_wrong` before they request a run. The run asks again when it begins:
 `refuse_wrong` for verdicts, and `refuse_edited` for edits, with the lock of its table held and the version of its input
@@ -14,8 +14,8 @@ by writing it anew, which makes everything that was made of it stale.
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from assets.dependents import dependent_partitions
 from assets.graph import Derived
-from assets.held import hang_on
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.tables import TABLES
 from resources.lake import Lake, LakeError, TableSpec
@@ -151,7 +151,7 @@ def _below(home: Home, derived: Derived, table: str, starts: set[int], ranges: S
     """Those of the partitions of an input that anything in the ranges is made of."""
 
     def is_below(some: set[int]) -> bool:
-        return bool(some) and any(_is_in(own, ranges) for own in hang_on(home, derived, {table: some}))
+        return bool(some) and any(_is_in(own, ranges) for own in dependent_partitions(home, derived, {table: some}))
 
     # All together first: the log is read for each question, and the answer is nearly always no.
     return {start for start in starts if is_below({start})} if is_below(starts) else set()

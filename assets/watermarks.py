@@ -8,25 +8,27 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from resources.record import Record
-from tidemark.tables.marks import Mark, MarkFile, least_of, read_marks
+from tidemark.tables.table_watermarks import TableWatermark, TableWatermarkFile, least_watermark, read_table_watermarks
 
 
-def input_marks(directory: Path, tables: Iterable[str]) -> dict[str, int | None]:
+def input_watermarks(directory: Path, tables: Iterable[str]) -> dict[str, int | None]:
     """How far the inputs of a table have got. Call before their versions are read, so that no mark is ahead of rows."""
     names = list(tables)
-    found = read_marks(directory, names)
+    found = read_table_watermarks(directory, names)
     return {name: found[name].watermark_us if name in found else None for name in names}
 
 
-def remember_marks(directory: Path, records: Iterable[Record], inputs: Mapping[str, int | None] | None = None) -> None:
+def record_watermarks(
+    directory: Path, records: Iterable[Record], inputs: Mapping[str, int | None] | None = None
+) -> None:
     """Let the tables of these records rise to the least of their inputs; none ever falls (T3). Call when all is logged.
 
     A table that is made from the log has recorded itself how far its sources have come. One that is made from tables is
     held by the least of these as tables: partitions that nobody wrote to since do not hold it back.
     """
-    by_table: dict[str, list[Mark]] = {}
+    by_table: dict[str, list[TableWatermark]] = {}
     for record in records:
-        held = (record.watermark_us, record.held_by) if inputs is None else least_of(inputs)
-        by_table.setdefault(record.asset, []).append(Mark(*held, record.recorded_us))
+        held = (record.watermark_us, record.held_by) if inputs is None else least_watermark(inputs)
+        by_table.setdefault(record.asset, []).append(TableWatermark(*held, record.recorded_us))
     for table, found in by_table.items():
-        MarkFile(directory, table).advance(found)
+        TableWatermarkFile(directory, table).advance(found)

@@ -26,7 +26,7 @@ from resources.record import Record
 from tidemark import Platform
 from tidemark.log.batch_record import BatchRecord, Trigger, batch_hours
 from tidemark.log.manifest import NOTHING_BEFORE, Entry, HourCounts, Manifest, Totals, checksum_of, line_of
-from tidemark.log.manifest_lines import day_file
+from tidemark.log.manifest_files import day_file
 from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to, from_us, hour_key
 from tidemark.shard_state.producers import ProducerState
 from tidemark.shard_state.state import STATE_FILE, ShardState, save

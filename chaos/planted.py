@@ -39,7 +39,7 @@ from tidemark.coordinator.core import ShardCore
 from tidemark.coordinator.engine import Engine, Group
 from tidemark.coordinator.epochs import Epochs
 from tidemark.coordinator.flusher import LogFlusher, LogSnapshot
-from tidemark.coordinator.queue import Line
+from tidemark.coordinator.queue import FairQueue
 from tidemark.delivery.batching import Batch
 from tidemark.event_time.watermarks import Watermarks
 from tidemark.log import frames, groups, manifest
@@ -315,12 +315,12 @@ def _batches_forgotten() -> AbstractContextManager[Any]:
 
 def _producer_reordered() -> AbstractContextManager[Any]:
     """Priorities choose between writes, not between producers."""
-    push = Line.push
+    push = FairQueue.push
 
-    def each_alone(self: Line[Any], producer: str, priority: Any, now_us: int, item: Any) -> None:
+    def each_alone(self: FairQueue[Any], producer: str, priority: Any, now_us: int, item: Any) -> None:
         push(self, f"{producer}/{len(self)}/{id(item)}", priority, now_us, item)
 
-    return patch.object(Line, "push", each_alone)
+    return patch.object(FairQueue, "push", each_alone)
 
 
 def _bytes_kept() -> AbstractContextManager[Any]:

@@ -19,7 +19,7 @@ import msgspec
 from dagster import AssetCheckEvaluation
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
-from assets.asked import more_partitions
+from assets.requested import more_partitions
 from assets.tables import GRAPH, TABLES
 from assets.trust import CHECK_NAME, edited, failed, unjudged
 from expectations.evidence import Recorded, gather

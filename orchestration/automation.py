@@ -15,8 +15,8 @@ from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster._core.storage.tags import PARTITION_NAME_TAG
 from dagster._record import copy
 
+from assets.dependents import dependent_partitions
 from assets.graph import By, Derived
-from assets.held import hang_on
 from assets.stale import stale_partitions
 from assets.tables import GRAPH, TABLES
 from assets.trust import edited_keys, found_wrong
@@ -116,7 +116,7 @@ class HangsOnWrong(dg.AutomationCondition[dg.AssetKey]):
             table: {TABLES[table].grain.start(key) for key in keys}
             for table, keys in self.against(context, derived).items()
         }
-        held = {derived.spec.grain.key(start) for start in hang_on(Home.locate(), derived, inputs)}
+        held = {derived.spec.grain.key(start) for start in dependent_partitions(Home.locate(), derived, inputs)}
         keys = {key for key in held if partitions.has_partition_key(key)}
         subset = view.get_subset_from_partition_keys(context.key, partitions, keys)
         return dg.AutomationResult(context, context.candidate_subset.compute_intersection(subset))

@@ -11,7 +11,7 @@ import dagster as dg
 from dagster._core.storage.dagster_run import RunRecord
 from dagster._core.storage.tags import PARTITION_NAME_TAG
 
-from assets.asked import more_partitions
+from assets.requested import more_partitions
 from orchestration.runs import RANGE_END, RANGE_START
 
 # As many runs of a table as are looked at; who has failed more often is beyond the longest pause by far.

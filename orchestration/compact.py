@@ -25,7 +25,7 @@ from assets.vectors.compaction import foresee_removal, remove_payloads
 from assets.vectors.schema import VECTOR_CHECKPOINTS
 from orchestration.instance import open_instance
 from orchestration.materialize import drain
-from orchestration.runs import QUIET, Outcome, Progress, run
+from orchestration.runs import QUIET, Progress, RunResults, run
 from resources.lake import Lake
 from resources.platform import TidemarkResource
 from tidemark import Platform
@@ -34,7 +34,7 @@ from tidemark.model.errors import TidemarkError
 from tidemark.model.timegrid import HOUR_US, floor_to
 from tidemark.observe.status import read_cut, read_status
 from tidemark.shard_state.clock_reset import refuse_doubtful
-from tidemark.storage.failpoints import reach
+from tidemark.storage.failpoints import failpoint
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.plans import durable_epochs
@@ -67,7 +67,7 @@ class Compaction:
     considered_us: int | None = None  # the cut that was asked for
     compacted: Compacted = field(default_factory=Compacted)
     removed: Removed = field(default_factory=Removed)
-    outcome: Outcome = field(default_factory=Outcome)
+    outcome: RunResults = field(default_factory=RunResults)
     is_done: bool = True
 
 
@@ -106,7 +106,7 @@ def compact(
         removed = Removed(kept_back=kept_back)
         return Compaction(None, cut_us, done, removed, outcome + made, is_done=made.succeeded)
     _cut_log(home, cut_us, clock, cut)
-    reach("compact.cut")
+    failpoint("compact.cut")
     return _remove_before(home, wanted, cut_us, outcome, progress)
 
 
@@ -118,7 +118,7 @@ Cut = Callable[[int], None]
 def remove_covered_payloads(context: dg.OpExecutionContext, tidemark: TidemarkResource) -> Removed:
     """Remove the payloads that bases hold, and record what that has saved."""
     removed = remove_payloads(tidemark.lake)
-    reach("compact.removed")
+    failpoint("compact.removed")
     context.log_event(dg.AssetObservation(DELTAS.name, metadata=removed.to_metadata()))
     return removed
 
@@ -133,7 +133,9 @@ def remove_payloads_job() -> None:
     remove_covered_payloads()
 
 
-def _remove_before(home: Home, wanted: Wanted, cut_us: int, outcome: Outcome, progress: Progress | None) -> Compaction:
+def _remove_before(
+    home: Home, wanted: Wanted, cut_us: int, outcome: RunResults, progress: Progress | None
+) -> Compaction:
     """The log refuses older changes by now."""
     outcome += drain(home, progress=progress)
     if outcome.succeeded:
@@ -142,7 +144,7 @@ def _remove_before(home: Home, wanted: Wanted, cut_us: int, outcome: Outcome, pr
         made, done = _checkpoints(home, wanted, cut_us, progress)
         outcome += made
         if outcome.succeeded:
-            reach("compact.judged")
+            failpoint("compact.judged")
             return Compaction(cut_us, cut_us, done, _remove(home), outcome)
     return Compaction(cut_us, cut_us, outcome=outcome, is_done=False)
 
@@ -179,12 +181,12 @@ def _cut_log(home: Home, cut_us: int, clock: Callable[[], int], cut: Cut | None)
 
 def _checkpoints(
     home: Home, wanted: Wanted, cut_us: int | None, progress: Progress | None
-) -> tuple[Outcome, Compacted]:
+) -> tuple[RunResults, Compacted]:
     config: dict[str, Any] = {"force": wanted.is_forced}
     config |= {"strategy": wanted.strategy.value} if wanted.strategy else {}
     config |= {"cut_us": cut_us} if cut_us is not None else {}
     with open_instance(home) as instance:
-        outcome = Outcome((run(home, instance, [VECTOR_CHECKPOINTS.name], (), progress, config=config),))
+        outcome = RunResults((run(home, instance, [VECTOR_CHECKPOINTS.name], (), progress, config=config),))
         return outcome, Compacted.latest(instance) if outcome.succeeded else Compacted()
 
 

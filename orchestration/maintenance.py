@@ -9,7 +9,7 @@ from assets.tables import EVERY_TABLE
 from resources.platform import TidemarkResource
 from tidemark.model.errors import DamageError
 from tidemark.model.timegrid import HOUR_US
-from tidemark.observe.proof import prove
+from tidemark.observe.verification import prove
 
 # Producers' clocks and the disorder they are allowed reach back this far at most; an hour is closed after that.
 CLOSED_AFTER_US = 2 * HOUR_US

@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from assets.held import hang_on
+from assets.dependents import dependent_partitions
 from assets.tables import GRAPH, TABLES
 from assets.trust import edited_keys, found_wrong, unfinished
 from orchestration.instance import open_instance
-from orchestration.runs import Outcome, Progress, Step, ranges_of, run
+from orchestration.runs import Progress, RunResults, Step, ranges_of, run
 from tidemark.model.errors import TidemarkError
 from tidemark.model.timegrid import DAY, HOUR, HOUR_US, WEEK, Grain, floor_to, hour_key, hour_start
 from tidemark.storage.home import Home
@@ -42,10 +42,10 @@ class UnknownAssetError(TidemarkError):
     """Something is to be materialized that is not an asset with partitions."""
 
 
-def drain(home: Home, *, progress: Progress | None = None) -> Outcome:
+def drain(home: Home, *, progress: Progress | None = None) -> RunResults:
     """Drain all sealed segments and judge the hours that they touched."""
     with open_instance(home) as instance:
-        return Outcome((run(home, instance, [DRAIN], (), progress),))
+        return RunResults((run(home, instance, [DRAIN], (), progress),))
 
 
 def materialize_hours(
@@ -55,7 +55,7 @@ def materialize_hours(
     *,
     progress: Progress | None = None,
     is_resumed: bool = False,
-) -> Outcome:
+) -> RunResults:
     """Materialize hours of assets, and the days and weeks that hold them where an asset is daily or weekly.
 
     Unbroken ranges of hours, at most a week of them in a run with all hourly assets in it; then days, then weeks. What
@@ -71,7 +71,7 @@ def materialize_hours(
         request = _Request(home, instance, wanted, progress)
         finished = request.finished_parts() if is_resumed else set()
         held = _Held(home, instance)
-        outcome = Outcome(resumed=len(finished))
+        outcome = RunResults(resumed=len(finished))
         for number, (names, part) in enumerate(request.parts, start=1):
             if number in finished:
                 continue
@@ -84,7 +84,7 @@ def materialize_hours(
 
 def materialize_everything_stale(
     home: Home, *, progress: Progress | None = None, clock: Callable[[], int] | None = None
-) -> Outcome:
+) -> RunResults:
     """Bring every table up to date: exactly the partitions that are behind, unless their input was found wrong.
 
     What is carried to hours that lie ahead waits until these are partitions, as it does for the daemon.
@@ -94,7 +94,7 @@ def materialize_everything_stale(
 
     now_us = clock or (lambda: time.time_ns() // 1_000)
     with open_instance(home) as instance:
-        outcome, held = Outcome(), _Held(home, instance)
+        outcome, held = RunResults(), _Held(home, instance)
         for grain, names in PARTITIONED.items():
             tried: set[Part] = set()
             # Asked anew for each grain, and again until nothing new is found: only what was made is an input of what
@@ -109,7 +109,7 @@ def materialize_everything_stale(
                 if not fresh:
                     break
                 tried |= set(fresh)
-                done = Outcome(tuple(run(home, instance, assets, part, progress) for assets, part in fresh))
+                done = RunResults(tuple(run(home, instance, assets, part, progress) for assets, part in fresh))
                 held.release(done.partitions)
                 outcome += done
         return outcome + held.outcome
@@ -153,19 +153,19 @@ def near_one_another(parts: Iterable[Part]) -> Iterator[Part]:
 
 def check_hours(
     home: Home, tables: Sequence[str], hours: Iterable[str], *, progress: Progress | None = None
-) -> Outcome:
+) -> RunResults:
     """Run the suites of tables again on hours (days, weeks) that were materialized; only verdicts are written."""
     from resources.record import Record
 
     _refuse_unknown(tables)
     starts = {hour_start(key) for key in hours}
-    outcome = Outcome()
+    outcome = RunResults()
     with open_instance(home) as instance:
         for table in tables:
             grain = TABLES[table].grain
             known = Record.latest_by_partition(instance, table, _keys(grain, starts))
             for part in ranges_of(known, grain):
-                outcome += Outcome((run(home, instance, [table], part, progress, is_check=True),))
+                outcome += RunResults((run(home, instance, [table], part, progress, is_check=True),))
     return outcome
 
 
@@ -206,10 +206,10 @@ class _Request:
             found.add(number)
         return found
 
-    def run(self, number: int, names: tuple[str, ...], keys: tuple[str, ...], *, is_end: bool) -> Outcome:
+    def run(self, number: int, names: tuple[str, ...], keys: tuple[str, ...], *, is_end: bool) -> RunResults:
         """One part, or a range of it; the last of them says that the part is finished."""
         tags = {BACKFILL_TAG: self._id, PART_TAG: str(number)} if is_end else {}
-        return Outcome((run(self._home, self._instance, names, keys, self._tell(number), tags=tags),))
+        return RunResults((run(self._home, self._instance, names, keys, self._tell(number), tags=tags),))
 
     def _tell(self, number: int) -> Progress | None:
         told = self._progress
@@ -242,9 +242,9 @@ class _Held:
         self._first: dict[str, set[str]] = defaultdict(set)
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RunResults:
         """What was held back, by asset."""
-        return Outcome(held_back={asset: tuple(sorted(keys)) for asset, keys in self._first.items() if keys} or None)
+        return RunResults(held_back={asset: tuple(sorted(keys)) for asset, keys in self._first.items() if keys} or None)
 
     def release(self, made: Mapping[str, Iterable[str]]) -> None:
         """What was made after all is no longer held back: its input was repaired in an earlier round."""
@@ -273,5 +273,5 @@ class _Held:
 
     def _hanging(self, name: str, inputs: dict[str, set[str]]) -> set[str]:
         starts = {each: {TABLES[each].grain.start(key) for key in keys} for each, keys in inputs.items() if keys}
-        found = hang_on(self._home, GRAPH[name], starts) if starts and name in GRAPH else ()
+        found = dependent_partitions(self._home, GRAPH[name], starts) if starts and name in GRAPH else ()
         return {TABLES[name].grain.key(start) for start in found}

@@ -18,7 +18,7 @@ from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS, WE
 from assets.trust import found_wrong
 from orchestration.instance import open_instance
 from orchestration.materialize import drain, materialize_everything_stale
-from orchestration.runs import Outcome, Progress
+from orchestration.runs import Progress, RunResults
 from resources.lake import Lake
 from tidemark import Platform
 from tidemark.counts.decay import HalfLife, half_life
@@ -27,7 +27,7 @@ from tidemark.counts.tables import Tables
 from tidemark.counts.windows import Tier, shown
 from tidemark.observe.status import read_raised, read_status
 from tidemark.shard_state.clock_reset import read_times, refuse_doubtful
-from tidemark.storage.failpoints import reach
+from tidemark.storage.failpoints import failpoint
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.plans import durable_epochs
@@ -58,7 +58,7 @@ class Retained:
 
     cuts: Cuts
     dropped: tuple[Dropping, ...]
-    outcome: Outcome = field(default_factory=Outcome)
+    outcome: RunResults = field(default_factory=RunResults)
     is_done: bool = True
 
 
@@ -87,7 +87,7 @@ def retain(
     if not is_clock_right:
         _refuse_young(home, wanted, now_us)
     raise_earliest(home, max(planned.cuts.values()), clock)
-    reach("retain.raised")
+    failpoint("retain.raised")
     flushed = {shard.shard: shard.flushed_epoch for shard in read_status(home)}
     outcome = drain(home, progress=progress) + materialize_everything_stale(home, progress=progress, clock=clock)
     if not outcome.succeeded:
@@ -102,12 +102,12 @@ def drop_settled(home: Home, cuts: Cuts, clock: Callable[[], int]) -> tuple[Drop
     _refuse_unsettled(home, cuts)
     dropped = tuple(_droppings(home, cuts))
     remember(home, cuts)
-    reach("retain.decided")
+    failpoint("retain.decided")
     lake = Lake(home, _no_session, clock=clock)
     for tier, spec in DROPPED.items():
         if tier in cuts:
             lake.drop(spec, cuts[tier])
-            reach("retain.dropped")
+            failpoint("retain.dropped")
     return dropped
 
 

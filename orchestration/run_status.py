@@ -47,7 +47,7 @@ RANGE_START, RANGE_END, PARTITION = (
     "dagster/asset_partition_range_end",
     "dagster/partition",
 )
-# `assets.asked.MORE_PARTITIONS`, whose module imports the orchestrator; a test holds the two together.
+# `assets.requested.MORE_PARTITIONS`, whose module imports the orchestrator; a test holds the two together.
 MORE_PARTITIONS = "tidemark/more_partitions"
 # With so many partitions about which something else than a good verdict is stored, all are looked at one by one.
 MANY_UNUSUAL = 500

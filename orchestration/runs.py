@@ -71,7 +71,7 @@ class RunOutcome:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunResults:
     """All runs that a request took, and what was left alone because its input was found wrong."""
 
     runs: tuple[RunOutcome, ...] = ()
@@ -102,9 +102,9 @@ class Outcome:
                 found[asset].update(dict.fromkeys(keys))
         return {asset: tuple(sorted(keys)) for asset, keys in found.items()}
 
-    def __add__(self, other: "Outcome") -> "Outcome":
+    def __add__(self, other: "RunResults") -> "RunResults":
         held_back = {**(self.held_back or {}), **(other.held_back or {})} or None
-        return Outcome(self.runs + other.runs, held_back, self.resumed + other.resumed)
+        return RunResults(self.runs + other.runs, held_back, self.resumed + other.resumed)
 
 
 def ranges_of(keys: Iterable[str], grain: Grain) -> list[tuple[str, ...]]:
@@ -120,7 +120,7 @@ def ranges_of(keys: Iterable[str], grain: Grain) -> list[tuple[str, ...]]:
 
 def tags_of(keys: Sequence[str], grain: Grain) -> dict[str, str]:
     """The tags of a run over partitions: the longest unbroken range of them as the orchestrator's own, and the rest."""
-    from assets.asked import tags_for_more
+    from assets.requested import tags_for_more
 
     own = max(ranges_of(keys, grain), key=len)
     return {RANGE_START: own[0], RANGE_END: own[-1], **tags_for_more(sorted(set(keys) - set(own)))}

@@ -25,7 +25,7 @@ from typing import Any
 
 from assets.tables import GRAPH
 from orchestration.materialize import drain, materialize_hours
-from orchestration.runs import Outcome
+from orchestration.runs import RunResults
 from tidemark import Platform
 from tidemark.model.errors import TidemarkError
 from tidemark.model.timegrid import HOUR_US, hour_key, to_us
@@ -89,7 +89,7 @@ class TinyPlatform:
         with Platform.open(self.home, clock=lambda: self._now_us) as platform:
             platform.producer("test").write(deltas)
 
-    def materialize(self, asset: str) -> Outcome:
+    def materialize(self, asset: str) -> RunResults:
         """Drain what was given, then compute the asset and what it is made from, for the hours that have deltas."""
         outcome = drain(self.home)
         chain = [asset] if asset in GRAPH else []

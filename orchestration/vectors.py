@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from assets.ingest.schema import DELTAS
 from assets.trust import found_wrong, unfinished
 from assets.vectors.index_schema import VECTOR_INDEX
-from assets.vectors.news import has_news
+from assets.vectors.new_deltas import has_new_deltas
 from assets.vectors.schema import VECTOR_CONFLICTS, VECTORS
 from orchestration.instance import open_instance
-from orchestration.runs import Outcome, Progress, run
+from orchestration.runs import Progress, RunResults, run
 from resources.record import Record, RecordError
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
@@ -32,7 +32,7 @@ def due_tables(instance: "DagsterInstance", home: Home) -> list[str]:
     due = [
         spec.name
         for spec in FOLDED
-        if has_news(home, spec, _last(instance, spec.name)) or unfinished(home, instance, spec.name)
+        if has_new_deltas(home, spec, _last(instance, spec.name)) or unfinished(home, instance, spec.name)
     ]
     return [*due, *_index_due(instance, home, due)]
 
@@ -65,15 +65,15 @@ def wrong_hours(instance: "DagsterInstance", home: Home) -> tuple[str, ...]:
     return tuple(sorted(found_wrong(home, instance, DELTAS.name)))
 
 
-def materialize_vectors(home: Home, *, progress: Progress | None = None) -> Outcome:
+def materialize_vectors(home: Home, *, progress: Progress | None = None) -> RunResults:
     """Fold what is new, in one run of the tables that are behind; none if nothing is new."""
     with open_instance(home) as instance:
         due = due_tables(instance, home)
         if not due:
-            return Outcome()
+            return RunResults()
         if wrong_hours(instance, home):
-            return Outcome(held_back=dict.fromkeys(due, ("as a whole",)))
-        return Outcome((run(home, instance, due, (), progress),))
+            return RunResults(held_back=dict.fromkeys(due, ("as a whole",)))
+        return RunResults((run(home, instance, due, (), progress),))
 
 
 def _last(instance: "DagsterInstance", table: str) -> Record | None:

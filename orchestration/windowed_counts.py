@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from assets.rollups.schema import TIERS, WINDOWED_COUNTS
 from assets.trust import found_wrong
 from orchestration.instance import open_instance
-from orchestration.runs import Outcome, Progress, run
+from orchestration.runs import Progress, RunResults, run
 from resources.record import Record, RecordError
 from tidemark.event_time.clock import system_clock
 from tidemark.model.timegrid import HOUR, MINUTE
@@ -72,14 +72,14 @@ def wrong_inputs(instance: "DagsterInstance", home: Home) -> dict[str, tuple[str
     return {name: keys for name, keys in found.items() if keys}
 
 
-def materialize_windowed_counts(home: Home, as_of: str = "", *, progress: Progress | None = None) -> Outcome:
+def materialize_windowed_counts(home: Home, as_of: str = "", *, progress: Progress | None = None) -> RunResults:
     """Compute it as of a minute; without one as of the last that the watermark has passed, if that changes anything."""
     with open_instance(home) as instance:
         if not as_of and not standing(instance, home).is_due:
-            return Outcome()
+            return RunResults()
         if wrong_inputs(instance, home):
-            return Outcome(held_back={NAME: ("as a whole",)})
-        return Outcome((run(home, instance, [NAME], (), progress, config={"as_of": as_of}),))
+            return RunResults(held_back={NAME: ("as a whole",)})
+        return RunResults((run(home, instance, [NAME], (), progress, config={"as_of": as_of}),))
 
 
 def _last(instance: "DagsterInstance", home: Home) -> Record | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from resources.session import new_session
-from resources.upkeep import add_columns, compact_files, delete_old_files
+from resources.table_maintenance import add_columns, compact_files, delete_old_files
 from resources.write_errors import LakeError, TableBusyError, WriteFailedError, said, write_errors
 from tidemark.model.ranges import Range, bucket_predicate, partition_predicate
 from tidemark.model.timegrid import HOUR_US
@@ -24,8 +24,8 @@ from tidemark.storage.home import Home
 from tidemark.storage.privacy import file_mode, make_directory
 from tidemark.storage.quarantine import set_aside
 from tidemark.tables import lake_files
-from tidemark.tables.lake_commits import NewFile, begin_generation, commit_files, delete_partitions
 from tidemark.tables.known_table import Edit, KnownTable, KnownTableFile, app_id, edits_of, find_break, next_floor
+from tidemark.tables.lake_commits import NewFile, begin_generation, commit_files, delete_partitions
 from tidemark.tables.lineage import Input, LineageFile
 from tidemark.tables.table_spec import Column, TableSpec
 
@@ -179,9 +179,9 @@ class Lake:
         """Replace the partitions of a range (or the given ones, or all) by `rows`, in one commit.
 
         Of a table that is divided into buckets, `hours` are numbers of buckets. An empty result clears them, which is
-        right. With `plan_number` the commit carries that plan's marker, as the first commit of a generation does; without
-        it the marker of plans is left as it is. `made_from` is the version of the input that the rows were computed
-        from; it is remembered for each partition.
+        right. With `plan_number` the commit carries that plan's marker, as the first commit of a generation does;
+        without it the marker of plans is left as it is. `made_from` is the version of the input that the rows were
+        computed from; it is remembered for each partition.
         """
         generation = self.known(spec.name).generation
         path = self.path(spec.name)

@@ -10,20 +10,20 @@ from typing import Protocol
 
 import dagster as dg
 
-from assets.asked import report, report_now, windows_of
 from assets.ingest.drain import drain_all
 from assets.ingest.rebuild import committed_number, plan_store, rebuild
 from assets.ingest.records import drain_record, hour_records
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.metadata import KINDS, OWNERS, table_metadata
 from assets.partitions import HOURLY, partitions_in, starts_in
-from assets.watermarks import remember_marks
+from assets.requested import report, report_now, requested_ranges
+from assets.watermarks import record_watermarks
 from resources.lake import Lake, TableSpec
 from resources.platform import TidemarkResource
 from resources.record import Record, RecordError
 from tidemark.model.timegrid import HOUR_US, hour_key
 from tidemark.observe.sealed_log import Log, TouchedHours, touched_hours
-from tidemark.storage.failpoints import reach
+from tidemark.storage.failpoints import failpoint
 from tidemark.tables import lake_files
 from tidemark.tables.plans import Plan
 
@@ -73,8 +73,8 @@ def drain(
         for record in records:
             report_now(context, record)
         reported[spec.name] = [record.partition for record in records if record.partition]
-        remember_marks(lake.home.plans, records)
-    reach("record.logged")
+        record_watermarks(lake.home.plans, records)
+    failpoint("record.logged")
     drain_observer(context, reported)
     last = _last_drain(context.instance)
     record = drain_record(lake, plan, last, duration_ms=duration_ms, now_us=tidemark.now_us())
@@ -121,7 +121,8 @@ def unreported_hours(instance: dg.DagsterInstance, lake: Lake, plan: Plan | None
     reported = {shard: end for shard, (_, end) in last.epochs.items()} if last else {}
     fresh = touched_hours(Log(lake.home).below(plan.upto if plan else {}, after=reported))
     return fresh | TouchedHours(
-        event=_of_another_generation(instance, lake, DELTAS), receipt=_of_another_generation(instance, lake, DEAD_LETTERS)
+        event=_of_another_generation(instance, lake, DELTAS),
+        receipt=_of_another_generation(instance, lake, DEAD_LETTERS),
     )
 
 
@@ -145,7 +146,9 @@ def _of_another_generation(instance: dg.DagsterInstance, lake: Lake, spec: Table
     records = Record.latest_by_partition(instance, spec.name)
     starts = lake_files.partitions(lake.path(spec.name))
     return frozenset(
-        start for start in starts if (found := records.get(hour_key(start))) is None or found.generation != known.generation
+        start
+        for start in starts
+        if (found := records.get(hour_key(start))) is None or found.generation != known.generation
     )
 
 
@@ -153,14 +156,14 @@ def _rebuild(
     context: dg.AssetExecutionContext, tidemark: TidemarkResource, spec: TableSpec
 ) -> dg.MaterializeResult[None]:
     started, lake = time.monotonic(), tidemark.lake
-    windows = windows_of(context, spec.grain)
+    windows = requested_ranges(context, spec.grain)
     rebuilt = rebuild(lake, spec, partitions_in(windows, HOUR_US))
     plan = plan_store(lake).committed(rebuilt.number)
     starts = [start for each in windows for start in starts_in(each, HOUR_US)]
     previous, duration_ms = _recorded(context.instance, spec, starts), _since(started)
     records = hour_records(lake, spec, starts, plan, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
     report(context, records)
-    remember_marks(lake.home.plans, records)
+    record_watermarks(lake.home.plans, records)
     return dg.MaterializeResult()
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 import pyarrow.compute as pc
 
-from assets.ingest.judge import judge
+from assets.ingest.duplicates import find_duplicates
+from assets.ingest.prefilter import Segment, prefilter
 from assets.ingest.rebuild import (
     committed_number,
     plan_store,
@@ -20,13 +21,12 @@ from assets.ingest.rebuild import (
     settle_ingest,
 )
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
-from assets.ingest.sift import Segment, sift
 from assets.ingest.transform import accepted_deltas
 from resources.lake import Lake
 from tidemark.log.manifest import Entry
 from tidemark.model.deltas import Verdict
 from tidemark.observe.sealed_log import Log, TouchedHours, touched_hours
-from tidemark.storage.failpoints import reach
+from tidemark.storage.failpoints import failpoint
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import find_break
 from tidemark.tables.plans import Plan, PlannedSegment, PlanStore
@@ -139,7 +139,7 @@ def _make_plan(
         created_us=clock() if clock else time.time_ns() // 1000,
     )
     store.write(plan)
-    reach("plan.written")
+    failpoint("plan.written")
     return plan
 
 
@@ -153,14 +153,14 @@ def _carry_out(lake: Lake, log: Log, plan: Plan, noticed: dict[str, str]) -> Dra
         present = lake_files.partitions(lake.path(DELTAS.name))
         hours = sorted(touched.event & present.keys())
         known_files = [file for hour in hours for file in present[hour].files]
-        aside = sift(segments, known_files=known_files, target=directory / "aside.parquet")
-        judged = judge(lake.spark, aside, known_files=known_files)
+        aside = prefilter(segments, known_files=known_files, target=directory / "aside.parquet")
+        judged = find_duplicates(lake.spark, aside, known_files=known_files)
         if committed_number(lake, DEAD_LETTERS) < plan.number:
             lake.append_once(DEAD_LETTERS, judged.letters, number=plan.number)
-        reach("dead_letters.committed")
+        failpoint("dead_letters.committed")
         deltas = accepted_deltas(read_log(lake, [segment.path for segment in segments]))
         lake.append_once(DELTAS, judged.drop_copies(deltas), number=plan.number)
-        reach("deltas.committed")
+        failpoint("deltas.committed")
     return DrainResult(
         plan=plan,
         durable=plan.durable,

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from assets.ingest.judge import judge
+from assets.ingest.duplicates import find_duplicates
+from assets.ingest.prefilter import Segment, prefilter
 from assets.ingest.removal import bases_of, without_payloads
 from assets.ingest.schema import DEAD_LETTERS, DELTAS, LOG_DDL
-from assets.ingest.sift import Segment, sift
 from assets.ingest.transform import accepted_deltas
 from resources.lake import Commit, Lake, TableSpec
 from tidemark.log.manifest import Entry
@@ -83,7 +83,9 @@ def committed_number(lake: Lake, spec: TableSpec) -> int:
 
 def plan_store(lake: Lake, generation: int | None = None) -> PlanStore:
     """The plans; both tables follow those of `deltas`."""
-    return PlanStore(lake.home.plans / DELTAS.name, lake.known(DELTAS.name).generation if generation is None else generation)
+    return PlanStore(
+        lake.home.plans / DELTAS.name, lake.known(DELTAS.name).generation if generation is None else generation
+    )
 
 
 def read_log(lake: Lake, paths: Sequence[Path]) -> "DataFrame":
@@ -115,8 +117,8 @@ def _replace(lake: Lake, spec: TableSpec, hours: Hours, number: int, *, is_openi
     entries = _needed(spec, lambda: log.entries_of(*store.all_committed(number)), hours)
     segments = [Segment(entry, path) for entry, path in zip(entries, log.verify(entries), strict=True)]
     with scratch(lake) as directory:
-        aside = sift(segments, known_files=(), target=directory / "aside.parquet")
-        judged = judge(lake.spark, aside, known_files=())
+        aside = prefilter(segments, known_files=(), target=directory / "aside.parquet")
+        judged = find_duplicates(lake.spark, aside, known_files=())
         if spec is DELTAS:
             log_rows = read_log(lake, [segment.path for segment in segments])
             rows = judged.drop_copies(accepted_deltas(log_rows))

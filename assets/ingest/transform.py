@@ -1,8 +1,8 @@
 """From rows of the log to rows of `deltas` and `dead_letters`: pure functions of DataFrames.
 
 Belongs here: which row becomes what, and which of several deltas under one identity came first (Q3). Does not belong
-here: which few rows are compared at all (`sift.py`), reading and writing. Drain and rebuild call the same functions,
-so they cannot disagree.
+here: which few rows are compared at all (`prefilter.py`), reading and writing. Drain and rebuild call the same
+functions, so they cannot disagree.
 """
 
 from pyspark.sql import Column, DataFrame, Window

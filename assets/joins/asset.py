@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from assets.graph import Derived
 from assets.joins.rows import delta_pairs, session_pairs
 from assets.partitions import starts_in
-from assets.stale import reach_back
+from assets.stale import look_back
 from assets.tables import GRAPH
 from assets.windows.catalog import STREAMS
 from assets.windows.factory import Inputs, declared, hourly_asset, one_by_one, recorded, replace_hours
@@ -60,7 +60,7 @@ def meeting(lake: Lake, stream: Stream, partner: Stream, inputs: Inputs, hours: 
     Two that meet: the one that closes first does so after the other one has begun. So what closed before the first of
     the partner's sessions began cannot meet any.
     """
-    back = reach_back(lake.path(partner.name), window_table(partner))
+    back = look_back(lake.path(partner.name), window_table(partner))
     first_us = min([hours.start_us, *(back.get(start, start) for start in starts_in(hours, HOUR_US))])
     rows = lake.read(stream.name, inputs[stream.name].version)
     return rows.where(partition_predicate(WINDOW_HOUR, Range(first_us, hours.end_us)))

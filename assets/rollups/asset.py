@@ -10,23 +10,23 @@ from collections.abc import Callable
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from assets.asked import report, windows_of
 from assets.ingest.schema import DELTAS
 from assets.inputs import input_of
 from assets.metadata import KINDS, OWNERS, table_metadata
 from assets.partitions import DAILY, HOURLY, SAME_TIME, WEEKLY, partitions_in, starts_in
+from assets.requested import report, requested_ranges
 from assets.rollups.records import rollup_records
 from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
 from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
 from assets.tables import GRAPH
 from assets.trust import refuse_edited, refuse_wrong
-from assets.watermarks import input_marks, remember_marks
+from assets.watermarks import input_watermarks, record_watermarks
 from resources.lake import Lake, LakeError, TableSpec
 from resources.platform import TidemarkResource
 from tidemark.counts.retention import settled_before
 from tidemark.counts.windows import shown
 from tidemark.model.ranges import Range, any_of
-from tidemark.storage.failpoints import reach
+from tidemark.storage.failpoints import failpoint
 from tidemark.storage.home import Home
 
 GROUP = "rollups"
@@ -129,16 +129,16 @@ def _roll_up(
 ) -> dg.MaterializeResult[None]:
     """Read the ranges at one version of the input, sum them up, replace them, one record per partition."""
     started, lake = time.monotonic(), tidemark.lake
-    windows, marks = windows_of(context, target.grain), input_marks(lake.home.plans, [source.name])
+    windows, marks = requested_ranges(context, target.grain), input_watermarks(lake.home.plans, [source.name])
     refuse_wrong(context.instance, lake.home, GRAPH[target.name], windows)
     version = replace_sums(lake, source, target, transform, *windows)
-    reach("rollup.committed")
+    failpoint("rollup.committed")
     duration_ms = round((time.monotonic() - started) * 1000)
     starts = [start for each in windows for start in starts_in(each, target.partition_us)]
     records = rollup_records(
         context.instance, lake, source, version, target, starts, duration_ms=duration_ms, now_us=tidemark.now_us()
     )
     report(context, records)
-    remember_marks(lake.home.plans, records, marks)
-    reach("record.logged")
+    record_watermarks(lake.home.plans, records, marks)
+    failpoint("record.logged")
     return dg.MaterializeResult()

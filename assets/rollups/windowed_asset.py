@@ -17,7 +17,7 @@ from assets.rollups.records import input_watermark, windowed_record
 from assets.rollups.schema import TIERS, WINDOWED_COUNTS
 from assets.rollups.windowed import TABLES, count_windows, spans_of
 from assets.trust import refuse_any_edit, refuse_any_wrong
-from assets.watermarks import input_marks, remember_marks
+from assets.watermarks import input_watermarks, record_watermarks
 from resources.lake import LakeError
 from resources.platform import TidemarkResource
 from resources.record import Record
@@ -28,7 +28,7 @@ from tidemark.counts.windows import Tier, on_a_minute, shown
 from tidemark.model.errors import TidemarkError
 from tidemark.model.timegrid import MINUTE, to_us
 from tidemark.shard_state.clock_reset import ceiling_us
-from tidemark.storage.failpoints import reach
+from tidemark.storage.failpoints import failpoint
 
 # Enough to see where to look.
 NAMED = 3
@@ -67,7 +67,7 @@ def windowed_counts(
     started, lake, spec = time.monotonic(), tidemark.lake, WINDOWED_COUNTS
     half_lives = [half_life(name) for name in lake.home.settings.counts.half_lives]
     with lake.lock(spec.name):
-        marks = input_marks(lake.home.plans, [table.name for table in TIERS])
+        marks = input_watermarks(lake.home.plans, [table.name for table in TIERS])
         tables = Tables(lake.home, gone_before(lake.home))
         inputs = {table.name: Record.latest_by_partition(context.instance, table.name) for table in TIERS}
         as_of_us = chosen_moment(
@@ -80,7 +80,7 @@ def windowed_counts(
         tiers = {tier: lake.read(table.name, tables.versions[table.name]) for tier, table in TABLES.items()}
         rows = count_windows(tiers, as_of_us=as_of_us, half_lives=half_lives)
         lake.replace(spec, rows.sort(*spec.order_by, "signal"), hours=None)
-    reach("rollup.committed")
+    failpoint("rollup.committed")
     record = windowed_record(
         context.instance,
         lake,
@@ -91,8 +91,8 @@ def windowed_counts(
         duration_ms=round((time.monotonic() - started) * 1000),
         now_us=tidemark.now_us(),
     )
-    remember_marks(lake.home.plans, [record], marks)
-    reach("record.logged")
+    record_watermarks(lake.home.plans, [record], marks)
+    failpoint("record.logged")
     return dg.MaterializeResult(metadata={**record.to_metadata(), "as_of": shown(as_of_us)})
 
 

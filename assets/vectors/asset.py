@@ -1,7 +1,7 @@
 """The assets `vectors` and `vector_conflicts`: what every vector is now, and which edits did not know of each other.
 
 Belongs here: which versions are read, what of a table is written anew, and its record. How rows are computed is in
-`job.py` and `conflicts.py`, what is new in `news.py`.
+`job.py` and `conflicts.py`, what is new in `new_deltas.py`.
 
 Both tables are folded on: from the vectors that have new deltas follow the buckets that are written anew. Without a
 record that can be relied on, everything is folded; that gives the same rows (O2).
@@ -19,7 +19,7 @@ from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
 from assets.trust import refuse_any_edit, refuse_any_wrong
 from assets.vectors.conflicts import clocked_vectors, find_conflicts
 from assets.vectors.job import folded_files
-from assets.vectors.news import covered_epochs, names_parents
+from assets.vectors.new_deltas import covered_epochs, names_parents
 from assets.vectors.records import last_record, vector_record
 from assets.vectors.schema import BUCKET, VECTOR_CONFLICTS, VECTORS
 from assets.vectors.transform import (
@@ -31,11 +31,11 @@ from assets.vectors.transform import (
     vector_deltas,
     with_bucket,
 )
-from assets.watermarks import remember_marks
+from assets.watermarks import record_watermarks
 from resources.lake import Lake, TableSpec
 from resources.platform import TidemarkResource
 from tidemark.model.ranges import bucket_predicate
-from tidemark.storage.failpoints import reach
+from tidemark.storage.failpoints import failpoint
 from tidemark.tables.lineage import Input
 
 if TYPE_CHECKING:
@@ -83,11 +83,11 @@ def _materialize(
         refuse_any_wrong(context.instance, spec.name, DELTAS.name)
         lake.settle(spec)
         write(lake, version, covered_epochs(lake.home, spec, previous, version))
-    reach("rollup.committed")
+    failpoint("rollup.committed")
     duration_ms = round((time.monotonic() - started) * 1000)
     record = vector_record(lake, spec, version, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
-    remember_marks(lake.home.plans, [record])
-    reach("record.logged")
+    record_watermarks(lake.home.plans, [record])
+    failpoint("record.logged")
     return dg.MaterializeResult(metadata=record.to_metadata(), tags=data_version_tags(record))
 
 

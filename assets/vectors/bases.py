@@ -11,7 +11,7 @@ could stand below it would have happened before the cut, and the log refuses tha
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from assets.vectors.lines import as_checkpoints, fold_marked, placed_envelopes, so_far, whole_vector
+from assets.vectors.histories import as_checkpoints, fold_marked, placed_envelopes, so_far, whole_vector
 from assets.vectors.transform import ARRIVAL, KEYS
 from tidemark.vectors.places import PLACE_COLUMNS
 

@@ -7,7 +7,7 @@ linear in their deltas; a test holds one against the other. Does not belong here
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from assets.vectors.lines import (
+from assets.vectors.histories import (
     as_checkpoints,
     counted,
     fold_marked,

@@ -25,14 +25,14 @@ from assets.vectors.compacted import Compacted, KeptBack, Removed
 from assets.vectors.records import last_record, vector_record
 from assets.vectors.schema import BUCKET, VECTOR_CHECKPOINTS
 from assets.vectors.transform import KEYS, arranged, with_bucket
-from assets.watermarks import remember_marks
+from assets.watermarks import record_watermarks
 from assets.windows.records import plan_at
 from resources.lake import Lake, LakeError
 from resources.platform import TidemarkResource
 from resources.session import frame_of
 from tidemark.model.ranges import bucket_predicate, partition_predicate
 from tidemark.observe.status import read_cut
-from tidemark.storage.failpoints import reach
+from tidemark.storage.failpoints import failpoint
 from tidemark.tables import lake_files
 from tidemark.tables.lineage import Input
 from tidemark.vectors.checkpoints import CompactionRules, Strategy
@@ -79,14 +79,14 @@ def vector_checkpoints(
         refuse_any_wrong(context.instance, spec.name, DELTAS.name)
         lake.settle(spec)
         compacted = compact(lake, version, rules_of(config, lake), now_us=now_us, is_forced=config.force)
-        reach("compact.checkpoints")
+        failpoint("compact.checkpoints")
         if config.cut_us is not None:
             compacted = make_bases(lake, version, config.cut_us, compacted)
-            reach("compact.bases")
+            failpoint("compact.bases")
     duration_ms = round((time.monotonic() - started) * 1000)
     record = vector_record(lake, spec, version, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
-    remember_marks(lake.home.plans, [record])
-    reach("record.logged")
+    record_watermarks(lake.home.plans, [record])
+    failpoint("record.logged")
     return dg.MaterializeResult(
         metadata={**record.to_metadata(), **compacted.to_metadata()}, tags=data_version_tags(record)
     )

@@ -4,8 +4,8 @@ Belongs here: which versions are read, what of which table is written, in which 
 follows its vectors is in `index_step.py`; how it is read and searched in `tidemark/vectors`.
 
 An index is computed by NumPy from rows that delta-rs reads, and written by Spark, through the one way of writing that
-there is: it holds the table's lock, leaves a marker, is fsynced, and is remembered in the table's generation. A second way
-of writing would have to do all of that again. The four parts are committed first and the pointer last: a run that dies
+there is: it holds the table's lock, leaves a marker, is fsynced, and is remembered beside the plans. A second way of
+writing would have to do all of that again. The four parts are committed first and the pointer last: a run that dies
 between them leaves readers with the index that they had, and the next run writes the parts whole.
 
 Versions that the pointer names stay readable: VACUUM deletes files only when a later version has replaced them, and
@@ -38,11 +38,11 @@ from assets.vectors.index_step import (
 from assets.vectors.records import index_record, last_record
 from assets.vectors.schema import VECTORS
 from assets.vectors.transform import arranged
-from assets.watermarks import input_marks, remember_marks
+from assets.watermarks import input_watermarks, record_watermarks
 from resources.lake import Lake
 from resources.platform import TidemarkResource
 from resources.session import frame_of
-from tidemark.storage.failpoints import reach
+from tidemark.storage.failpoints import failpoint
 from tidemark.storage.home import Home
 from tidemark.tables.lineage import Input
 from tidemark.vectors.index.errors import IndexDamageError
@@ -84,7 +84,7 @@ def vector_index(
 ) -> dg.MaterializeResult[None]:
     """Fold what has changed in `vectors` into each namespace's index, or build it; publish all of them together."""
     started, lake = time.monotonic(), tidemark.lake
-    marks = input_marks(lake.home.plans, [VECTORS.name])
+    marks = input_watermarks(lake.home.plans, [VECTORS.name])
     # Before the version is read: so that no record is ahead of the rows.
     source = last_record(context.instance, VECTORS.name)
     previous = last_record(context.instance, VECTOR_INDEX.name)
@@ -95,7 +95,7 @@ def vector_index(
         lake.settle(VECTOR_INDEX)
         steps = next_indexes(lake.home, version, seed=config.seed, is_rebuild=config.rebuild)
         write_indexes(lake, steps, version)
-    reach("rollup.committed")
+    failpoint("rollup.committed")
     record = index_record(
         lake,
         version,
@@ -104,8 +104,8 @@ def vector_index(
         duration_ms=round((time.monotonic() - started) * 1000),
         now_us=tidemark.now_us(),
     )
-    remember_marks(lake.home.plans, [record], marks)
-    reach("record.logged")
+    record_watermarks(lake.home.plans, [record], marks)
+    failpoint("record.logged")
     return dg.MaterializeResult(metadata={**record.to_metadata(), **_told(steps)}, tags=data_version_tags(record))
 
 
@@ -157,7 +157,7 @@ def write_indexes(lake: Lake, steps: list[Step], version: int) -> None:
                 chosen = arranged(frame_of(lake.spark, only_buckets(rows[spec.name], buckets)), spec.order_by)
                 lake.replace(spec, chosen, hours=buckets, made_from=made_from)
             versions[_PART_OF[spec.name]] = lake.version(spec.name) or 0
-        reach("index.parts_committed")
+        failpoint("index.parts_committed")
     published = pointer_rows(steps, Versions(**versions), version)
     if not _is_published(known, published):
         pointer = arranged(frame_of(lake.spark, published), VECTOR_INDEX.order_by)

@@ -24,9 +24,9 @@ from resources.lake import Lake, LakeError
 from tidemark.storage.home import Home
 from tidemark.tables.lake_commits import NewFile
 from tidemark.tables.table_spec import sql_type
-from tidemark.vectors.bucket_files import Outcome, Target, fold_buckets
+from tidemark.vectors.bucket_files import FoldResult, Target, fold_buckets
 from tidemark.vectors.packed import Packet, Wanted, pack, payload_bytes, read_deltas
-from tidemark.vectors.reading.moment import FileOf, files_at
+from tidemark.vectors.reading.snapshot import FileOf, files_at
 from tidemark.vectors.tables import BUCKETS
 
 # A task reads so many bytes of files, and one folds so many.
@@ -97,7 +97,7 @@ def vector_bytes(lake: Lake, files: Sequence[FileOf]) -> int:
     return sum(row["bytes"] for row in said)
 
 
-def run(lake: Lake, files: Sequence[FileOf], wanted: Wanted, target: Target) -> list[Outcome]:
+def run(lake: Lake, files: Sequence[FileOf], wanted: Wanted, target: Target) -> list[FoldResult]:
     """Fold the wanted deltas of some files into the buckets of the target; gives what became of each bucket."""
     tasks = _tasks(files)
     held = sum(Path(path).stat().st_size for paths in target.present.values() for path in paths)
@@ -111,7 +111,7 @@ def run(lake: Lake, files: Sequence[FileOf], wanted: Wanted, target: Target) -> 
             .mapInArrow(partial(_folded, target), _OUTCOMES_DDL)
             .collect()
         )
-    outcomes = (msgspec.msgpack.decode(row["outcome"], type=Outcome) for row in found)
+    outcomes = (msgspec.msgpack.decode(row["outcome"], type=FoldResult) for row in found)
     return sorted(outcomes, key=lambda outcome: outcome.bucket)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from assets.ingest.records import levels
 from assets.ingest.schema import DELTAS
 from assets.vectors.index_schema import PARTS, VECTOR_INDEX
-from assets.vectors.news import vector_sources
+from assets.vectors.new_deltas import vector_sources
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from assets.windows.records import plan_at, stream_watermark
 from resources.lake import Lake, TableSpec

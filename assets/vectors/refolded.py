@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from assets.vectors.lines import as_checkpoints, counted, fold_marked, placed_envelopes
+from assets.vectors.histories import as_checkpoints, counted, fold_marked, placed_envelopes
 from assets.vectors.schema import VECTOR_CHECKPOINTS
 from assets.vectors.transform import KEYS
 from tidemark.vectors.fold import whole_states

@@ -17,8 +17,8 @@ from assets.joins.schema import join_table
 from assets.rollups.schema import TIERS, WINDOWED_COUNTS
 from assets.vectors.index_schema import PARTS, VECTOR_INDEX
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTORS
+from assets.windows.look_ahead import look_ahead_us
 from assets.windows.open_schema import open_table
-from assets.windows.reach import reach_us
 from assets.windows.schema import LATE_DELTAS, window_table
 from tidemark.model.settings import Settings
 from tidemark.model.timegrid import HOUR, HOUR_US
@@ -36,7 +36,7 @@ NOT_OF_ROWS = {"description", "disorder_us", "idle_us"}
 
 def pane_needs(stream: Stream) -> tuple[Need, ...]:
     """What an hour of a stream's panes is made of."""
-    after_us = reach_us(stream)
+    after_us = look_ahead_us(stream)
     if stream.window.type is WindowType.FIXED:
         return (Need(DELTAS, By.RECEIPT, after_us=after_us),)
     own = Need(DELTAS, By.EVENT, after_us=after_us)
@@ -46,7 +46,7 @@ def pane_needs(stream: Stream) -> tuple[Need, ...]:
 def stamp_need(stream: Stream) -> Need:
     """What is late goes into the pane that is open under its stamp: one that began up to its size before that."""
     allowed_us = stream.late.allowed_us
-    return Need(DELTAS, By.STAMP, before_us=-allowed_us, after_us=allowed_us + reach_us(stream))
+    return Need(DELTAS, By.STAMP, before_us=-allowed_us, after_us=allowed_us + look_ahead_us(stream))
 
 
 def derived_tables(streams: Streams) -> list[Derived]:
@@ -79,7 +79,7 @@ def join_tables(join: Join, streams: Streams) -> Derived:
         meetings = [Need(one, By.MEETING, partner=other) for one, other in (tables, tables[::-1])]
         return Derived(spec, tuple(meetings), definition)
     # A delta on the right that slides is looked for in the panes of the left.
-    rights = pane_needs(right) if join.form is JoinForm.SAME_PANE else (Need(DELTAS, after_us=reach_us(left)),)
+    rights = pane_needs(right) if join.form is JoinForm.SAME_PANE else (Need(DELTAS, after_us=look_ahead_us(left)),)
     own = pane_needs(left)
     return Derived(spec, (*own, *(need for need in rights if need not in own)), definition)
 

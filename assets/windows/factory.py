@@ -13,15 +13,15 @@ from typing import TypeAlias
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from assets.asked import report, windows_of
 from assets.graph import By, Derived, Need, made_of
 from assets.ingest.schema import DELTAS
 from assets.inputs import input_of
 from assets.metadata import KINDS, OWNERS, table_metadata
 from assets.partitions import HOURLY, partitions_in, starts_in
+from assets.requested import report, requested_ranges
 from assets.tables import GRAPH
 from assets.trust import refuse_edited, refuse_wrong
-from assets.watermarks import remember_marks
+from assets.watermarks import record_watermarks
 from assets.windows.catalog import PANES, STREAMS, by_event_time, of_type
 from assets.windows.late import late_deltas
 from assets.windows.records import Carried, window_records
@@ -32,7 +32,7 @@ from resources.platform import TidemarkResource
 from resources.record import Record
 from tidemark.model.ranges import Range, any_of
 from tidemark.model.timegrid import HOUR_US
-from tidemark.storage.failpoints import reach
+from tidemark.storage.failpoints import failpoint
 from tidemark.streams import Stream
 from tidemark.tables.lineage import Input
 
@@ -100,12 +100,12 @@ def declared(derived: Derived, materialize: Materialize) -> dg.AssetsDefinition:
         metadata=table_metadata(spec),
     )
     def windows(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
-        hours = windows_of(context, spec.grain)
+        hours = requested_ranges(context, spec.grain)
         refuse_wrong(context.instance, tidemark.home, derived, hours)
         records = materialize(context, tidemark, hours)
         report(context, records)
-        remember_marks(tidemark.home.plans, records)
-        reach("record.logged")
+        record_watermarks(tidemark.home.plans, records)
+        failpoint("record.logged")
         return dg.MaterializeResult()
 
     return windows
@@ -143,7 +143,7 @@ def replace_hours(lake: Lake, derived: Derived, rows: Callable[[Inputs], DataFra
         # Windows are small: one file per partition, in the order in which they are looked up.
         filed = rows(inputs).repartition(spec.partition_by).sortWithinPartitions(spec.partition_by, *spec.order_by)
         lake.replace(spec, filed, hours=partitions_in(hours, HOUR_US), made_from=inputs[DELTAS.name])
-    reach("rollup.committed")
+    failpoint("rollup.committed")
     return inputs
 
 

@@ -10,7 +10,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from assets.windows.lateness import Outcome, is_late_for, outcome_for, passed_by, session_end
+from assets.windows.lateness import LateOutcome, is_late_for, outcome_for, passed_by, session_end
 from assets.windows.panes import first_open_pane, first_pane, last_pane, open_pane, pane_start
 from assets.windows.schema import LATE_DELTAS
 from assets.windows.view import is_of
@@ -56,7 +56,7 @@ def _in_one(own: DataFrame, stream: Stream) -> DataFrame:
             "late_by_us": passed_by(end, stream),
             "panes": _count(F.lit(1)),
             "panes_late": _count(F.lit(1)),
-            "panes_missed": _count(F.when(outcome == Outcome.REEMITTED.value, 0).otherwise(1)),
+            "panes_missed": _count(F.when(outcome == LateOutcome.REEMITTED.value, 0).otherwise(1)),
             "effect_us": open_pane(stream) if is_moved else home,
         }
     )

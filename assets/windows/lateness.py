@@ -14,7 +14,7 @@ from tidemark.model.timegrid import HOUR_US
 from tidemark.streams import LatePolicy, Stream, WindowType
 
 
-class Outcome(StrEnum):
+class LateOutcome(StrEnum):
     """What became of a delta of a stream."""
 
     ON_TIME = "on_time"
@@ -26,10 +26,10 @@ class Outcome(StrEnum):
 
 
 LATE = {
-    LatePolicy.REEMIT: Outcome.REEMITTED,
-    LatePolicy.DISCARD: Outcome.DISCARDED,
-    LatePolicy.NEXT_WINDOW: Outcome.MOVED,
-    LatePolicy.SIDE_OUTPUT: Outcome.SIDE_OUTPUT,
+    LatePolicy.REEMIT: LateOutcome.REEMITTED,
+    LatePolicy.DISCARD: LateOutcome.DISCARDED,
+    LatePolicy.NEXT_WINDOW: LateOutcome.MOVED,
+    LatePolicy.SIDE_OUTPUT: LateOutcome.SIDE_OUTPUT,
 }
 
 
@@ -79,5 +79,5 @@ def session_end(stream: Stream) -> Column:
 
 def outcome_for(end: Column, stream: Stream) -> Column:
     """What becomes of a delta that lies in one pane, or session, with this end."""
-    late = F.when(is_too_late_for(end, stream), Outcome.TOO_LATE.value).otherwise(LATE[stream.late.policy].value)
-    return F.when(is_late_for(end, stream), late).otherwise(Outcome.ON_TIME.value)
+    late = F.when(is_too_late_for(end, stream), LateOutcome.TOO_LATE.value).otherwise(LATE[stream.late.policy].value)
+    return F.when(is_late_for(end, stream), late).otherwise(LateOutcome.ON_TIME.value)

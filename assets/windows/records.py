@@ -16,8 +16,8 @@ from tidemark.observe.sealed_log import Log, Watermark, least
 from tidemark.shard_state.clock_reset import ceiling_us
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import app_id
-from tidemark.tables.plans import Plan, PlanStore
 from tidemark.tables.lineage import Input
+from tidemark.tables.plans import Plan, PlanStore
 
 if TYPE_CHECKING:
     import duckdb

@@ -11,11 +11,11 @@ from itertools import takewhile
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from assets.asked import report_now
 from assets.graph import Derived, made_of
 from assets.ingest.schema import DELTAS
 from assets.inputs import input_of
 from assets.partitions import existing, starts_in
+from assets.requested import report_now
 from assets.tables import GRAPH
 from assets.windows.adaptive import batch_rows, closed_batches, count_batches
 from assets.windows.catalog import STREAMS, of_type

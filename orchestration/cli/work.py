@@ -25,7 +25,7 @@ from orchestration.materialize import (
 from orchestration.materialize import (
     drain as drain_segments,
 )
-from orchestration.runs import Outcome, Progress, Step
+from orchestration.runs import Progress, RunResults, Step
 from orchestration.vectors import materialize_vectors
 from orchestration.windowed_counts import materialize_windowed_counts
 from tidemark.cli.app import as_json, command
@@ -93,7 +93,7 @@ def rebuild(home: Home, first: int | None, end: int | None, as_json: bool) -> No
     _tell(outcome, as_json)
 
 
-def _refresh(home: Home, watch: Progress) -> Outcome:
+def _refresh(home: Home, watch: Progress) -> RunResults:
     return materialize_everything_stale(home, progress=watch) + materialize_vectors(home, progress=watch)
 
 
@@ -189,7 +189,7 @@ def _hours(home: Home, first: int | None, end: int | None) -> list[str]:
     return hours_between(hour_key(first), hour_key(end - HOUR_US))
 
 
-def outcome_as_json(outcome: Outcome) -> dict[str, Any]:
+def outcome_as_json(outcome: RunResults) -> dict[str, Any]:
     """What was done, and what was found."""
     return {
         "partitions": {asset: list(keys) for asset, keys in outcome.partitions.items()},
@@ -210,7 +210,7 @@ def outcome_as_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def problems(outcome: Outcome) -> list[str]:
+def problems(outcome: RunResults) -> list[str]:
     """Everything that went wrong, a sentence each."""
     return [
         *(f"The run {run.run_id} failed: {run.error}" for run in outcome.runs if run.error),
@@ -222,7 +222,7 @@ def problems(outcome: Outcome) -> list[str]:
     ]
 
 
-def _tell(outcome: Outcome, as_json: bool) -> None:
+def _tell(outcome: RunResults, as_json: bool) -> None:
     if as_json:
         answer_json(outcome_as_json(outcome))
     else:
@@ -231,7 +231,7 @@ def _tell(outcome: Outcome, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: RunResults) -> None:
     if outcome.resumed:
         click.echo(f"{outcome.resumed} part(s) were finished before it was interrupted; --again starts over.")
     done = {asset: keys for asset, keys in outcome.partitions.items() if keys}

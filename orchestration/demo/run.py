@@ -16,7 +16,7 @@ from orchestration.demo.feed import SETTINGS_TEXT, Fed, feed
 from orchestration.demo.generator import Write, generate
 from orchestration.demo.report import Check, Report, put_together
 from orchestration.materialize import drain, materialize_everything_stale
-from orchestration.runs import Outcome, Step
+from orchestration.runs import RunResults, Step
 from orchestration.vectors import materialize_vectors
 from orchestration.windowed_counts import materialize_windowed_counts
 from tidemark.cli.output import say
@@ -63,7 +63,7 @@ class Stage:
         self.bar.update(self.task, note=describe(step))
 
 
-def run_demo(home: Home, *, seed: int, deltas: int, bar: Progress) -> tuple[Report, Outcome]:
+def run_demo(home: Home, *, seed: int, deltas: int, bar: Progress) -> tuple[Report, RunResults]:
     """Everything, once. A home that has this day already is left as it is; another day is added to what is there."""
     stages = Stages(bar)
     home.create(SETTINGS_TEXT)
@@ -105,7 +105,7 @@ def _send(home: Home, seed: int, deltas: int, stage: Stage) -> Fed:
     return feed(home, generate(seed=seed, deltas=deltas), on_write)
 
 
-def verdicts(home: Home, outcome: Outcome) -> list[Check]:
+def verdicts(home: Home, outcome: RunResults) -> list[Check]:
     """How every table that was made stands now: by the last verdict on each partition, whichever run gave it."""
     from dagster import AssetCheckKey, AssetKey
     from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus

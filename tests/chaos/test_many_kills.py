@@ -12,7 +12,7 @@ from tests.support.batch import DRAIN_STEPS, rows_of, run
 from tests.support.history import History
 from tests.support.live import new_home
 from tests.support.mortal import Killing, Nursery, Orders
-from tidemark.observe.proof import prove
+from tidemark.observe.verification import prove
 from tidemark.storage.failpoints import FAILPOINTS
 from tidemark.storage.home import Home
 from tidemark.tables.plans import durable_epochs

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import dagster as dg
 import pytest
 
-from assets import held, trust
+from assets import dependents, trust
 from assets.graph import Derived, graph_of
 from assets.ingest.schema import DELTAS
 from assets.partitions import HOURLY
@@ -64,7 +64,7 @@ def platform(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
     for module in (automation, trust):
         monkeypatch.setattr(module, "TABLES", tables)
     # The sessions that close in the running hour began thirty hours ago.
-    monkeypatch.setattr(held, "reach_back", lambda path, spec: {RUNNING_US: RUNNING_US - 30 * HOUR_US})
+    monkeypatch.setattr(dependents, "look_back", lambda path, spec: {RUNNING_US: RUNNING_US - 30 * HOUR_US})
     with dg.DagsterInstance.ephemeral() as instance:
         found = Platform(instance)
         told = lambda instance: {name: dict.fromkeys(keys, "") for name, keys in found.stale.items()}  # noqa: E731

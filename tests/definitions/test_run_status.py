@@ -16,7 +16,7 @@ import dagster as dg
 import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
-from assets import asked, trust
+from assets import requested, trust
 from orchestration import run_status
 from orchestration.instance import EVENTS_FILE, open_instance
 from orchestration.materialize import hours_between
@@ -66,7 +66,7 @@ def test_the_check_is_the_one_that_the_suites_write() -> None:
 
 
 def test_the_tag_of_partitions_outside_of_a_range_is_the_one_that_runs_are_given() -> None:
-    assert run_status.MORE_PARTITIONS == asked.MORE_PARTITIONS
+    assert run_status.MORE_PARTITIONS == requested.MORE_PARTITIONS
 
 
 def test_each_partition_is_passed_failed_or_not_judged_yet(home: Home) -> None:

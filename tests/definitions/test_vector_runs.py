@@ -96,7 +96,7 @@ def test_o4_a_table_that_was_written_and_not_found_right_is_due_until_it_is(home
         def judge(made: AssetCheckEvaluationTargetMaterializationData, *, passed: bool) -> None:
             instance.report_runless_asset_event(judged(passed=passed, made=made))
 
-        with patch("orchestration.vectors.has_news", lambda *_: False):
+        with patch("orchestration.vectors.has_new_deltas", lambda *_: False):
             assert "vectors" not in due_tables(instance, home), "nothing was ever written"
             first = write()
             assert "vectors" in due_tables(instance, home), "its check never ran"

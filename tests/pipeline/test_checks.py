@@ -20,7 +20,7 @@ from orchestration.materialize import (
     materialize_everything_stale,
     materialize_hours,
 )
-from orchestration.runs import CheckOutcome, Outcome, Step
+from orchestration.runs import CheckOutcome, RunResults, Step
 from resources.lake import Commit, Lake, TableSpec
 from tests.support.batch import FORGETFUL, send
 from tests.support.live import HandClock, hour_of, sample, signal, vector
@@ -41,8 +41,8 @@ class Finished:
     """A home with three hours, a copy and a refused delta, drained and rolled up, and what that reported."""
 
     home: Home
-    drained: Outcome
-    rolled_up: Outcome
+    drained: RunResults
+    rolled_up: RunResults
     steps: list[Step]
 
 
@@ -63,11 +63,11 @@ def home(finished: Finished, tmp_path: Path) -> Home:
     return Home(tmp_path / "home")
 
 
-def verdicts(outcome: Outcome, asset: str) -> dict[str | None, CheckOutcome]:
+def verdicts(outcome: RunResults, asset: str) -> dict[str | None, CheckOutcome]:
     return {check.partition: check for check in outcome.checks if check.asset == asset}
 
 
-def passed(outcome: Outcome, asset: str) -> dict[str | None, bool]:
+def passed(outcome: RunResults, asset: str) -> dict[str | None, bool]:
     return {partition: check.passed for partition, check in verdicts(outcome, asset).items()}
 
 
@@ -118,7 +118,7 @@ def test_progress_is_told_step_by_step(finished: Finished) -> None:
 
 
 def test_what_is_fresh_is_left_alone(finished: Finished) -> None:
-    assert materialize_everything_stale(finished.home) == Outcome()
+    assert materialize_everything_stale(finished.home) == RunResults()
 
 
 def test_an_asset_that_does_not_exist_is_refused(finished: Finished) -> None:

@@ -34,7 +34,7 @@ def crash_at(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
         if name == step:
             raise Crash(name)
 
-    monkeypatch.setattr(drain_module, "reach", reach)
+    monkeypatch.setattr(drain_module, "failpoint", reach)
 
 
 def test_a_drain_brings_every_accepted_delta_once_and_sets_the_rest_aside(tiny_home: Home, lake: Lake) -> None:

@@ -9,7 +9,7 @@ from assets.vectors.index_schema import VECTOR_INDEX
 from assets.vectors.schema import VECTOR_CONFLICTS, VECTORS
 from orchestration.instance import open_instance
 from orchestration.materialize import drain, materialize_hours
-from orchestration.runs import Outcome
+from orchestration.runs import RunResults
 from orchestration.vectors import due_tables, materialize_vectors
 from resources.lake import Lake
 from resources.record import Record
@@ -29,7 +29,7 @@ def at(seconds: float) -> int:
     return TEN_O_CLOCK + round(seconds * SECOND_US)
 
 
-def drained(home: Home, *deltas: dict[str, Any], minutes: int) -> Outcome:
+def drained(home: Home, *deltas: dict[str, Any], minutes: int) -> RunResults:
     """What a drain and the fold after it did; all of it is found right."""
     send(home, deltas, clock=HandClock(at(60 * minutes)))
     drain(home)

@@ -22,7 +22,7 @@ from tidemark.observe.watermark_tree import read_watermark_tree
 from tidemark.storage.home import Home
 from tidemark.streams import Stream, Streams, WindowSpec, WindowType
 from tidemark.streams.latest import WindowState, latest_windows
-from tidemark.tables.marks import read_marks
+from tidemark.tables.table_watermarks import read_table_watermarks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +65,7 @@ def test_a_table_has_got_as_far_as_its_source_and_a_late_delta_reopens_its_windo
     run(home, instance, "drain")
     run(home, instance, "views", hour)
     reached = TEN_O_CLOCK + 45 * MINUTE_US - 5 * SECOND_US
-    marks = read_marks(home.plans, ["deltas", "dead_letters", "views"])
+    marks = read_table_watermarks(home.plans, ["deltas", "dead_letters", "views"])
     assert [mark.watermark_us for mark in marks.values()] == [reached] * 3
     assert marks["views"].held_by == "shard 0, shop/signal"
     tree = read_watermark_tree(home, read_status(home), now_us=clock.now_us)
@@ -76,7 +76,7 @@ def test_a_table_has_got_as_far_as_its_source_and_a_late_delta_reopens_its_windo
     run(home, instance, "drain")
     run(home, instance, "views", hour)
     assert states(home) == [(WindowState.OPEN, 1), (WindowState.CLOSED, 1), (WindowState.REOPENED, 2)]
-    assert (read_marks(home.plans, ["views"])["views"].watermark_us or 0) >= reached
+    assert (read_table_watermarks(home.plans, ["views"])["views"].watermark_us or 0) >= reached
 
 
 def test_a_source_that_falls_silent_is_idle_after_its_timeout_and_the_platform_goes_on_without_it_t3(

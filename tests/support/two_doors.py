@@ -14,25 +14,25 @@ from tidemark.event_time.watermarks import Watermarks
 from tidemark.log.groups import decode_group, encode_group
 from tidemark.log.log_rows import LogRows
 from tidemark.model.settings import Namespace, Settings
-from tidemark.verdicts.arrival import Arrivals, NumberedWrite, Outcome
+from tidemark.verdicts.arrival import Arrivals, NumberedWrite, VerdictCounts
 from tidemark.verdicts.delta_hashes import with_hashes
 from tidemark.verdicts.identities import Identities
 
 SETTINGS = Settings(namespaces={"shop": Namespace(dimension=4)})
 
 
-def decide(*writes: list[Any] | pa.RecordBatch) -> tuple[LogRows, list[Outcome]]:
+def decide(*writes: list[Any] | pa.RecordBatch) -> tuple[LogRows, list[VerdictCounts]]:
     arrivals = Arrivals(0, SETTINGS, Watermarks(SETTINGS), Identities(100))
     return arrivals.decide(
         [NumberedWrite(number, "web", number, TEN_O_CLOCK, write) for number, write in enumerate(writes, 1)]
     )
 
 
-def by_rows(*deltas: Sent) -> tuple[LogRows, list[Outcome]]:
+def by_rows(*deltas: Sent) -> tuple[LogRows, list[VerdictCounts]]:
     return decide(own(list(deltas)))
 
 
-def by_columns(table: pa.Table | pa.RecordBatch) -> tuple[LogRows, list[Outcome]]:
+def by_columns(table: pa.Table | pa.RecordBatch) -> tuple[LogRows, list[VerdictCounts]]:
     return decide(with_hashes(own_columns(table)))
 
 
@@ -91,6 +91,6 @@ def columns_of(*deltas: dict[str, Any], **changed: pa.Array) -> pa.Table:
     return table
 
 
-def reasons(decided: tuple[LogRows, list[Outcome]]) -> list[str | None]:
+def reasons(decided: tuple[LogRows, list[VerdictCounts]]) -> list[str | None]:
     found: list[str | None] = decided[0].batch()["reason"].to_pylist()
     return found

@@ -17,8 +17,8 @@ from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import KnownTableFile
-from tidemark.tables.plans import Plan, PlanStore
 from tidemark.tables.lineage import Input, LineageFile
+from tidemark.tables.plans import Plan, PlanStore
 from tidemark.tables.table_spec import TableSpec, create_table
 from tidemark.vectors.chain import state_of
 from tidemark.vectors.tables import BUCKETS, bucket_of

@@ -13,10 +13,10 @@ from deltalake import DeltaTable
 
 from resources.lake import Lake
 from tests.support.vector_oracle import Delta, place_of, said, table_of
-from tidemark.vectors.bucket_files import Outcome, Target, fold_buckets
+from tidemark.vectors.bucket_files import FoldResult, Target, fold_buckets
 from tidemark.vectors.chain import state_of
 from tidemark.vectors.packed import Packet, Wanted, pack, read_deltas
-from tidemark.vectors.reading.moment import FileOf
+from tidemark.vectors.reading.snapshot import FileOf
 from tidemark.vectors.schema import ARRIVED, CURRENT, STATES
 
 Key = tuple[str, str]
@@ -60,7 +60,7 @@ def table_rows_by_name(lake: Lake) -> dict[Key, dict[str, Any]]:
     return rows_by_name(pa.Table.from_arrays(columns, schema=CURRENT))
 
 
-def run_in_this_process(lake: Lake, files: Sequence[FileOf], wanted: Wanted, target: Target) -> list[Outcome]:
+def run_in_this_process(lake: Lake, files: Sequence[FileOf], wanted: Wanted, target: Target) -> list[FoldResult]:
     """What `assets.vectors.job.run` has Spark do."""
     path = lake.home.root / "packets"
     found: list[Packet] = []

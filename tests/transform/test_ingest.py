@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assets.ingest import sift as sift_module
-from assets.ingest.judge import judge
+from assets.ingest import prefilter as sift_module
+from assets.ingest.duplicates import find_duplicates
+from assets.ingest.prefilter import Segment, prefilter, repeated_hashes
 from assets.ingest.schema import DELTAS, IDENTITY, LOG_DDL
-from assets.ingest.sift import Segment, repeated_hashes, sift
 from assets.ingest.transform import accepted_deltas, dead_letters, without_copies
 from benchmarks.segments import seal
 from tidemark.model.log_schema import LOG_SCHEMA, RAW_LIMIT
@@ -77,8 +77,8 @@ def letters(spark: "SparkSession", tmp_path: Path) -> Letters:
         if known:
             files = [str(directory / "known.parquet")]
             pq.write_table(pa.Table.from_pylist(known, schema=LOG_SCHEMA), files[0])
-        aside = sift([segment(directory, rows)], known_files=files, target=directory / "aside.parquet")
-        found = [row.asDict() for row in judge(spark, aside, known_files=files).letters.collect()]
+        aside = prefilter([segment(directory, rows)], known_files=files, target=directory / "aside.parquet")
+        found = [row.asDict() for row in find_duplicates(spark, aside, known_files=files).letters.collect()]
         return sorted(found, key=lambda row: (row["epoch"], row["ordinal"]))
 
     return letters
@@ -112,9 +112,9 @@ def test_a_copy_shows_its_payload_up_to_a_limit(letters: Letters) -> None:
 
 
 def test_nothing_set_aside_is_no_file(spark: "SparkSession", tmp_path: Path) -> None:
-    aside = sift([segment(tmp_path, [log_row(1, 0, "a")])], known_files=(), target=tmp_path / "aside.parquet")
+    aside = prefilter([segment(tmp_path, [log_row(1, 0, "a")])], known_files=(), target=tmp_path / "aside.parquet")
     assert (aside.file, aside.refused, aside.suspects) == (None, 0, 0)
-    assert judge(spark, aside, known_files=()).letters.isEmpty()
+    assert find_duplicates(spark, aside, known_files=()).letters.isEmpty()
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 1000])

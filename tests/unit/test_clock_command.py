@@ -23,7 +23,7 @@ from tidemark.observe.status import read_cut, read_raised
 from tidemark.shard_state.clock_reset import ClockDoubtError, read_resets, read_times, record_reset, refuse_doubtful
 from tidemark.storage.failpoints import FAILPOINTS
 from tidemark.storage.home import Home
-from tidemark.tables.marks import Mark, MarkFile
+from tidemark.tables.table_watermarks import TableWatermark, TableWatermarkFile
 
 YEAR_US = 365 * DAY_US
 
@@ -38,7 +38,7 @@ def home(tmp_path: Path) -> Home:
     home, ahead = new_home(tmp_path / "home"), wall_us() + YEAR_US
     with open_platform(home, HandClock(ahead)) as platform:
         platform.producer("web").write([signal("wrong", at=ahead)]).wait()
-    MarkFile(home.plans, "deltas").advance([Mark(ahead, "shard 0", ahead)])
+    TableWatermarkFile(home.plans, "deltas").advance([TableWatermark(ahead, "shard 0", ahead)])
     return home
 
 

@@ -20,12 +20,12 @@ from tidemark.log.manifest import Manifest
 from tidemark.model.settings import Settings
 from tidemark.model.shard_errors import ClockLeapError, ShardBusyError
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US, to_us
-from tidemark.observe.sealed_log import Log, source_marks
+from tidemark.observe.sealed_log import Log, source_watermarks
 from tidemark.observe.status import read_status
 from tidemark.shard_state.clock_reset import read_resets
 from tidemark.shard_state.recovery import ShardFiles
 from tidemark.storage.home import Home
-from tidemark.tables.marks import Mark, MarkFile
+from tidemark.tables.table_watermarks import TableWatermark, TableWatermarkFile
 
 YEAR_US = 365 * DAY_US
 AHEAD = TEN_O_CLOCK + YEAR_US
@@ -96,7 +96,7 @@ def test_sources_go_by_the_reset_also_in_a_shard_that_was_not_written_to_since(h
     last = {entry.shard: entry for shard in range(2) for entry in Manifest(home.segments(shard)).all()}
     assert max(entry.received_us for entry in last.values()) >= AHEAD
     clock = reset(home, TEN_O_CLOCK + HOUR_US)
-    mark = source_marks(last.values(), read_resets(home))[STREAM]
+    mark = source_watermarks(last.values(), read_resets(home))[STREAM]
     assert mark.time_us <= clock.now_us
     assert mark.idle_from_us is not None
     assert mark.idle_from_us <= clock.now_us + HOUR_US
@@ -109,7 +109,7 @@ def test_sources_go_by_the_reset_also_in_a_shard_that_was_not_written_to_since(h
         platform.producer("web").write(sent).wait()
     *_, fresh = Manifest(home.segments(wrong.shard)).all()
     assert fresh.number > wrong.number
-    assert source_marks([fresh], read_resets(home))[STREAM].time_us == fresh.watermarks[STREAM] < clock.now_us
+    assert source_watermarks([fresh], read_resets(home))[STREAM].time_us == fresh.watermarks[STREAM] < clock.now_us
 
 
 def test_segments_are_drained_in_their_order_when_the_clock_went_back(home: Home) -> None:
@@ -164,7 +164,13 @@ def test_a_reset_of_a_log_that_is_right_takes_nothing_back(tmp_path: Path) -> No
 
 
 def record(watermark_us: int | None) -> Record:
-    fields: dict[str, Any] = {"asset": "deltas", "partition": None, "generation": 0, "table_version": 0, "table_id": "t"}
+    fields: dict[str, Any] = {
+        "asset": "deltas",
+        "partition": None,
+        "generation": 0,
+        "table_version": 0,
+        "table_id": "t",
+    }
     return Record(**fields, watermark_us=watermark_us, held_by="a shard")
 
 
@@ -178,13 +184,13 @@ def test_a_recorded_watermark_never_falls_but_by_a_reset() -> None:
 
 
 def test_marks_of_tables_fall_to_the_reset(home: Home) -> None:
-    file = MarkFile(home.plans, "deltas")
-    file.advance([Mark(AHEAD, "a shard", TEN_O_CLOCK)])
-    other = MarkFile(home.plans, "minute_counts")
-    other.advance([Mark(TEN_O_CLOCK - 1, "a shard", TEN_O_CLOCK)])
+    file = TableWatermarkFile(home.plans, "deltas")
+    file.advance([TableWatermark(AHEAD, "a shard", TEN_O_CLOCK)])
+    other = TableWatermarkFile(home.plans, "minute_counts")
+    other.advance([TableWatermark(TEN_O_CLOCK - 1, "a shard", TEN_O_CLOCK)])
     clock = reset(home, TEN_O_CLOCK + HOUR_US)
-    assert file.read() == Mark(clock.now_us, "a shard", TEN_O_CLOCK)
-    assert other.read() == Mark(TEN_O_CLOCK - 1, "a shard", TEN_O_CLOCK)
+    assert file.read() == TableWatermark(clock.now_us, "a shard", TEN_O_CLOCK)
+    assert other.read() == TableWatermark(TEN_O_CLOCK - 1, "a shard", TEN_O_CLOCK)
 
 
 # Recovery.

@@ -9,7 +9,7 @@ from assets.vectors.compacted import Compacted, KeptBack, Removed
 from orchestration import compact as steps
 from orchestration.cli.compact import _show, compaction_as_json
 from orchestration.compact import Compaction, CompactionError, Wanted, compact
-from orchestration.runs import Outcome, RunOutcome
+from orchestration.runs import RunOutcome, RunResults
 from tests.support.live import TEN_O_CLOCK, HandClock, open_platform, vector
 from tidemark.model.timegrid import DAY_US, HOUR_US
 from tidemark.observe.status import read_cut, read_status
@@ -17,7 +17,7 @@ from tidemark.storage.home import Home
 
 NOW = TEN_O_CLOCK + DAY_US + HOUR_US // 2
 REMOVING = Wanted(horizon_us=0, is_removing=True)
-FAILED = Outcome((RunOutcome("run", ("drain",), {}, (), 0.0, "it broke"),))
+FAILED = RunResults((RunOutcome("run", ("drain",), {}, (), 0.0, "it broke"),))
 
 
 class Runs:
@@ -25,10 +25,10 @@ class Runs:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.drained = Outcome()
+        self.drained = RunResults()
         self.going, self.kept_back = 0, KeptBack(happened_since=1, received_since=2, in_no_base=3)
 
-    def drain(self, home: Home, **_options: object) -> Outcome:
+    def drain(self, home: Home, **_options: object) -> RunResults:
         self.asked.append("drain")
         assert not any(shard.log_bytes for shard in read_status(home)), "nothing waits in the log to be sealed"
         return self.drained
@@ -37,9 +37,9 @@ class Runs:
         self.asked.append("foresee")
         return self.going, self.kept_back
 
-    def checkpoints(self, _home: Home, _wanted: Wanted, cut_us: int | None, *_: object) -> tuple[Outcome, Compacted]:
+    def checkpoints(self, _home: Home, _wanted: Wanted, cut_us: int | None, *_: object) -> tuple[RunResults, Compacted]:
         self.asked.append("checkpoints" if cut_us is None else "bases")
-        return Outcome(), Compacted(checkpoints=1)
+        return RunResults(), Compacted(checkpoints=1)
 
     def remove(self, _home: Home) -> Removed:
         self.asked.append("remove")

@@ -195,7 +195,7 @@ def test_handles_of_other_counters_are_refused() -> None:
 
 
 def test_more_loose_counts_than_are_sorted_at_once_are_all_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemark.counts.warm.held.LOOSE_LIMIT", 50)
+    monkeypatch.setattr("tidemark.counts.warm.recent_minutes.LOOSE_LIMIT", 50)
     counters, clock = counters_at()
     times = TEN_O_CLOCK - np.arange(200, dtype=np.int64) * HOUR_US
     for _ in range(3):

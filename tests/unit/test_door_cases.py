@@ -20,7 +20,7 @@ from tidemark.door.ownership import own_columns
 from tidemark.model.log_schema import RAW_BUDGET, RAW_LIMIT, RAW_SHORT, SENT_FIELDS, SENT_SCHEMA
 from tidemark.model.shard_errors import BackpressureError, EmptyWriteError, WriteFormatError
 from tidemark.model.timegrid import from_us
-from tidemark.verdicts.arrival import Outcome
+from tidemark.verdicts.arrival import VerdictCounts
 
 LABELS = pa.map_(pa.string(), pa.string())
 CLOCK = pa.map_(pa.string(), pa.int64())
@@ -110,7 +110,7 @@ def test_nanoseconds_are_cut_to_microseconds_in_every_form_and_refuse_nobody() -
 def test_a_time_that_cannot_be_told_refuses_its_own_row_alone() -> None:
     moments = pa.array([TEN_O_CLOCK // 1_000_000, 2**62, None, -(2**62)], pa.timestamp("s"))
     found, outcomes = by_columns(columns_of(*(signal(str(row)) for row in range(4)), event_ts=moments))
-    assert outcomes == [Outcome(1, 0, 3)]
+    assert outcomes == [VerdictCounts(1, 0, 3)]
     assert found.batch()["reason"].to_pylist() == [None, "bad_timestamp", "missing_field", "bad_timestamp"]
 
 

@@ -14,7 +14,7 @@ from tidemark.log.manifest import Manifest
 from tidemark.model.event_time_rules import EventTimeRules, StreamRule
 from tidemark.model.settings import Settings
 from tidemark.model.timegrid import MINUTE_US, SECOND_US
-from tidemark.observe.sealed_log import Log, least, source_marks
+from tidemark.observe.sealed_log import Log, least, source_watermarks
 from tidemark.storage.home import Home
 from tidemark.streams.errors import StreamError
 
@@ -171,7 +171,9 @@ def test_a_source_that_stops_goes_idle_after_its_timeout_and_the_others_go_on_t3
         (15, True, "shard 0, shop/signal"),
     ]
     entries = list(Manifest(home.segments(0)).all())
-    assert source_marks(entries[1:2])["fleet/sample"].is_idle is False, "the same segments say the same, whenever asked"
+    assert source_watermarks(entries[1:2])["fleet/sample"].is_idle is False, (
+        "the same segments say the same, whenever asked"
+    )
 
 
 def test_when_everybody_is_silent_whoever_was_heard_last_decides_t3(tmp_path: Path) -> None:

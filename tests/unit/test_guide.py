@@ -56,4 +56,4 @@ def test_the_glossary_has_one_entry_for_each_word_and_common_words_lead_to_one()
     sought = {name: to.split(", ") for name, to in rows(common)}
     assert {word for to in sought.values() for word in to} <= set(entries)
     text = " ".join(sought)
-    assert all(word in text for word in ("deduplicate", "write-ahead log", "snapshot", "cache", "generation"))
+    assert all(word in text for word in ("deduplicate", "write-ahead log", "snapshot", "cache", "lineage"))

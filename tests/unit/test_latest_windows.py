@@ -16,8 +16,8 @@ from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to, from_us
 from tidemark.storage.home import Home
 from tidemark.streams import Stream, load_streams
 from tidemark.streams.latest import LatestWindow, WindowsError, WindowState, latest_windows, state_of
-from tidemark.tables.marks import Mark, MarkFile
 from tidemark.tables.table_spec import create_table
+from tidemark.tables.table_watermarks import TableWatermark, TableWatermarkFile
 
 DEFINITION = """\
 namespace: shop
@@ -71,7 +71,7 @@ def test_the_newest_come_first_over_the_borders_of_partitions_and_only_of_the_ke
     home: Home,
 ) -> None:
     fill(home, (-70, "a", 0), (-10, "a", 0), (-10, "b", 0), (0, "a", 0), (50, "b", 0), (60, "a", 0))
-    MarkFile(home.plans, "item_views").advance([Mark(TEN_O_CLOCK + HOUR_US)])
+    TableWatermarkFile(home.plans, "item_views").advance([TableWatermark(TEN_O_CLOCK + HOUR_US)])
     found = latest_windows(home, "item_views", last=3)
     assert [each[:2] for each in seen(found.windows)] == [("a", 60), ("b", 50), ("a", 0)]
     assert found.windows[0].aggregates == {"views": 3}
@@ -85,7 +85,7 @@ def test_a_window_is_open_until_the_watermark_has_passed_its_end_and_then_closed
 ) -> None:
     fill(home, (0, "a", 0), (10, "a", 1), (20, "a", 1))
     assert {each.state for each in latest_windows(home, "item_views").windows} == {WindowState.OPEN}
-    MarkFile(home.plans, "item_views").advance([Mark(TEN_O_CLOCK + 20 * MINUTE_US)])
+    TableWatermarkFile(home.plans, "item_views").advance([TableWatermark(TEN_O_CLOCK + 20 * MINUTE_US)])
     states = [state for _, _, state in seen(latest_windows(home, "item_views").windows)]
     assert states == [WindowState.OPEN, WindowState.REOPENED, WindowState.CLOSED], "equal to the watermark is closed"
 
@@ -134,7 +134,7 @@ def test_a_key_is_a_value_or_a_field_and_its_value() -> None:
 
 def test_the_command_prints_windows_and_json(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     fill(home, (0, "a", 0), (10, "a", 1))
-    MarkFile(home.plans, "item_views").advance([Mark(TEN_O_CLOCK + HOUR_US)])
+    TableWatermarkFile(home.plans, "item_views").advance([TableWatermark(TEN_O_CLOCK + HOUR_US)])
     assert main(["--home", str(home.root), "windows", "item_views", "--last", "2"]) == 0
     page = capsys.readouterr().out
     assert "item_views: tumbling 10m" in page

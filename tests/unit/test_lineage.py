@@ -11,7 +11,7 @@ from tidemark.model.errors import DamageError
 from tidemark.model.timegrid import HOUR_US
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.lineage import FOREIGN, NOBODY_KNOWS, UNKNOWN, Input, Made, Lineage, LineageFile, follow
+from tidemark.tables.lineage import FOREIGN, NOBODY_KNOWS, UNKNOWN, Input, Lineage, LineageFile, Made, follow
 
 FIRST, SECOND = 10 * HOUR_US, 11 * HOUR_US
 

@@ -165,7 +165,9 @@ def test_status_says_in_a_sentence_that_a_log_cannot_be_read(damage: Callable[[P
     assert durable_epochs(lake.home) == {}
 
 
-def test_a_disk_that_does_not_give_a_file_is_no_break_of_generation(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_does_not_give_a_file_is_no_break_of_generation(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     truncate(lake.path(NAME) / "_delta_log")
 
     def refuse(_path: Path) -> bytes:

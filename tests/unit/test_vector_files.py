@@ -26,8 +26,8 @@ from tidemark.tables import lake_files
 from tidemark.tables.lake_commits import commit_files
 from tidemark.vectors import bucket_files
 from tidemark.vectors.packed import payload_bytes
-from tidemark.vectors.reading.moment import FileOf, files_at
 from tidemark.vectors.reading.reader import Vectors
+from tidemark.vectors.reading.snapshot import FileOf, files_at
 from tidemark.vectors.tables import BUCKETS, bucket_of
 
 A_PIECE = 64 << 20

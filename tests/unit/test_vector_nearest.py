@@ -14,9 +14,9 @@ from tidemark.model.timegrid import MINUTE_US
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.vectors.index.invariants import problems
-from tidemark.vectors.reading.moment import Moment
 from tidemark.vectors.reading.nearest import Index, NoIndexError, open_index
 from tidemark.vectors.reading.reader import Vectors
+from tidemark.vectors.reading.snapshot import Snapshot
 from tidemark.vectors.reading.stored_index import pointers, read_index
 from tidemark.vectors.tables import bucket_of
 
@@ -67,7 +67,7 @@ def test_a_search_beside_a_fold_is_of_one_moment(shop: Shop, monkeypatch: pytest
     with open_index(shop.home) as index:
         shop.send("delete", "b")
 
-        def moment_before_a_fold(vectors: Vectors) -> Moment:
+        def moment_before_a_fold(vectors: Vectors) -> Snapshot:
             taken = vectors._look()
             shop.tables.fold()
             return taken

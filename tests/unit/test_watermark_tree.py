@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from assets.watermarks import input_marks, remember_marks
+from assets.watermarks import input_watermarks, record_watermarks
 from orchestration.cli.watermark_view import watermark_tree_table
 from resources.record import Record
 from tests.support.live import TEN_O_CLOCK, HandClock, new_home, open_platform, signal
 from tidemark.model.errors import DamageError
 from tidemark.model.timegrid import MINUTE_US, SECOND_US
-from tidemark.observe.sealed_log import SourceMark
+from tidemark.observe.sealed_log import SourceWatermark
 from tidemark.observe.status import read_status
 from tidemark.observe.watermark_graph import LATE_DELTAS, Graph, GraphError, order, table_graph
 from tidemark.observe.watermark_tree import build_tree, read_watermark_tree, tree_as_json
 from tidemark.streams import Streams, load_streams
-from tidemark.tables.marks import Mark, MarkFile, least_of, read_marks
+from tidemark.tables.table_watermarks import TableWatermark, TableWatermarkFile, least_watermark, read_table_watermarks
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "streams"
 
@@ -60,30 +60,32 @@ def test_watermarks_see_the_tables_that_there_are() -> None:
 
 
 def test_a_tables_watermark_is_the_least_of_its_inputs_and_never_falls_t3(tmp_path: Path) -> None:
-    remember_marks(tmp_path, [record("views", 20), record("views", 30, "shard 1, shop/signal"), record("buys", None)])
-    remember_marks(tmp_path, [record("views", 10)])
-    marks = read_marks(tmp_path, ["views", "buys", "nothing"])
-    assert marks["views"] == Mark(30, "shard 1, shop/signal", TEN_O_CLOCK)
+    record_watermarks(
+        tmp_path, [record("views", 20), record("views", 30, "shard 1, shop/signal"), record("buys", None)]
+    )
+    record_watermarks(tmp_path, [record("views", 10)])
+    marks = read_table_watermarks(tmp_path, ["views", "buys", "nothing"])
+    assert marks["views"] == TableWatermark(30, "shard 1, shop/signal", TEN_O_CLOCK)
     assert marks["buys"].watermark_us is None
     assert "nothing" not in marks
     # Made from tables: held by the least of these, and by one that has promised nothing.
-    remember_marks(tmp_path, [record("both", 99)], input_marks(tmp_path, ["views", "buys"]))
-    assert read_marks(tmp_path, ["both"])["both"] == Mark(None, "buys", TEN_O_CLOCK)
-    remember_marks(tmp_path, [record("buys", 25)])
-    remember_marks(tmp_path, [record("both", 99)], input_marks(tmp_path, ["views", "buys"]))
-    assert read_marks(tmp_path, ["both"])["both"] == Mark(25, "buys", TEN_O_CLOCK)
+    record_watermarks(tmp_path, [record("both", 99)], input_watermarks(tmp_path, ["views", "buys"]))
+    assert read_table_watermarks(tmp_path, ["both"])["both"] == TableWatermark(None, "buys", TEN_O_CLOCK)
+    record_watermarks(tmp_path, [record("buys", 25)])
+    record_watermarks(tmp_path, [record("both", 99)], input_watermarks(tmp_path, ["views", "buys"]))
+    assert read_table_watermarks(tmp_path, ["both"])["both"] == TableWatermark(25, "buys", TEN_O_CLOCK)
     (tmp_path / "views" / "watermark.json").write_text("{")
     with pytest.raises(DamageError, match="Delete it"):
-        MarkFile(tmp_path, "views").read()
+        TableWatermarkFile(tmp_path, "views").read()
 
 
 def test_the_least_input_holds_back_and_idle_ones_do_not_count_t3() -> None:
-    assert least_of({"a": 5, "b": 3}) == (3, "b")
-    assert least_of({"a": 5, "b": 3}, idle={"b"}) == (5, "a")
-    assert least_of({"a": 5, "b": 3}, idle={"a", "b"}) == (3, "b"), "with no others, idle ones count"
-    assert least_of({"a": 5, "b": None}) == (None, "b"), "one that has promised nothing holds back all"
-    assert least_of({"a": 5, "b": None}, idle={"b"}) == (5, "a")
-    assert least_of({}) == (None, None)
+    assert least_watermark({"a": 5, "b": 3}) == (3, "b")
+    assert least_watermark({"a": 5, "b": 3}, idle={"b"}) == (5, "a")
+    assert least_watermark({"a": 5, "b": 3}, idle={"a", "b"}) == (3, "b"), "with no others, idle ones count"
+    assert least_watermark({"a": 5, "b": None}) == (None, "b"), "one that has promised nothing holds back all"
+    assert least_watermark({"a": 5, "b": None}, idle={"b"}) == (5, "a")
+    assert least_watermark({}) == (None, None)
 
 
 def small_graph() -> Graph:
@@ -100,17 +102,19 @@ def small_graph() -> Graph:
 
 def test_the_platform_is_as_far_as_its_least_sink_and_a_stopped_source_is_shown_as_idle_t3() -> None:
     sources = {
-        "shop/signal": SourceMark(
+        "shop/signal": SourceWatermark(
             TEN_O_CLOCK, "shard 0, shop/signal", is_idle=False, idle_from_us=TEN_O_CLOCK + MINUTE_US
         ),
-        "fleet/sample": SourceMark(
+        "fleet/sample": SourceWatermark(
             TEN_O_CLOCK - MINUTE_US, "shard 0, fleet/sample", is_idle=True, idle_from_us=TEN_O_CLOCK
         ),
     }
     marks = {
-        "deltas": Mark(TEN_O_CLOCK), "views": Mark(TEN_O_CLOCK), "vans": Mark(TEN_O_CLOCK - MINUTE_US),
-        "both": Mark(TEN_O_CLOCK - SECOND_US),
-    }  # fmt: skip
+        "deltas": TableWatermark(TEN_O_CLOCK),
+        "views": TableWatermark(TEN_O_CLOCK),
+        "vans": TableWatermark(TEN_O_CLOCK - MINUTE_US),
+        "both": TableWatermark(TEN_O_CLOCK - SECOND_US),
+    }
     tree = build_tree(small_graph(), sources, marks, now_us=TEN_O_CLOCK + SECOND_US)
     assert (tree.watermark_us, tree.held_by) == (TEN_O_CLOCK - SECOND_US, "both")
     assert {name for name, node in tree.nodes.items() if node.is_idle} == {"fleet/sample", "vans"}
@@ -132,14 +136,14 @@ def test_the_platform_is_as_far_as_its_least_sink_and_a_stopped_source_is_shown_
 def test_when_all_have_stopped_the_one_that_spoke_last_is_where_the_tables_are_t3() -> None:
     """A drain may take longer than an idle timeout: it must not look as if the silent one held back, then."""
     sources = {
-        "shop/signal": SourceMark(
+        "shop/signal": SourceWatermark(
             TEN_O_CLOCK, "shard 0, shop/signal", is_idle=False, idle_from_us=TEN_O_CLOCK + MINUTE_US
         ),
-        "fleet/sample": SourceMark(
+        "fleet/sample": SourceWatermark(
             TEN_O_CLOCK - MINUTE_US, "shard 0, fleet/sample", is_idle=True, idle_from_us=TEN_O_CLOCK
         ),
     }
-    marks = {"deltas": Mark(TEN_O_CLOCK), "both": Mark(TEN_O_CLOCK)}
+    marks = {"deltas": TableWatermark(TEN_O_CLOCK), "both": TableWatermark(TEN_O_CLOCK)}
     later_us = TEN_O_CLOCK + 10 * MINUTE_US
     tree = build_tree(small_graph(), sources, marks, now_us=later_us)
     assert all(tree.nodes[name].is_idle for name in sources)

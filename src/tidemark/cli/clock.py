@@ -13,7 +13,7 @@ from tidemark.model.errors import TidemarkError
 from tidemark.model.timegrid import SECOND_US, from_us
 from tidemark.shard_state.clock_reset import ShardTime, read_resets, read_times
 from tidemark.storage.home import Home
-from tidemark.tables.marks import marked_tables, read_marks
+from tidemark.tables.table_watermarks import read_table_watermarks, tables_with_watermarks
 
 
 @command
@@ -49,7 +49,7 @@ def clock(home: Home, reset: bool, as_json: bool) -> None:
 
 
 def _watermarks(home: Home) -> dict[str, int]:
-    marks = read_marks(home.plans, marked_tables(home.plans))
+    marks = read_table_watermarks(home.plans, tables_with_watermarks(home.plans))
     return {table: mark.watermark_us for table, mark in marks.items() if mark.watermark_us is not None}
 
 

@@ -1,6 +1,6 @@
 """`verify`: every byte that the platform stands on, read again.
 
-Belongs here: the command and its words. What is read and proved is in `tidemark/observe/proof.py`.
+Belongs here: the command and its words. What is read and proved is in `tidemark/observe/verification.py`.
 """
 
 import click
@@ -8,7 +8,7 @@ from msgspec import to_builtins
 
 from tidemark.cli.app import as_json, command
 from tidemark.cli.output import answer_json, in_bytes
-from tidemark.observe.proof import Proof, prove
+from tidemark.observe.verification import Verification, prove
 from tidemark.storage.home import Home
 
 
@@ -28,7 +28,7 @@ def verify(home: Home, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _show(proof: Proof) -> None:
+def _show(proof: Verification) -> None:
     click.echo(
         f"{proof.segments:,} of {proof.manifest_entries:,} segments ({in_bytes(proof.segment_bytes)}, {proof.deltas:,} "
         f"deltas) of {proof.shards} shard(s) are byte for byte what was sealed, in an unbroken row of manifest entries."

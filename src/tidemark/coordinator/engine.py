@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from tidemark.coordinator.bounds import Place, Tracker
 from tidemark.coordinator.epochs import Epochs
-from tidemark.coordinator.queue import Line
+from tidemark.coordinator.queue import FairQueue
 from tidemark.model.deltas import Priority
 from tidemark.model.shard_errors import CoordinatorError, OutcomeUnknownError, ShardStoppedError, how_to_go_on
 
@@ -109,7 +109,7 @@ class Engine(Generic[W, F, S]):
         self.state = State.IDLE
         self.failure: BaseException | None = None
         self.groups_taken = self.groups_flushed = 0
-        self._line: Line[Ticket[W]] = Line()
+        self._line: FairQueue[Ticket[W]] = FairQueue()
         self._buffered: list[Ticket[W]] = []  # in the buffer, or frozen and not yet taken
         self._buffered_size = 0
         self._frozen: list[F] = []

@@ -29,7 +29,7 @@ from tidemark.shard_state.recovery import Recovered, ShardFiles
 from tidemark.shard_state.seal import ClosedFile, Sealer
 from tidemark.shard_state.state import ShardState
 from tidemark.storage.disk import Disk
-from tidemark.verdicts.arrival import NumberedWrite, Outcome
+from tidemark.verdicts.arrival import NumberedWrite, VerdictCounts
 
 
 class ArrivedWrite(NamedTuple):
@@ -129,7 +129,7 @@ class LogSnapshot(NamedTuple):
     disk: Disk
     files: ShardFiles
     rows: LogRows | None = None  # of the group that brought it here
-    outcomes: tuple[Outcome, ...] = ()  # of that group's writes
+    outcomes: tuple[VerdictCounts, ...] = ()  # of that group's writes
     digests: tuple[int, ...] = ()  # of the same
 
     def read(self) -> pa.Table:
@@ -227,10 +227,10 @@ class LogFlusher:
 
     def _log(
         self, controls: list[Control], writes: list[NumberedWrite]
-    ) -> tuple[LogRows | None, list[Outcome], list[int]]:
+    ) -> tuple[LogRows | None, list[VerdictCounts], list[int]]:
         """Decide on writes and log them: in one frame, or in several where one could not be read again (C14)."""
         decided: list[LogRows] = []
-        outcomes: list[Outcome] = []
+        outcomes: list[VerdictCounts] = []
         digests: list[int] = []
         for together in _frames_of(writes):
             rows, found = self._arrivals.decide(together)

@@ -8,9 +8,9 @@ from typing import NamedTuple, Protocol
 from tidemark.coordinator.engine import Ticket
 from tidemark.coordinator.flusher import ArrivedWrite
 from tidemark.model.deltas import Level
-from tidemark.verdicts.arrival import Outcome
+from tidemark.verdicts.arrival import VerdictCounts
 
-NOTHING_DECIDED = Outcome(0, 0, 0)
+NOTHING_DECIDED = VerdictCounts(0, 0, 0)
 
 
 class Receipt(NamedTuple):
@@ -20,7 +20,7 @@ class Receipt(NamedTuple):
     epoch: int | None  # none of a retry of a write further back than the producer's newest hundred
     level: Level
     is_retry: bool  # it had been taken before, under this epoch; nothing was taken twice (Q2)
-    outcome: Outcome  # of its deltas; all zero for a retry, and before it is flushed
+    outcome: VerdictCounts  # of its deltas; all zero for a retry, and before it is flushed
 
 
 class Sending(NamedTuple):
@@ -99,7 +99,7 @@ class WriteHandle:
         outcome = NOTHING_DECIDED
         if ticket is not None:
             epoch = ticket.epoch or self._applied(None)
-            if not is_retry and isinstance(ticket.result, Outcome):
+            if not is_retry and isinstance(ticket.result, VerdictCounts):
                 outcome = ticket.result
         return Receipt(self._keeper.number, epoch, level, is_retry, outcome)
 

@@ -30,7 +30,7 @@ class _Waiting(NamedTuple, Generic[Item]):
     item: Item
 
 
-class Line(Generic[Item]):
+class FairQueue(Generic[Item]):
     """Items of several producers, waiting."""
 
     def __init__(self) -> None:

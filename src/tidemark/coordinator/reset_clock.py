@@ -15,9 +15,9 @@ from tidemark.coordinator.shard import lock_process
 from tidemark.event_time.clock import system_clock
 from tidemark.shard_state.clock_reset import record_reset
 from tidemark.shard_state.recovery import ShardFiles
-from tidemark.storage.failpoints import reach
+from tidemark.storage.failpoints import failpoint
 from tidemark.storage.home import Home
-from tidemark.tables.marks import MarkFile, marked_tables
+from tidemark.tables.table_watermarks import TableWatermarkFile, tables_with_watermarks
 
 
 def reset_clock(home: Home, *, clock: Callable[[], int] = system_clock) -> int:
@@ -27,9 +27,9 @@ def reset_clock(home: Home, *, clock: Callable[[], int] = system_clock) -> int:
             stack.callback(lock_process(ShardFiles(shard, home.log(shard), home.segments(shard))).release)
         at_us = clock()
         record_reset(home, at_us)
-    reach("clock.recorded")
+    failpoint("clock.recorded")
     with Platform.open(home, clock=clock):
-        reach("clock.logged")
-    for table in marked_tables(home.plans):
-        MarkFile(home.plans, table).fall_to(at_us)
+        failpoint("clock.logged")
+    for table in tables_with_watermarks(home.plans):
+        TableWatermarkFile(home.plans, table).fall_to(at_us)
     return at_us

@@ -22,7 +22,7 @@ from tidemark.model.timegrid import HOUR_US
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import KnownTableFile
-from tidemark.tables.lineage import NOBODY_KNOWS, Made, Lineage, LineageFile, follow
+from tidemark.tables.lineage import NOBODY_KNOWS, Lineage, LineageFile, Made, follow
 
 DELTAS = "deltas"
 TABLES = {
@@ -85,7 +85,7 @@ class _Files(Mapping[int, list[FileOf]]):
         return self._actions.column(name)[place].as_py() if name in self._actions.schema.names else None
 
 
-class TableMoment:
+class TableSnapshot:
     """One table at one version."""
 
     def __init__(self, home: Home, name: str) -> None:
@@ -132,8 +132,8 @@ class Tables:
     """All tables that counts are answered from, at one moment."""
 
     def __init__(self, home: Home, gone_before: dict[Tier, int] | None = None) -> None:
-        self.tiers = {tier: TableMoment(home, TABLES[tier]) for tier in (Tier.WEEK, Tier.DAY, Tier.HOUR, Tier.MINUTE)}
-        self.deltas = TableMoment(home, DELTAS)
+        self.tiers = {tier: TableSnapshot(home, TABLES[tier]) for tier in (Tier.WEEK, Tier.DAY, Tier.HOUR, Tier.MINUTE)}
+        self.deltas = TableSnapshot(home, DELTAS)
         self._gone_before = gone_before or {}
 
     @property
@@ -158,7 +158,7 @@ class Tables:
         return found
 
     def _behind(
-        self, tier: Tier, own: TableMoment, below: TableMoment, below_behind: frozenset[int], hours: set[int]
+        self, tier: Tier, own: TableSnapshot, below: TableSnapshot, below_behind: frozenset[int], hours: set[int]
     ) -> frozenset[int]:
         """Partitions of a table that are not, or not known to be, the sum of what lies in the table below it."""
         partition = PARTITION[tier]
@@ -169,9 +169,7 @@ class Tables:
             key = floor(start)
             changed[key] = max(made.changed, changed.get(key, -1))
         if not below.lineage.is_whole:
-            changed |= {
-                floor(start): NOBODY_KNOWS for start in below.starts if start not in below.lineage.partitions
-            }
+            changed |= {floor(start): NOBODY_KNOWS for start in below.starts if start not in below.lineage.partitions}
         touched = {floor(start) for start in below_behind}
         known = own.known.union(changed, touched, map(floor, hours))
         return frozenset(
@@ -185,7 +183,7 @@ class Tables:
             )
         )
 
-    def _is_unsettled(self, tier: Tier, start: int, own: TableMoment) -> bool:
+    def _is_unsettled(self, tier: Tier, start: int, own: TableSnapshot) -> bool:
         """Whether a bucket above dropped ones is not to be relied on: it was never made, or somebody has changed it.
 
         Else it was settled before what lay below it was dropped, and no event is taken that could change it.
@@ -194,7 +192,7 @@ class Tables:
         return made.source < 0 if made else bool(self.deltas.starts_in(Span(start, start + tier.width_us), HOUR_US))
 
 
-def _is_made_from(own: TableMoment, start: int, generation: int, changed: int) -> bool:
+def _is_made_from(own: TableSnapshot, start: int, generation: int, changed: int) -> bool:
     """Whether a partition was made from what lies below it now, which last changed in that version."""
     made = own.made(start)
     if made is None:

@@ -11,7 +11,7 @@ from tidemark.log.frames import HEADER_BYTES, PAYLOAD_LIMIT, Header, encode_fram
 from tidemark.log.log_content import log_name
 from tidemark.model.shard_errors import FrameTooLargeError, ShardFencedError
 from tidemark.storage.disk import Disk
-from tidemark.storage.failpoints import reach
+from tidemark.storage.failpoints import failpoint
 
 # Below this a copy costs less than another call of the system.
 WRITTEN_TOGETHER = 256 * 1024
@@ -47,9 +47,9 @@ class LogFile:
         self._disk.pwrite(self._fd, head, self.end)
         if last:
             self._disk.pwrite(self._fd, memoryview(last), self.end + len(head))
-        reach("log.appended")
+        failpoint("log.appended")
         self._disk.sync(self._fd)
-        reach("log.synced")
+        failpoint("log.synced")
         # A file that lost its name is one that no recovery will read, however safe its bytes are.
         if not self._disk.is_named(self._fd, self.path):
             raise ShardFencedError(self.header.shard, self.header.incarnation)

@@ -4,7 +4,7 @@ Belongs here: the entry, how it is appended, and how entries are found and prove
 file per day; every line carries the checksum of the line before it, so a missing or changed line is noticed wherever
 it stands. A line also carries the totals up to its segment, and `head.json` says where the last line begins. So a start
 reads the head and what lies behind it, and costs the same however long the manifest is (decision 0038). How the files
-are read is in `manifest_lines.py`. The batch plane needs nothing of the live plane but this and the segment files.
+are read is in `manifest_files.py`. The batch plane needs nothing of the live plane but this and the segment files.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from tidemark.log.batch_record import BatchRecord
-from tidemark.log.manifest_lines import RESTORE, DayFiles, Line, day_file
+from tidemark.log.manifest_files import RESTORE, DayFiles, Line, day_file
 from tidemark.log.segment_files import verify_segment
 from tidemark.model.shard_errors import ManifestDamageError
 from tidemark.storage.disk import Disk, RealDisk

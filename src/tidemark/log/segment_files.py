@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidemark.log.manifest_lines import RESTORE
+from tidemark.log.manifest_files import RESTORE
 from tidemark.model.shard_errors import SegmentDamageError
 from tidemark.storage.disk import Disk, RealDisk
 

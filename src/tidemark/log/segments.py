@@ -20,7 +20,7 @@ from tidemark.arrays.columns import Mask, Numbers, nulls, numbers_of
 from tidemark.log.batch_record import BatchRecord, decode_batches
 from tidemark.log.log_rows import FEW_TEXTS, NUMBERING, LogRows, Writes
 from tidemark.log.manifest import Entry, HourCounts
-from tidemark.log.manifest_lines import RESTORE
+from tidemark.log.manifest_files import RESTORE
 from tidemark.model.deltas import Verdict
 from tidemark.model.log_schema import LOG_SCHEMA, PAYLOADS
 from tidemark.model.shard_errors import SegmentDamageError

@@ -39,7 +39,7 @@ class TouchedHours:
 
 
 @dataclass(frozen=True)
-class SourceMark:
+class SourceWatermark:
     """How far one source has come: a namespace and kind, over all shards (T2)."""
 
     time_us: int
@@ -48,7 +48,7 @@ class SourceMark:
     idle_from_us: int | None = None  # unless it is heard before; none where the log does not say
 
 
-def source_marks(last: Iterable[Entry], resets: Sequence[int] = ()) -> dict[str, SourceMark]:
+def source_watermarks(last: Iterable[Entry], resets: Sequence[int] = ()) -> dict[str, SourceWatermark]:
     """The marks of all sources, given the last segment of each shard, and the resets of the log's clock (C15).
 
     Time is what the log says: the latest receipt in any of these segments. So the same segments give the same answer
@@ -57,12 +57,12 @@ def source_marks(last: Iterable[Entry], resets: Sequence[int] = ()) -> dict[str,
     """
     entries = [corrected(entry, resets) for entry in last]
     now_us = max((entry.received_us for entry in entries), default=0)
-    found: dict[str, SourceMark] = {}
+    found: dict[str, SourceWatermark] = {}
     for name in sorted({name for entry in entries for name in entry.watermarks}):
         seen = [entry for entry in entries if name in entry.watermarks]
         active = [entry for entry in seen if entry.idle_from.get(name, now_us + 1) > now_us]
         holder = min(active or seen, key=lambda entry: (entry.watermarks[name], entry.shard))
-        found[name] = SourceMark(
+        found[name] = SourceWatermark(
             holder.watermarks[name],
             f"shard {holder.shard}, {name}",
             is_idle=not active,
@@ -71,7 +71,7 @@ def source_marks(last: Iterable[Entry], resets: Sequence[int] = ()) -> dict[str,
     return found
 
 
-def least(marks: Iterable[SourceMark]) -> Watermark:
+def least(marks: Iterable[SourceWatermark]) -> Watermark:
     """The one that holds the others back. Idle ones do not count, unless there are no others (T3)."""
     found = list(marks)
     counted = [mark for mark in found if not mark.is_idle] or found
@@ -171,11 +171,11 @@ class Log:
         """Paths of segments, each proved byte by byte to be what was sealed."""
         return [verify_segment(self._home.segments(entry.shard), entry) for entry in entries]
 
-    def sources(self, upto: Mapping[int, int]) -> dict[str, SourceMark]:
+    def sources(self, upto: Mapping[int, int]) -> dict[str, SourceWatermark]:
         """How far each source had come when everything before `upto` was sealed, by `namespace/kind`."""
         self.refuse_unless_reaching(upto)
         last = (manifest.up_to(upto.get(shard, 1) - 1) for shard, manifest in self._manifests.items())
-        return source_marks([entry for entry in last if entry], read_resets(self._home))
+        return source_watermarks([entry for entry in last if entry], read_resets(self._home))
 
     def watermark(self, upto: Mapping[int, int]) -> Watermark:
         """The minimum over all sources; those that are idle do not count (T3)."""

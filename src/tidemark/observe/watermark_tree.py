@@ -11,13 +11,13 @@ from msgspec import Struct
 
 from tidemark.model.errors import TidemarkError
 from tidemark.model.timegrid import SECOND_US, from_us
-from tidemark.observe.sealed_log import SourceMark, source_marks
+from tidemark.observe.sealed_log import SourceWatermark, source_watermarks
 from tidemark.observe.status import ShardStatus
 from tidemark.observe.watermark_graph import Graph, table_graph
 from tidemark.shard_state.clock_reset import read_resets
 from tidemark.storage.home import Home
 from tidemark.streams import Streams, find_streams, load_streams
-from tidemark.tables.marks import Mark, least_of, read_marks
+from tidemark.tables.table_watermarks import TableWatermark, least_watermark, read_table_watermarks
 
 
 class Node(Struct, frozen=True):
@@ -50,19 +50,19 @@ def read_watermark_tree(home: Home, shards: list[ShardStatus], *, now_us: int) -
         streams = load_streams(find_streams(home))
     except TidemarkError as wrong:
         error = str(wrong)
-    sources = source_marks((shard.last_segment for shard in shards if shard.last_segment), read_resets(home))
+    sources = source_watermarks((shard.last_segment for shard in shards if shard.last_segment), read_resets(home))
     if any(shard.flushed_epoch > shard.sealed_epoch for shard in shards):
         # Somebody has sent since. Who, will be known when it is sealed; until then only the log's own clock can tell.
         now_us = 0
     graph = table_graph(streams, sources)
-    marks = read_marks(home.plans, graph.inputs)
+    marks = read_table_watermarks(home.plans, graph.inputs)
     return build_tree(graph, sources, marks, now_us=now_us, error=error)
 
 
 def build_tree(
     graph: Graph,
-    sources: Mapping[str, SourceMark],
-    marks: Mapping[str, Mark],
+    sources: Mapping[str, SourceWatermark],
+    marks: Mapping[str, TableWatermark],
     *,
     now_us: int,
     error: str | None = None,
@@ -79,7 +79,7 @@ def build_tree(
         mark, made_from = marks.get(table), graph.sources_of(table)
         idle |= set() if made_from - idle else {table}
         silent |= set() if made_from - silent else {table}
-        _, holder = least_of({name: nodes[name].watermark_us for name in inputs}, silent)
+        _, holder = least_watermark({name: nodes[name].watermark_us for name in inputs}, silent)
         nodes[table] = Node(
             name=table,
             watermark_us=mark.watermark_us if mark else None,
@@ -90,11 +90,11 @@ def build_tree(
             inputs=inputs,
         )
     ends = {name: mark.watermark_us for name in graph.sinks if (mark := marks.get(name))}
-    least, held_by = least_of(ends, silent)
+    least, held_by = least_watermark(ends, silent)
     return WatermarkTree(nodes, tuple(graph.sinks), least, held_by, error)
 
 
-def _source(name: str, mark: SourceMark | None, now_us: int) -> Node:
+def _source(name: str, mark: SourceWatermark | None, now_us: int) -> Node:
     if mark is None:
         return Node(name, None, is_counted=False)
     is_idle = mark.is_idle or (mark.idle_from_us is not None and mark.idle_from_us <= now_us)

@@ -49,7 +49,7 @@ from tidemark.shard_state.producers import Producers, encode_state
 from tidemark.shard_state.seal import ClosedFile
 from tidemark.shard_state.state import STATE_FILE, ShardState, load, read_reservation, save
 from tidemark.storage.disk import Disk
-from tidemark.storage.failpoints import reach
+from tidemark.storage.failpoints import failpoint
 from tidemark.verdicts.arrival import Arrivals
 from tidemark.verdicts.identities import REMEMBERED_COLUMNS, Identities
 
@@ -256,7 +256,7 @@ def _remove_superfluous(disk: Disk, contents: Sequence[tuple[Path, LogContent | 
     logs = [(path, content) for path, content in left if content is not None]
     while logs and logs[0][1].header.number < next_file:
         disk.remove(logs.pop(0)[0])
-        reach("seal.log_removed")
+        failpoint("seal.log_removed")
     return logs
 
 

@@ -26,7 +26,7 @@ from tidemark.shard_state.fence import Fence
 from tidemark.shard_state.producers import Producers
 from tidemark.shard_state.state import STATE_FILE, ShardState, save
 from tidemark.storage.disk import Disk
-from tidemark.storage.failpoints import reach
+from tidemark.storage.failpoints import failpoint
 
 
 class ClosedFile(NamedTuple):
@@ -62,13 +62,13 @@ class Sealer:
         groups = list(content.groups())  # decoded once, for the segment and for the ledger
         self._seal(content.header, groups, closed.event_time, closed.batches, sealed_us)
         runs = self._ledger.write(_standings(self._ledger, groups, content.header.number))
-        reach("seal.ledger_written")
+        failpoint("seal.ledger_written")
         self._fence.check()
         save(self._disk, closed.path.parent / STATE_FILE, replace(closed.state, ledger=runs))
         self._ledger.adopt(runs)
         self.next_file = closed.state.next_file
         self._disk.remove(closed.path)
-        reach("seal.log_removed")
+        failpoint("seal.log_removed")
         self._fence.check()  # the next process reads runs that this one no longer needs
         self._ledger.remove_unlisted()
 
@@ -125,14 +125,14 @@ class Sealer:
         )
         self._fence.check()  # a process that was fenced out must not put its line behind another's
         entry = self._manifest.append(entry, batches)
-        reach("seal.manifest_appended")
+        failpoint("seal.manifest_appended")
 
     def _write(self, data: memoryview, path: Path) -> None:
         fresh = path.with_name(path.name + ".sealing")
         self._disk.replace(fresh, data)
-        reach("seal.segment_written")
+        failpoint("seal.segment_written")
         self._disk.rename(fresh, path)
-        reach("seal.segment_named")
+        failpoint("seal.segment_named")
 
 
 def _standings(ledger: Ledger, groups: Sequence[Group], file: int) -> dict[str, bytes]:

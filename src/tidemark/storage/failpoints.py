@@ -37,7 +37,7 @@ FAILPOINTS = (
 _seen: dict[str, int] = {}
 
 
-def reach(name: str) -> None:
+def failpoint(name: str) -> None:
     """Say that the step `name` has been reached; die here if that was asked for."""
     wanted = os.environ.get("TIDEMARK_FAILPOINT")
     if not wanted:

@@ -19,7 +19,7 @@ from tidemark.streams.fields import STATISTICS
 from tidemark.streams.load import find_streams, load_streams
 from tidemark.streams.model import LatePolicy, Stream, Streams, WindowType
 from tidemark.tables import lake_files
-from tidemark.tables.marks import Mark, MarkFile
+from tidemark.tables.table_watermarks import TableWatermark, TableWatermarkFile
 
 
 class WindowsError(TidemarkError):
@@ -68,7 +68,7 @@ def latest_windows(
     stream = _find(known, name)
     columns = _key_columns(stream, key or {})
     # The mark first: it is written after the commit that it tells of, so it is never ahead of the rows.
-    mark = MarkFile(home.plans, name).read() or Mark()
+    mark = TableWatermarkFile(home.plans, name).read() or TableWatermark()
     state = lake_files.table_state(home.lake / name)
     if state is None:
         raise WindowsError(f"{name} is defined, and its table does not exist yet. Drain first: ./tidemark drain.")

@@ -1,8 +1,8 @@
 """What is known of a table outside of it, and whether it is still the one that we have been writing (C7).
 
 Belongs here: the small file beside the plans (`lineage.json`, by its old name), and how a restore, a deletion or a
-roll-back is noticed. The generation is part of a table's transaction ids, because a restored table keeps the markers of commits whose rows it
-has lost. Does not belong here: how a table is filled again; that differs from table to table.
+roll-back is noticed. The generation is part of a table's transaction ids, because a restored table keeps the markers of
+commits whose rows it has lost. Does not belong here: how a table is filled again; that differs from table to table.
 """
 
 from collections.abc import Callable

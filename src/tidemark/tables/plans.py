@@ -105,7 +105,7 @@ class PlanStore:
             yield plan
 
     def adopt(self, earlier: "PlanStore") -> None:
-        """Take over the plans of the generation before: what was planned stays planned, whatever became of the table."""
+        """Take over the plans of the generation before: what was planned stays planned, whatever became of it."""
         if not earlier.directory.exists():
             return
         self._disk.make_directory(self.directory)

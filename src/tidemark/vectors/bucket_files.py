@@ -51,7 +51,7 @@ class Target(NamedTuple):
     anew: pa.Array  # names of vectors that are folded from all of their deltas, whatever their rows say
 
 
-class Outcome(NamedTuple):
+class FoldResult(NamedTuple):
     """Of a bucket: its files, or the names of the vectors that have to be folded anew first; then there is no file."""
 
     bucket: int
@@ -59,13 +59,13 @@ class Outcome(NamedTuple):
     unable: list[str]
 
 
-def fold_buckets(target: Target, packets: Iterable[Packet]) -> Iterator[Outcome]:
+def fold_buckets(target: Target, packets: Iterable[Packet]) -> Iterator[FoldResult]:
     """The buckets that have packets; these come bucket by bucket, piece by piece, hour by hour."""
     for bucket, of_bucket in groupby(packets, key=lambda packet: packet.bucket):
         yield _fold_bucket(target, bucket, of_bucket)
 
 
-def _fold_bucket(target: Target, bucket: int, packets: Iterable[Packet]) -> Outcome:
+def _fold_bucket(target: Target, bucket: int, packets: Iterable[Packet]) -> FoldResult:
     files, unable, piece = list[NewFile](), list[str](), 0
     for number, of_piece in groupby(packets, key=lambda packet: packet.piece):
         if not unable:
@@ -76,10 +76,10 @@ def _fold_bucket(target: Target, bucket: int, packets: Iterable[Packet]) -> Outc
             files += _write(target, bucket, number, rows)
         piece = number + 1
     if not unable:
-        return Outcome(bucket, files + _copied(target, bucket, range(piece, target.pieces)), [])
+        return FoldResult(bucket, files + _copied(target, bucket, range(piece, target.pieces)), [])
     for file in files:
         (Path(target.table) / file.path).unlink()
-    return Outcome(bucket, [], unable)
+    return FoldResult(bucket, [], unable)
 
 
 def _copied(target: Target, bucket: int, pieces: Iterable[int]) -> list[NewFile]:

@@ -43,7 +43,7 @@ class NumberedWrite(NamedTuple):
     most_bytes: int = 0  # that it can take in the log
 
 
-class Outcome(NamedTuple):
+class VerdictCounts(NamedTuple):
     """How many deltas of one write got which verdict."""
 
     accepted: int
@@ -76,7 +76,7 @@ class Arrivals:
         if cut is not None and (self.cut is None or cut.cut_us > self.cut.cut_us):
             self.cut = cut
 
-    def decide(self, writes: Sequence[NumberedWrite]) -> tuple[LogRows, list[Outcome]]:
+    def decide(self, writes: Sequence[NumberedWrite]) -> tuple[LogRows, list[VerdictCounts]]:
         """All writes as one group of the log, and each write's outcome."""
         decoded = decode_group([write.deltas for write in writes], self._series)
         rows, words = decoded.rows, dict(decoded.words)
@@ -266,13 +266,13 @@ def _originals(refusals: dict[int, Refusal], decoded: DecodedBatch, sizes: Numbe
     }
 
 
-def _outcomes(sizes: Numbers, accepted: Mask, refused: Mask) -> list[Outcome]:
+def _outcomes(sizes: Numbers, accepted: Mask, refused: Mask) -> list[VerdictCounts]:
     if accepted.all():
-        by_size = {size: Outcome(size, 0, 0) for size in set(sizes.tolist())}
+        by_size = {size: VerdictCounts(size, 0, 0) for size in set(sizes.tolist())}
         return [by_size[size] for size in sizes.tolist()]
     starts = np.cumsum(sizes) - sizes
     counts = (np.add.reduceat(mask, starts, dtype=np.int64).tolist() for mask in (accepted, refused))
     return [
-        Outcome(taken, size - taken - turned_down, turned_down)
+        VerdictCounts(taken, size - taken - turned_down, turned_down)
         for size, taken, turned_down in zip(sizes.tolist(), *counts, strict=True)
     ]

@@ -1,7 +1,7 @@
 """All numbers of a row side by side: its hot minutes, its sums and its first minute; and the loops that count in them.
 
 Belongs here: where each number of a row lies, and what one signal changes. When minutes expire is in `state.py`, and
-which minutes are hot in `held.py`.
+which minutes are hot in `recent_minutes.py`.
 
 A signal changes three numbers of a row, and what that takes is waiting for memory. So a row is three lines of a
 processor's cache, in one page: two for the minutes that are *hot*, each with its place by its last bits, and one for

@@ -19,9 +19,9 @@ import numpy as np
 from tidemark.counts.errors import BehindError, FullError
 from tidemark.counts.warm.buckets import EMPTY, Bucket, Numbers, Rows, by_minute, hours_of, look_up, plain, together
 from tidemark.counts.warm.cells import ALL, HEAVIEST, HOT, PLACES, WINDOWS, Cells, places_of, weight_of
-from tidemark.counts.warm.held import HeldMinutes, Stamp
 from tidemark.counts.warm.late import LateCounts
 from tidemark.counts.warm.names import Names
+from tidemark.counts.warm.recent_minutes import RecentMinutes, Stamp
 from tidemark.counts.windows import Window
 from tidemark.model.timegrid import MINUTE_US
 
@@ -74,7 +74,7 @@ class State:
         self.head = head
         self.rollups = rollups
         self.cells = Cells(capacity)
-        self.held = HeldMinutes(self.cells.ring)
+        self.held = RecentMinutes(self.cells.ring)
         self.late = LateCounts()
         self.edges: dict[int, dict[int, Bucket]] = {}  # by hour, as of what is covered
         self.applied: dict[int, int] = {}  # shard → last epoch that was counted

@@ -38,8 +38,8 @@ from tidemark.vectors.index.search import Neighbour, Searcher
 from tidemark.vectors.index.state import VectorIndex
 from tidemark.vectors.index.tables import origin_of
 from tidemark.vectors.reading.answers import NOWHERE, Vector
-from tidemark.vectors.reading.moment import Moment, TableAt
 from tidemark.vectors.reading.reader import Vectors
+from tidemark.vectors.reading.snapshot import Snapshot, TableSnapshot
 from tidemark.vectors.reading.stored_index import (
     States,
     chosen_of,
@@ -77,8 +77,8 @@ class Found(Struct, frozen=True):
 class _Ready:
     """An index in memory, with everything that came since."""
 
-    pointer: TableAt
-    moment: Moment
+    pointer: TableSnapshot
+    moment: Snapshot
     index: VectorIndex
     made_from: int  # version of `vectors`
     searcher: Searcher
@@ -171,17 +171,17 @@ class Index:
         )
         return self._ready
 
-    def _published(self, known: _Ready | None) -> tuple[TableAt, VectorIndex, int]:
+    def _published(self, known: _Ready | None) -> tuple[TableSnapshot, VectorIndex, int]:
         if known and known.pointer.is_current():
             return known.pointer, known.index, known.made_from
-        pointer = TableAt(self._home, INDEX)
+        pointer = TableSnapshot(self._home, INDEX)
         rows = pointers(self._home, pointer.version) if pointer.version is not None else {}
         if self.namespace not in rows:
             raise no_index(self.namespace, sorted(rows))
         row = rows[self.namespace]
         return pointer, read_index(self._home, row), origin_of(row).vectors_version
 
-    def _states_since(self, index: VectorIndex, made_from: int, moment: Moment) -> States:
+    def _states_since(self, index: VectorIndex, made_from: int, moment: Snapshot) -> States:
         """What became of vectors since a version of `vectors`: its rows, and a fold of what it does not hold."""
         if moment.vectors.version is None:
             raise NoIndexError(

@@ -14,7 +14,6 @@ from tidemark.model.timegrid import HOUR_US, floor_to
 from tidemark.vectors.chain import chain, state_of
 from tidemark.vectors.errors import UnreadableVectorError
 from tidemark.vectors.reading.answers import Key, ReadFrom, Source, Vector, vector_of
-from tidemark.vectors.reading.fresh import Fresh
 from tidemark.vectors.reading.history import (
     Deltas,
     Start,
@@ -24,8 +23,9 @@ from tidemark.vectors.reading.history import (
     refuse_before_horizon,
     starts_of,
 )
-from tidemark.vectors.reading.moment import FileOf, Moment
+from tidemark.vectors.reading.new_deltas import NewDeltas
 from tidemark.vectors.reading.scan import ENVELOPES, Scan, split
+from tidemark.vectors.reading.snapshot import FileOf, Snapshot
 from tidemark.vectors.tables import bucket_of
 
 
@@ -72,17 +72,17 @@ class _Line(NamedTuple):
 class Past:
     """Folds the deltas of vectors, from the newest state that holds."""
 
-    def __init__(self, scan: Scan, fresh: Fresh) -> None:
+    def __init__(self, scan: Scan, fresh: NewDeltas) -> None:
         self._scan, self._fresh = scan, fresh
 
-    def chain(self, moment: Moment, key: Key) -> pa.Table | None:
+    def chain(self, moment: Snapshot, key: Key) -> pa.Table | None:
         """All deltas of a vector with what became of them; none if there are none."""
         known = self._known(moment, [key], NOW)[key]
         base = [known.base] if known.base else []
         line = self._whole_lines(moment, {key: known._replace(starts=base)}, NOW).get(key)
         return chain(line.deltas, line.start.state if line.start else None) if line else None
 
-    def read(self, moment: Moment, keys: Sequence[Key], asked: Asked) -> dict[Key, Vector]:
+    def read(self, moment: Snapshot, keys: Sequence[Key], asked: Asked) -> dict[Key, Vector]:
         """Their states; those that no delta is known of are left out."""
         if not keys:
             return {}
@@ -91,14 +91,14 @@ class Past:
         lines |= self._whole_lines(moment, {key: known[key] for key in keys if key not in lines}, asked)
         return {key: self._answer(moment, key, line, asked) for key, line in lines.items()}
 
-    def _answer(self, moment: Moment, key: Key, line: _Line, asked: Asked) -> Vector:
+    def _answer(self, moment: Snapshot, key: Key, line: _Line, asked: Asked) -> Vector:
         start, state = line.start, line.start.state if line.start else None
         found = state_of(line.deltas, state, asked.as_of_us, asked.epoch)
         folded = found["deltas"][0].as_py() - (start.deltas if start else 0) if found.num_rows else 0
         read_from = read_from_of(start, folded, line.files)
         return vector_of(key, found, line.places.parked, line.places.cycles, read_from, moment.versions)
 
-    def _known(self, moment: Moment, keys: Sequence[Key], asked: Asked) -> dict[Key, _Known]:
+    def _known(self, moment: Snapshot, keys: Sequence[Key], asked: Asked) -> dict[Key, _Known]:
         checkpoints = split(self._scan.checkpoints(of_buckets(moment.checkpoints.files, keys), keys))
         reached = [key for key in keys if moment.reach(bucket_of(*key)) is not None]
         rows = split(self._scan.current(of_buckets(moment.vectors.files, reached), reached))
@@ -117,7 +117,7 @@ class Past:
             found[key] = _Known(starts, base, row, has_no_parents)
         return found
 
-    def _short_lines(self, moment: Moment, known: dict[Key, _Known], asked: Asked) -> dict[Key, _Line]:
+    def _short_lines(self, moment: Snapshot, known: dict[Key, _Known], asked: Asked) -> dict[Key, _Line]:
         """Lines from the newest state on, of vectors that have no parents: older hours hold nothing that matters."""
         newest = {
             key: max(each.starts, key=lambda start: start.place)
@@ -137,7 +137,7 @@ class Past:
                 lines[key] = _Line(deltas, places, start, len(files[key]))
         return lines
 
-    def _files_after(self, moment: Moment, key: Key, start: Start, asked: Asked) -> list[str]:
+    def _files_after(self, moment: Snapshot, key: Key, start: Start, asked: Asked) -> list[str]:
         """Files that may hold deltas of a vector without parents that a state does not."""
         version = moment.reach(bucket_of(*key))
         news = moment.news(version) if version is not None else None
@@ -157,7 +157,7 @@ class Past:
             )
         ]
 
-    def _whole_lines(self, moment: Moment, known: dict[Key, _Known], asked: Asked) -> dict[Key, _Line]:
+    def _whole_lines(self, moment: Snapshot, known: dict[Key, _Known], asked: Asked) -> dict[Key, _Line]:
         """Lines from envelopes of all hours; payloads are read of those files alone in which one is folded."""
         paths = [file.path for file in moment.deltas.files if asked.may_matter(file)]
         whole = split(self._scan.deltas(paths, list(known), has_payload=False))

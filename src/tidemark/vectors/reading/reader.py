@@ -1,7 +1,7 @@
 """Vectors as they are and as they were, without a JVM: by id, as of a moment, as of an epoch, and delta by delta (K6).
 
-Belongs here: from a question to the rows that answer it. Which rows there are is found in `moment.py` and `scan.py`,
-what may be relied on of them in `history.py`, and what is held in memory in `held.py`.
+Belongs here: from a question to the rows that answer it. Which rows there are is found in `snapshot.py` and `scan.py`,
+what may be relied on of them in `history.py`, and what is held in memory in `row_cache.py`.
 
     with Vectors(Home.locate()) as vectors:
         vectors.vector("item-7", namespace="shop").values
@@ -38,13 +38,13 @@ from tidemark.vectors.errors import UnknownVectorError
 from tidemark.vectors.fold import emit_last, fold_batches, starting_states
 from tidemark.vectors.places import PLACE_COLUMNS
 from tidemark.vectors.reading.answers import Key, Source, Vector, vector_of
-from tidemark.vectors.reading.fresh import Fresh
-from tidemark.vectors.reading.held import DEFAULT_ROOM, HeldFiles
 from tidemark.vectors.reading.history import Start, placed, starts_of
-from tidemark.vectors.reading.moment import Moment, News
+from tidemark.vectors.reading.new_deltas import NewDeltas
 from tidemark.vectors.reading.past import NOW, Asked, Past, by_bucket, of_buckets, paths_of, read_from_of
 from tidemark.vectors.reading.reads import append_reads
+from tidemark.vectors.reading.row_cache import DEFAULT_ROOM, RowCache
 from tidemark.vectors.reading.scan import Scan, split
+from tidemark.vectors.reading.snapshot import NewFiles, Snapshot
 from tidemark.vectors.schema import FOLD_INPUT, STATES
 from tidemark.vectors.tables import BUCKETS, bucket_of
 
@@ -70,9 +70,9 @@ class Vectors:
     ) -> None:
         self._home, self._clock = home, clock
         self._counts_reads, self._reads = counts_reads, Counter[Key]()
-        self._held, self._scan = HeldFiles(room), Scan()
-        self._moment: Moment | None = None
-        self._fresh = Fresh(self._scan)
+        self._held, self._scan = RowCache(room), Scan()
+        self._moment: Snapshot | None = None
+        self._fresh = NewDeltas(self._scan)
         self._past = Past(self._scan, self._fresh)
 
     def vector(
@@ -114,7 +114,7 @@ class Vectors:
         """The namespaces that have a vector of this name; looks into every file of `deltas`."""
         return self._scan.namespaces_of(paths_of(self._look().deltas.files), vector_id)
 
-    def unfolded(self, namespace: str, moment: Moment, known: Iterable[str]) -> dict[str, Vector | None]:
+    def unfolded(self, namespace: str, moment: Snapshot, known: Iterable[str]) -> dict[str, Vector | None]:
         """The vectors that `vectors` does not hold as they are at a moment: id → state, or none without a delta of it.
 
         Those are the vectors with newer deltas; and in buckets whose rows cannot be relied on, all that have deltas,
@@ -125,14 +125,14 @@ class Vectors:
         if None in reached.values():
             names = {name for name in known if reached[bucket_of(namespace, name)] is None}
         for version in set(reached.values()):
-            if news := News(moment.deltas.files, {}) if version is None else moment.news(version):
+            if news := NewFiles(moment.deltas.files, {}) if version is None else moment.news(version):
                 new = (name for space, name in self._fresh.keys_of(version, news) if space == namespace)
                 names.update(name for name in new if reached[bucket_of(namespace, name)] == version)
         found = self._current(moment, [(namespace, name) for name in sorted(names)])
         return {name: found.get((namespace, name)) for name in names}
 
     @property
-    def moment(self) -> Moment:
+    def moment(self) -> Snapshot:
         """The tables as they are now; the same one for as long as nothing has changed."""
         return self._look()
 
@@ -160,9 +160,9 @@ class Vectors:
     ) -> None:
         self.close()
 
-    def _look(self) -> Moment:
+    def _look(self) -> Snapshot:
         """The tables as they are now."""
-        moment = Moment.take(self._home, self._moment)
+        moment = Snapshot.take(self._home, self._moment)
         if moment is not self._moment:
             self._moment = moment
             self._held.keep_only({file.path for file in moment.vectors.files})
@@ -179,7 +179,7 @@ class Vectors:
 
     # What is now.
 
-    def _current(self, moment: Moment, keys: Sequence[Key]) -> dict[Key, Vector]:
+    def _current(self, moment: Snapshot, keys: Sequence[Key]) -> dict[Key, Vector]:
         found, by_version, left = dict[Key, Vector](), dict[int, list[Key]](), list[Key]()
         for bucket, wanted in by_bucket(keys).items():
             version = moment.reach(bucket)
@@ -201,7 +201,7 @@ class Vectors:
         return found | self._past.read(moment, left, NOW)
 
     def _gone_on(
-        self, moment: Moment, keys: Sequence[Key], news: News, files: dict[Key, list[str]]
+        self, moment: Snapshot, keys: Sequence[Key], news: NewFiles, files: dict[Key, list[str]]
     ) -> dict[Key, Vector]:
         """Vectors whose new deltas simply go on from their rows: none names a parent, and all sort after them."""
         rows = split(self._scan.current(of_buckets(moment.vectors.files, keys), keys))

@@ -2,7 +2,7 @@
 
 Belongs here: queries, and what comes out of them under the names of the fold (`schema.py`). Only files that are named
 are opened; of these the columns of the key are read whole, and others where a key was found. Does not belong here:
-which files those are (`moment.py`), and what follows from the rows.
+which files those are (`snapshot.py`), and what follows from the rows.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """The second look: which of the rows set aside are copies, and what becomes a dead letter.
 
 Belongs here: carrying the few rows set aside through Spark, into the dead letters and out of `deltas`. Does not belong
-here: which rows are looked at (`sift.py`), which of two came first (`transform.py`), writing tables.
+here: which rows are looked at (`prefilter.py`), which of two came first (`transform.py`), writing tables.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from assets.ingest.prefilter import Suspects
 from assets.ingest.schema import DEAD_LETTERS, KNOWN_DDL, LOG_DDL
-from assets.ingest.sift import Aside
 from assets.ingest.transform import dead_letters, later_copies, without_copies
 from tidemark.model.deltas import Verdict
 
@@ -23,7 +23,7 @@ BROADCAST_ROWS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Judged:
+class Duplicates:
     """What became of the rows set aside: refused ones, and copies of deltas that were there before."""
 
     refused: "DataFrame"
@@ -40,18 +40,18 @@ class Judged:
         return without_copies(deltas, _few(self.copies, self.suspects)) if self.suspects else deltas
 
 
-def judge(spark: "SparkSession", aside: Aside, *, known_files: Sequence[str]) -> Judged:
+def find_duplicates(spark: "SparkSession", aside: Suspects, *, known_files: Sequence[str]) -> Duplicates:
     """Judge the rows set aside; `known_files` are the data files of `deltas` that may hold the first of a copy."""
     nothing = spark.createDataFrame([], LOG_DDL)
     rows = spark.read.schema(LOG_DDL).parquet(str(aside.file)) if aside.file else nothing
     refused = rows.where(F.col("verdict") == Verdict.REFUSED.value)
     if not aside.suspects:
-        return Judged(refused, nothing, 0)
+        return Duplicates(refused, nothing, 0)
     suspects = rows.where(F.col("verdict") == Verdict.ACCEPTED.value)
     known = spark.read.schema(KNOWN_DDL).parquet(*known_files) if known_files else spark.createDataFrame([], KNOWN_DDL)
     hashes = _few(suspects.select("identity_hash"), aside.suspects)
     known = known.join(hashes, on="identity_hash", how="left_semi")
-    return Judged(refused, later_copies(suspects, known), aside.suspects)
+    return Duplicates(refused, later_copies(suspects, known), aside.suspects)
 
 
 def _few(rows: "DataFrame", number: int) -> "DataFrame":

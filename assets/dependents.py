@@ -9,13 +9,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from assets.graph import By, Derived
-from assets.stale import hours_of, reach_back
+from assets.stale import hours_of, look_back
 from tidemark.model.timegrid import HOUR_US, floor_to
 from tidemark.observe.sealed_log import Log
 from tidemark.storage.home import Home
 
 
-def hang_on(home: Home, derived: Derived, inputs: Mapping[str, set[int]]) -> set[int]:
+def dependent_partitions(home: Home, derived: Derived, inputs: Mapping[str, set[int]]) -> set[int]:
     """Starts of the partitions that are made of any of the given ones: table → starts."""
     found: set[int] = set()
     for need in derived.needs:
@@ -26,7 +26,7 @@ def hang_on(home: Home, derived: Derived, inputs: Mapping[str, set[int]]) -> set
             found |= {start + HOUR_US for start in starts}
             continue
         if need.by is By.MEETING:
-            back = reach_back(home.lake / (need.partner or need.table).name, need.partner or need.table)
+            back = look_back(home.lake / (need.partner or need.table).name, need.partner or need.table)
             found |= starts | {start for start, first in back.items() if any(first <= each <= start for each in starts)}
             continue
         if need.by is By.EVENT:

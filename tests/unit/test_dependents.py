@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from assets import held
+from assets import dependents
+from assets.dependents import dependent_partitions
 from assets.graph import By, Derived, Need
-from assets.held import hang_on
 from assets.ingest.schema import DELTAS
 from assets.windows.schema import window_table
 from tests.support.entries import LogOf, batch
@@ -47,8 +47,8 @@ def entry(number: int, from_epoch: int, to_epoch: int, hour_us: int, *batches: B
 
 
 def held_by(entries: list[Entry], monkeypatch: pytest.MonkeyPatch, wrong_us: int) -> set[int]:
-    monkeypatch.setattr(held, "Log", lambda _: LogOf(entries))
-    return hang_on(Home(Path("nowhere")), ADAPTIVE, {DELTAS.name: {wrong_us}})
+    monkeypatch.setattr(dependents, "Log", lambda _: LogOf(entries))
+    return dependent_partitions(Home(Path("nowhere")), ADAPTIVE, {DELTAS.name: {wrong_us}})
 
 
 def test_a_batch_that_is_recorded_in_the_entry_after_its_deltas_is_held_and_no_other(

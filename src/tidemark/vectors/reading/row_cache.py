@@ -1,7 +1,7 @@
 """Rows of `vectors` in memory: decoded once for each file, and held as long as there is room.
 
 Belongs here: the form in which rows are held, so that a thousand of them are found and handed out in milliseconds, and
-the bound on what is held. Which files a table has is in `moment.py`.
+the bound on what is held. Which files a table has is in `snapshot.py`.
 
 A table's file is never changed: a new version of a table has new files for the buckets that were written anew, and the
 others are not read again.
@@ -32,7 +32,7 @@ _COLUMNS = ("namespace", "vector_id", "values", *_NUMBERS, *_TEXTS)
 _ENTRY_BYTES = 96
 
 
-class HeldFile:
+class CachedFile:
     """The rows of one file, each found by its vector."""
 
     def __init__(self, path: str) -> None:
@@ -96,12 +96,12 @@ class HeldFile:
         return values
 
 
-class HeldFiles:
+class RowCache:
     """Files in memory; where there is no room, those go that nobody has asked for longest. A larger one is not held."""
 
     def __init__(self, room: int = DEFAULT_ROOM) -> None:
         self._room = room
-        self._files: OrderedDict[str, HeldFile] = OrderedDict()
+        self._files: OrderedDict[str, CachedFile] = OrderedDict()
         self.decoded = 0  # how many files were read so far
 
     @property
@@ -109,11 +109,11 @@ class HeldFiles:
         """How much is held."""
         return sum(file.bytes for file in self._files.values())
 
-    def get(self, path: str) -> HeldFile:
+    def get(self, path: str) -> CachedFile:
         """The file, from memory if it is there."""
         held = self._files.pop(path, None)
         if held is None:
-            held = HeldFile(path)
+            held = CachedFile(path)
             self.decoded += 1
         if held.bytes <= self._room:
             self._files[path] = held

@@ -20,7 +20,7 @@ from tidemark.storage.home import Home
 T = TypeVar("T")
 
 
-class Proof(Struct):
+class Verification(Struct):
     """What was read and found to be what was written."""
 
     shards: int = 0
@@ -42,9 +42,9 @@ class Proof(Struct):
             return None
 
 
-def prove(home: Home) -> Proof:
+def prove(home: Home) -> Verification:
     """Read everything once."""
-    proof = Proof(damage=[])
+    proof = Verification(damage=[])
     for shard in range(home.settings.shards):
         proof.shards += 1
         _prove_segments(home, shard, proof)
@@ -52,7 +52,7 @@ def prove(home: Home) -> Proof:
     return proof
 
 
-def _prove_segments(home: Home, shard: int, proof: Proof) -> None:
+def _prove_segments(home: Home, shard: int, proof: Verification) -> None:
     manifest = proof.attempt(lambda: Manifest(home.segments(shard)))
     entries = manifest.all() if manifest else iter(())
     # From the first line on, and not only from where a start begins to read.
@@ -76,7 +76,7 @@ def _prove_segment(home: Home, shard: int, entry: Entry) -> bool:
     return True
 
 
-def _prove_log(home: Home, shard: int, proof: Proof) -> None:
+def _prove_log(home: Home, shard: int, proof: Verification) -> None:
     disk, directory = RealDisk(), home.log(shard)
     proof.attempt(lambda: read_reservation(disk, directory))
     proof.attempt(lambda: load(disk, directory / INCARNATION_FILE, Incarnation))

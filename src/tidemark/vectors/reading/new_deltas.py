@@ -7,15 +7,15 @@ of a version, none stands for before the first: everything has come since.
 from collections.abc import Collection
 
 from tidemark.vectors.reading.answers import Key
-from tidemark.vectors.reading.moment import News
 from tidemark.vectors.reading.scan import Scan
+from tidemark.vectors.reading.snapshot import NewFiles
 from tidemark.vectors.tables import BUCKETS
 
 # Buckets were made from so many versions at most, one each: more are of the past.
 _VERSIONS = BUCKETS
 
 
-class Fresh:
+class NewDeltas:
     """Which vectors have deltas that `vectors` does not hold, and in which files; each file is looked into once."""
 
     def __init__(self, scan: Scan) -> None:
@@ -23,18 +23,18 @@ class Fresh:
         self._seen: dict[int | None, set[str]] = {}
         self._files: dict[int | None, dict[Key, list[str]]] = {}
 
-    def files_of(self, version: int | None, news: News, keys: Collection[Key]) -> dict[Key, list[str]]:
+    def files_of(self, version: int | None, news: NewFiles, keys: Collection[Key]) -> dict[Key, list[str]]:
         """Those of the vectors that have any, since a version of `deltas`."""
         known, present = self._known(version, news)
         found = {key: [path for path in known[key] if path in present] for key in keys if key in known}
         return {key: paths for key, paths in found.items() if paths}
 
-    def keys_of(self, version: int | None, news: News) -> list[Key]:
+    def keys_of(self, version: int | None, news: NewFiles) -> list[Key]:
         """All vectors that have any, since a version of `deltas`."""
         known, present = self._known(version, news)
         return [key for key, paths in known.items() if not present.isdisjoint(paths)]
 
-    def _known(self, version: int | None, news: News) -> tuple[dict[Key, list[str]], set[str]]:
+    def _known(self, version: int | None, news: NewFiles) -> tuple[dict[Key, list[str]], set[str]]:
         present = {file.path for file in news.files}
         if version not in self._seen and len(self._seen) >= _VERSIONS:
             self._seen, self._files = {}, {}

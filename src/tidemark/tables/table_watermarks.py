@@ -14,10 +14,10 @@ from msgspec import Struct
 from tidemark.model.errors import DamageError
 from tidemark.storage.disk import Disk, RealDisk
 
-MARK_FILE = "watermark.json"
+WATERMARK_FILE = "watermark.json"
 
 
-class Mark(Struct, frozen=True):
+class TableWatermark(Struct, frozen=True):
     """The output watermark of one table."""
 
     watermark_us: int | None = None  # none while nothing was promised
@@ -25,31 +25,31 @@ class Mark(Struct, frozen=True):
     recorded_us: int | None = None  # when the table was last materialized
 
 
-class MarkFile:
+class TableWatermarkFile:
     """The watermark of one table, on the disk."""
 
     def __init__(self, directory: Path, table: str, disk: Disk | None = None) -> None:
-        self._path = directory / table / MARK_FILE
+        self._path = directory / table / WATERMARK_FILE
         self._disk = disk or RealDisk()
 
-    def read(self) -> Mark | None:
+    def read(self) -> TableWatermark | None:
         """What is known; none if the table was never materialized."""
         if not self._path.exists():
             return None
         try:
-            return msgspec.json.decode(self._disk.read(self._path), type=Mark)
+            return msgspec.json.decode(self._disk.read(self._path), type=TableWatermark)
         except msgspec.MsgspecError as error:
             raise DamageError(
                 f"{self._path} is damaged ({error}). Delete it: the next materialization writes it again."
             ) from error
 
-    def advance(self, recorded: Iterable[Mark]) -> Mark:
+    def advance(self, recorded: Iterable[TableWatermark]) -> TableWatermark:
         """A materialization has recorded these: the watermark rises to the furthest of them, and never falls."""
-        before = self.read() or Mark()
+        before = self.read() or TableWatermark()
         found = list(recorded)
         furthest = max([*found, before], key=lambda mark: (mark.watermark_us is not None, mark.watermark_us or 0))
         times = [mark.recorded_us for mark in (before, *found) if mark.recorded_us is not None]
-        now = Mark(furthest.watermark_us, furthest.held_by, max(times, default=None))
+        now = TableWatermark(furthest.watermark_us, furthest.held_by, max(times, default=None))
         self._disk.make_directory(self._path.parent)
         self._disk.replace(self._path, msgspec.json.encode(now))
         return now
@@ -60,21 +60,23 @@ class MarkFile:
         if before is not None:
             moments = (before.watermark_us, before.recorded_us)
             watermark_us, recorded_us = (None if moment is None else min(moment, at_us) for moment in moments)
-            self._disk.replace(self._path, msgspec.json.encode(Mark(watermark_us, before.held_by, recorded_us)))
+            self._disk.replace(
+                self._path, msgspec.json.encode(TableWatermark(watermark_us, before.held_by, recorded_us))
+            )
 
 
-def marked_tables(directory: Path) -> list[str]:
-    """Tables that have a mark."""
-    return sorted(path.parent.name for path in directory.glob(f"*/{MARK_FILE}"))
+def tables_with_watermarks(directory: Path) -> list[str]:
+    """Tables that have a watermark."""
+    return sorted(path.parent.name for path in directory.glob(f"*/{WATERMARK_FILE}"))
 
 
-def read_marks(directory: Path, tables: Iterable[str]) -> dict[str, Mark]:
+def read_table_watermarks(directory: Path, tables: Iterable[str]) -> dict[str, TableWatermark]:
     """The marks of those tables that have one."""
-    found = {table: MarkFile(directory, table).read() for table in tables}
+    found = {table: TableWatermarkFile(directory, table).read() for table in tables}
     return {table: mark for table, mark in found.items() if mark is not None}
 
 
-def least_of(inputs: Mapping[str, int | None], idle: Collection[str] = ()) -> tuple[int | None, str | None]:
+def least_watermark(inputs: Mapping[str, int | None], idle: Collection[str] = ()) -> tuple[int | None, str | None]:
     """The minimum over the inputs, and the input that holds it there (T3).
 
     Inputs that are idle do not count, unless there are no others; one that has promised nothing yet holds back all.

@@ -1,7 +1,7 @@
 """The tables of vectors at one moment, without a JVM: their versions, their files, and how far `vectors` reaches.
 
 Belongs here: opening the tables together, seeing cheaply whether one has moved on, and telling which deltas the rows of
-`vectors` do not hold yet. Does not belong here: rows (`scan.py`, `held.py`).
+`vectors` do not hold yet. Does not belong here: rows (`scan.py`, `row_cache.py`).
 
 A payload is removed from `deltas` only after the checkpoint that covers it was committed (K5). So the three tables are
 taken as they were at one instant: if one of them has moved on while another was opened, they are opened again.
@@ -17,8 +17,8 @@ import pyarrow as pa
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import KnownTableFile, app_id
-from tidemark.tables.plans import PlanStore
 from tidemark.tables.lineage import Lineage, LineageFile, follow
+from tidemark.tables.plans import PlanStore
 from tidemark.vectors.tables import CHECKPOINTS, DELTAS, PAYLOADS_REMOVED, VECTORS
 
 # A commit takes far longer than a look at three tables; whoever is in the way so often is none of ours.
@@ -38,7 +38,7 @@ class FileOf(NamedTuple):
         return self.greatest_epoch is None or self.greatest_epoch > epoch
 
 
-class TableAt:
+class TableSnapshot:
     """One table at its latest version."""
 
     def __init__(self, home: Home, name: str) -> None:
@@ -71,23 +71,23 @@ class TableAt:
         )
 
 
-class News(NamedTuple):
+class NewFiles(NamedTuple):
     """What `deltas` has got since a version: files, and the epochs by shard up to which all rows are older."""
 
     files: tuple[FileOf, ...]
     covered: dict[int, int]
 
 
-class Moment:
+class Snapshot:
     """The three tables as they were at one instant."""
 
-    def __init__(self, home: Home, tables: Mapping[str, TableAt]) -> None:
+    def __init__(self, home: Home, tables: Mapping[str, TableSnapshot]) -> None:
         self._home = home
         self.checkpoints, self.vectors, self.deltas = (tables[name] for name in (CHECKPOINTS, VECTORS, DELTAS))
-        self._news: dict[int, News | None] = {}
+        self._news: dict[int, NewFiles | None] = {}
 
     @classmethod
-    def take(cls, home: Home, before: "Moment | None" = None) -> "Moment":
+    def take(cls, home: Home, before: "Snapshot | None" = None) -> "Snapshot":
         """The tables as they are now; `before` itself if nothing has changed, and else what of it is still true."""
         if before is not None and before.is_current():
             return before
@@ -95,13 +95,13 @@ class Moment:
         for _ in range(_TRIES):
             for name in (CHECKPOINTS, VECTORS, DELTAS):
                 if name not in known or not known[name].is_current():
-                    known[name] = TableAt(home, name)
+                    known[name] = TableSnapshot(home, name)
             if all(table.is_current() for table in known.values()):
                 break
         return cls(home, known)
 
     @property
-    def tables(self) -> tuple[TableAt, ...]:
+    def tables(self) -> tuple[TableSnapshot, ...]:
         """All of them."""
         return self.checkpoints, self.vectors, self.deltas
 
@@ -130,13 +130,13 @@ class Moment:
             return None
         return made.source if self.news(made.source) is not None else None
 
-    def news(self, version: int) -> News | None:
+    def news(self, version: int) -> NewFiles | None:
         """What `deltas` has got since a version; none if more has happened to it than that something was added."""
         if version not in self._news:
             self._news[version] = self._find_news(version)
         return self._news[version]
 
-    def _find_news(self, after: int) -> News | None:
+    def _find_news(self, after: int) -> NewFiles | None:
         deltas, added, number = self.deltas, set[str](), self.deltas.number
         app = app_id(DELTAS, deltas.generation)
         if deltas.version is None or after > deltas.version:
@@ -158,7 +158,7 @@ class Moment:
         covered = dict.fromkeys(range(self._home.settings.shards), 0) | (plan.durable if plan else {})
         names = {str(deltas.path.absolute() / name) for name in added}
         lowest = min(covered.values())
-        return News(tuple(file for file in deltas.files if file.path in names and file.may_exceed(lowest)), covered)
+        return NewFiles(tuple(file for file in deltas.files if file.path in names and file.may_exceed(lowest)), covered)
 
 
 def is_rewriting(actions: Sequence[dict[str, Any]]) -> bool:

@@ -38,7 +38,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Aside:
+class Suspects:
     """Rows set aside, as a Parquet file of log rows; `file` is none when there are none."""
 
     file: Path | None
@@ -46,7 +46,7 @@ class Aside:
     suspects: int
 
 
-def sift(segments: Sequence[Segment], *, known_files: Sequence[str], target: Path) -> Aside:
+def prefilter(segments: Sequence[Segment], *, known_files: Sequence[str], target: Path) -> Suspects:
     """Write the rows of `segments` that need a second look to the file `target`.
 
     `known_files` are data files of `deltas`: an accepted row whose hash is in one of them is a suspect as well.
@@ -64,7 +64,7 @@ def sift(segments: Sequence[Segment], *, known_files: Sequence[str], target: Pat
     finally:
         if writer:
             writer.close()
-    return Aside(target if writer else None, refused, suspects)
+    return Suspects(target if writer else None, refused, suspects)
 
 
 def repeated_hashes(segments: Sequence[Segment], known_files: Sequence[str]) -> Hashes:

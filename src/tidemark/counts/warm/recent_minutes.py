@@ -25,7 +25,7 @@ class Stamp(NamedTuple):
     epoch: int
 
 
-class HeldMinutes:
+class RecentMinutes:
     """Minutes by number. One thread at a time."""
 
     def __init__(self, ring: Table) -> None:

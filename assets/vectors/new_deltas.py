@@ -15,7 +15,7 @@ from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import KnownTableFile, edits_of, find_break
 from tidemark.tables.table_spec import TableSpec
-from tidemark.vectors.reading.moment import is_rewriting
+from tidemark.vectors.reading.snapshot import is_rewriting
 
 # Files that were looked at in vain, for as long as this process lives.
 _without_vectors: set[str] = set()
@@ -35,7 +35,11 @@ def covered_epochs(home: Home, spec: TableSpec, record: Record | None, version: 
     """
     known, source = KnownTableFile(home.plans, spec.name).read(), KnownTableFile(home.plans, DELTAS.name).read()
     path = home.lake / spec.name
-    if record is None or record.generation != known.generation or record.input_generations.get(DELTAS.name) != source.generation:
+    if (
+        record is None
+        or record.generation != known.generation
+        or record.input_generations.get(DELTAS.name) != source.generation
+    ):
         return None
     if find_break(path, known) or edits_of(path, spec.name, known):
         return None
@@ -44,7 +48,7 @@ def covered_epochs(home: Home, spec: TableSpec, record: Record | None, version: 
     return record.durable
 
 
-def has_news(home: Home, spec: TableSpec, record: Record | None) -> bool:
+def has_new_deltas(home: Home, spec: TableSpec, record: Record | None) -> bool:
     """Whether folding again would change the table. Of a home that has never seen a vector, no file is opened."""
     state = lake_files.readable_state(home.lake / DELTAS.name)
     if state is None or not vector_sources(home):

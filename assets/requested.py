@@ -30,7 +30,7 @@ def tags_for_more(keys: Sequence[str]) -> dict[str, str]:
     return {MORE_PARTITIONS: ",".join(keys)} if keys else {}
 
 
-def windows_of(context: dg.AssetExecutionContext, grain: Grain) -> list[Range]:
+def requested_ranges(context: dg.AssetExecutionContext, grain: Grain) -> list[Range]:
     """The time that the run's partitions cover: as few ranges as possible, the earliest first."""
     window = context.partition_time_window
     own = range(to_us(window.start), to_us(window.end), grain.length_us)

@@ -7,7 +7,7 @@ from tidemark.model.timegrid import HOUR_US
 from tidemark.streams import Stream
 
 
-def reach_us(stream: Stream) -> int:
+def look_ahead_us(stream: Stream) -> int:
     """How far after the end of an hour the panes reach that begin in it."""
     step_us, size_us = stream.window.step_us, stream.window.size_us
     return size_us - step_us if HOUR_US % step_us == 0 else size_us - 1
