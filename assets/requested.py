@@ -3,31 +3,18 @@
 Belongs here: the ranges of a run. The orchestrator knows one range a run; a run that is to fill several of them names
 the partitions of the others in a tag, so that they are one Spark job and one commit as well (O2). What such a run has
 made beside the orchestrator's own range is reported partition by partition. Does not belong here: which partitions
-there are (`partitions.py`), which are wanted (`stale.py`).
+there are (`partitions.py`), which are wanted (`stale.py`), how the tags are named (`names.py`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 import dagster as dg
 
 from assets.metadata import data_version_tags
+from assets.names import more_partitions
 from resources.record import Record
 from tidemark.model.ranges import Range, contiguous
 from tidemark.model.timegrid import Grain, to_us
-
-# Keys of the partitions of a run that lie outside of the orchestrator's own range, with commas between them.
-MORE_PARTITIONS = "tidemark/more_partitions"
-
-
-def more_partitions(tags: Mapping[str, str]) -> tuple[str, ...]:
-    """The partitions that a run's tags name beside the orchestrator's own range."""
-    named = tags.get(MORE_PARTITIONS)
-    return tuple(named.split(",")) if named else ()
-
-
-def tags_for_more(keys: Sequence[str]) -> dict[str, str]:
-    """The tags that name partitions beside the orchestrator's own range; the inverse of `more_partitions`."""
-    return {MORE_PARTITIONS: ",".join(keys)} if keys else {}
 
 
 def requested_ranges(context: dg.AssetExecutionContext, grain: Grain) -> list[Range]:

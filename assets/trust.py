@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from assets.dependents import dependent_partitions
 from assets.graph import Derived
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
+from assets.names import CHECK_NAME
 from assets.tables import TABLES
 from resources.lake import Lake, LakeError, TableSpec
 from tidemark.model.ranges import Range
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
     from pyspark.sql import SparkSession
 
-# One check per table, not one per expectation: a range of a month would be ten thousand events, and the page of a
-# partition shows them all together anyway.
-CHECK_NAME = "suite"
 # Enough to see where to look.
 NAMED = 3
 

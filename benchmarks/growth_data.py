@@ -18,9 +18,9 @@ import dagster as dg
 import msgspec
 from deltalake import DeltaTable
 
+from assets.names import CHECK_NAME
 from assets.tables import TABLES
 from orchestration.instance import EVENTS_FILE, open_instance
-from orchestration.run_status import CHECK_NAME
 from resources.lake import Lake
 from resources.record import Record
 from tidemark import Platform
@@ -267,7 +267,11 @@ def _made(lake: Lake, name: str, key: str | None, durable: int) -> dg.AssetMater
 
 
 def _repeat(database: sqlite3.Connection, asset: str, first: str, keys: list[str]) -> None:
-    """The record and the verdict of one partition, once more for others."""
+    """The record and the verdict of one partition, once more for others.
+
+    Written into Dagster's SQLite file itself: a year has seventy thousand of each, and reporting one by one opens the
+    database anew for each.
+    """
     event, kind, moment = database.execute(
         "SELECT event, dagster_event_type, timestamp FROM event_logs WHERE asset_key = ? AND partition = ?",
         (asset, first),

@@ -19,9 +19,9 @@ import msgspec
 from dagster import AssetCheckEvaluation
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
-from assets.requested import more_partitions
+from assets.names import CHECK_NAME, more_partitions
 from assets.tables import GRAPH, TABLES
-from assets.trust import CHECK_NAME, edited, failed, unjudged
+from assets.trust import edited, failed, unjudged
 from expectations.evidence import Recorded, gather
 from expectations.runner import SuiteResult, Verdict, run_suite
 from expectations.suite import Suite

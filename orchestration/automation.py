@@ -17,12 +17,13 @@ from dagster._record import copy
 
 from assets.dependents import dependent_partitions
 from assets.graph import By, Derived
+from assets.names import RANGE_END, RANGE_START
 from assets.stale import stale_partitions
 from assets.tables import GRAPH, TABLES
 from assets.trust import edited_keys, found_wrong
 from orchestration.backoff import IsPaused
 from orchestration.materialize import PARTITIONS_PER_RUN
-from orchestration.runs import RANGE_END, RANGE_START, ranges_of
+from orchestration.runs import ranges_of
 from resources.record import Record
 from tidemark.storage.home import Home
 

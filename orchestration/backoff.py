@@ -11,8 +11,7 @@ import dagster as dg
 from dagster._core.storage.dagster_run import RunRecord
 from dagster._core.storage.tags import PARTITION_NAME_TAG
 
-from assets.requested import more_partitions
-from orchestration.runs import RANGE_END, RANGE_START
+from assets.names import RANGE_END, RANGE_START, more_partitions
 
 # As many runs of a table as are looked at; who has failed more often is beyond the longest pause by far.
 RUNS_SEEN = 500

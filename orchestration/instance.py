@@ -1,7 +1,7 @@
 """The orchestrator's instance of a home: its settings file and its storage, both inside the home.
 
 Belongs here: making it, opening it, and whether there is one. Does not belong here: running anything on it
-(`materialize.py`, `ui.py`), and looking at it without changing it (`run_storage.py`).
+(`materialize.py`, `ui.py`), and what it is asked (`run_history.py`, `verdicts.py`).
 """
 
 import shutil
@@ -46,7 +46,7 @@ def remove_old_output(home: Home, *, now_s: float) -> None:
 
 def has_storage(home: Home) -> bool:
     """Whether there is anything to read; asking makes nothing, and does not import Dagster."""
-    if all((home.dagster / file).exists() for file in (RUNS_FILE, EVENTS_FILE)):
+    if _has_files(home.dagster):
         return True
     try:
         settings = yaml.safe_load((home.dagster / SETTINGS_FILE).read_text())
@@ -56,7 +56,17 @@ def has_storage(home: Home) -> bool:
         raise ConfigurationError(
             f"{home.dagster / SETTINGS_FILE} is no YAML ({error}). Correct it, or delete it to get the defaults back."
         ) from error
-    return isinstance(settings, dict) and any(settings.get(name) for name in STORAGE_SETTINGS)
+    if not isinstance(settings, dict):
+        return False
+    match settings.get("storage"):
+        case {"sqlite": {"base_dir": str(base)}}:
+            # Dagster would make the files that are not there.
+            return _has_files(Path(base))
+    return any(settings.get(name) for name in STORAGE_SETTINGS)
+
+
+def _has_files(base: Path) -> bool:
+    return all((base / file).exists() for file in (RUNS_FILE, EVENTS_FILE))
 
 
 @contextmanager
@@ -65,4 +75,13 @@ def open_instance(home: Home) -> "Iterator[DagsterInstance]":
     from dagster import DagsterInstance
 
     with DagsterInstance.from_config(str(ensure_instance(home))) as instance:
+        yield instance
+
+
+@contextmanager
+def existing_instance(home: Home) -> "Iterator[DagsterInstance]":
+    """The instance of a home that has a storage: to ask it, and without making a settings file."""
+    from dagster import DagsterInstance
+
+    with DagsterInstance.from_config(str(home.dagster)) as instance:
         yield instance

@@ -13,16 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from assets.names import CHECK_NAME, RANGE_END, RANGE_START, tags_for_more
 from assets.tables import TABLES
-from orchestration.run_records import in_a_line
+from orchestration.reasons import in_a_line, innermost
 from tidemark.model.timegrid import Grain
 from tidemark.storage.home import HOME_VARIABLE, Home
 
 if TYPE_CHECKING:
     from dagster import AssetCheckKey, DagsterEvent, DagsterInstance, JobDefinition
-
-RANGE_START = "dagster/asset_partition_range_start"
-RANGE_END = "dagster/asset_partition_range_end"
 
 # The orchestrator would log every event to the terminal; whoever calls this shows progress in its own way.
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -120,8 +118,6 @@ def ranges_of(keys: Iterable[str], grain: Grain) -> list[tuple[str, ...]]:
 
 def tags_of(keys: Sequence[str], grain: Grain) -> dict[str, str]:
     """The tags of a run over partitions: the longest unbroken range of them as the orchestrator's own, and the rest."""
-    from assets.requested import tags_for_more
-
     own = max(ranges_of(keys, grain), key=len)
     return {RANGE_START: own[0], RANGE_END: own[-1], **tags_for_more(sorted(set(keys) - set(own)))}
 
@@ -176,8 +172,6 @@ def run(
 def _check(asset: str) -> "AssetCheckKey":
     from dagster import AssetCheckKey, AssetKey
 
-    from assets.trust import CHECK_NAME
-
     return AssetCheckKey(AssetKey(asset), CHECK_NAME)
 
 
@@ -230,9 +224,7 @@ def _reason(events: Sequence["DagsterEvent"]) -> str:
     """Why a run failed, in the words of the innermost error, which is the one that knows."""
     for event in events:
         if event.is_step_failure:
-            error = event.step_failure_data.error
-            while error and error.cause:
-                error = error.cause
+            error = innermost(event.step_failure_data.error)
             if error:
                 says_more = len(error.message.strip().splitlines()) > 1
                 what = error.message.strip() if says_more else in_a_line(error.message, error.stack)

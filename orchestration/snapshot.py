@@ -1,6 +1,7 @@
 """A home as it is at one moment: the log, what waits for the lake, the tables, and what the orchestrator says of them.
 
-Belongs here: taking the snapshot and its form as JSON. It opens nothing for writing and starts no JVM. Does not belong
+Belongs here: taking the snapshot, in two steps because asking the orchestrator takes longer than all files together,
+and its form as JSON. It opens nothing for writing and starts no JVM. Does not belong
 here: how each part is read (`tidemark/observe/status.py`, `lake_status.py`, `run_status.py`), and how it is shown
 (`cli/status_view.py`).
 """
@@ -8,6 +9,7 @@ here: how each part is read (`tidemark/observe/status.py`, `lake_status.py`, `ru
 from typing import Any
 
 from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from orchestration.run_status import OrchestratorStatus, RunsUnreadableError, read_run_status
 from tidemark.log.manifest import Manifest
@@ -45,15 +47,15 @@ class Snapshot(Struct, frozen=True):
 
 def take_snapshot(home: Home, *, now_us: int) -> Snapshot:
     """Look at everything once. What the orchestrator's storage hides does not hide the rest."""
+    return ask_orchestrator(home, read_files(home, now_us=now_us))
+
+
+def read_files(home: Home, *, now_us: int) -> Snapshot:
+    """Everything but what the orchestrator knows; Dagster is not imported."""
     # The lake first: a segment that is drained while we look counts as pending once more, and no epoch is shown as
     # durable that is not shown as sealed.
     durable = durable_epochs(home)
     shards = read_status(home)
-    orchestrator, error = OrchestratorStatus(), None
-    try:
-        orchestrator = read_run_status(home, now_us=now_us)
-    except (RunsUnreadableError, ConfigurationError) as unreadable:
-        error = str(unreadable)
     return Snapshot(
         home=str(home.root),
         now_us=now_us,
@@ -61,10 +63,17 @@ def take_snapshot(home: Home, *, now_us: int) -> Snapshot:
         durable=durable,
         pending=read_pending(home, shards, durable),
         tables=read_tables(home),
-        orchestrator=orchestrator,
-        orchestrator_error=error,
+        orchestrator=OrchestratorStatus(),
         event_time=read_watermark_tree(home, shards, now_us=now_us),
     )
+
+
+def ask_orchestrator(home: Home, snapshot: Snapshot) -> Snapshot:
+    """The same with runs and verdicts, or why they cannot be known."""
+    try:
+        return replace(snapshot, orchestrator=read_run_status(home, now_us=snapshot.now_us))
+    except (RunsUnreadableError, ConfigurationError) as unreadable:
+        return replace(snapshot, orchestrator_error=str(unreadable))
 
 
 def read_pending(home: Home, shards: list[ShardStatus], durable: dict[int, int]) -> Pending:

@@ -12,8 +12,8 @@ import click
 from rich.console import RenderableType
 from rich.live import Live
 
-from orchestration.cli.status_view import status_view
-from orchestration.snapshot import snapshot_as_json, take_snapshot
+from orchestration.cli.status_view import file_parts, orchestrator_parts, status_view
+from orchestration.snapshot import ask_orchestrator, read_files, snapshot_as_json, take_snapshot
 from tidemark.cli.app import as_json, command
 from tidemark.cli.output import answer_json, console
 from tidemark.model.errors import TidemarkError
@@ -41,7 +41,16 @@ def status(home: Home, watch: bool, every: float, as_json: bool) -> None:
     elif as_json:
         answer_json(snapshot_as_json(take_snapshot(home, now_us=_now_us())))
     else:
-        console().print(status_view(take_snapshot(home, now_us=_now_us())))
+        show(home, now_us=_now_us())
+
+
+def show(home: Home, *, now_us: int) -> None:
+    """Print the page from above, and its lower part once the orchestrator was asked, which takes a second or two."""
+    out, files = console(), read_files(home, now_us=now_us)
+    for part in file_parts(files):
+        out.print(part)
+    for part in orchestrator_parts(ask_orchestrator(home, files)):
+        out.print(part)
 
 
 def watch_home(

@@ -22,10 +22,11 @@ FAILED_SHOWN = 10
 
 def status_view(snapshot: Snapshot) -> RenderableType:
     """The whole page."""
-    return Group(*_parts(snapshot))
+    return Group(*file_parts(snapshot), *orchestrator_parts(snapshot))
 
 
-def _parts(snapshot: Snapshot) -> Iterator[RenderableType]:
+def file_parts(snapshot: Snapshot) -> Iterator[RenderableType]:
+    """The upper part, which can be shown before the orchestrator was asked."""
     yield f"Home {snapshot.home}, {at(snapshot.now_us)} UTC"
     yield shard_table(snapshot.shards, snapshot.durable)
     if running := [shard.live for shard in snapshot.shards if shard.live]:
@@ -33,6 +34,10 @@ def _parts(snapshot: Snapshot) -> Iterator[RenderableType]:
     yield f"{_waiting(snapshot)}\n"
     yield watermark_tree_table(snapshot.event_time, now_us=snapshot.now_us)
     yield lake_table(snapshot.tables)
+
+
+def orchestrator_parts(snapshot: Snapshot) -> Iterator[RenderableType]:
+    """The lower part: verdicts, runs, and what is wrong anywhere."""
     orchestrator = snapshot.orchestrator
     if orchestrator.checks:
         yield check_table(orchestrator.checks)

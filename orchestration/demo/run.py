@@ -110,7 +110,8 @@ def verdicts(home: Home, outcome: RunResults) -> list[Check]:
     from dagster import AssetCheckKey, AssetKey
     from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-    from assets.trust import CHECK_NAME, unjudged
+    from assets.names import CHECK_NAME
+    from assets.trust import unjudged
     from orchestration.instance import open_instance
 
     messages = {(check.asset, check.partition): check.message for check in outcome.failed_checks}

@@ -10,16 +10,15 @@ import pytest
 from dagster import DagsterEvent
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
+from assets.names import CHECK_NAME, RANGE_END, RANGE_START
 from assets.rollups.schema import INPUTS
 from assets.stale import stale_partitions
-from assets.trust import CHECK_NAME
 from orchestration import automation
 from orchestration.attempts import MAX_ATTEMPTS, GaveUpError
 from orchestration.automation import in_ranges
 from orchestration.build import build_defs
 from orchestration.instance import open_instance
 from orchestration.materialize import hours_between
-from orchestration.runs import RANGE_END, RANGE_START
 from orchestration.schedules import hourly_floor
 from orchestration.sensors import HEAD_TAG, follow_manifest
 from resources.record import Record

@@ -7,12 +7,12 @@ import dagster as dg
 import pytest
 from dagster._core.storage.tags import PARTITION_NAME_TAG
 
+from assets.names import RANGE_END, RANGE_START
 from orchestration import automation, backoff
 from orchestration.backoff import is_paused, last_runs, pause_s
 from orchestration.build import build_defs
 from orchestration.instance import open_instance
 from orchestration.run_status import read_run_status
-from orchestration.runs import RANGE_END, RANGE_START
 from tidemark.model.timegrid import SECOND_US
 from tidemark.storage.home import Home
 

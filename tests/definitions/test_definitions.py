@@ -12,8 +12,8 @@ import yaml
 
 import orchestration.definitions
 import tidemark_project.definitions
+from assets.names import CHECK_NAME
 from assets.tables import TABLES
-from assets.trust import CHECK_NAME
 from orchestration.build import build_defs
 
 ROOT = Path(__file__).resolve().parents[2]

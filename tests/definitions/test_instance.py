@@ -5,7 +5,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.trust import CHECK_NAME, unjudged
+from assets.names import CHECK_NAME
+from assets.trust import unjudged
 from expectations import checks
 from orchestration.instance import ensure_instance, open_instance
 from orchestration.ui import commands, environment

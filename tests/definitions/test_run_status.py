@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,13 +15,17 @@ from unittest.mock import patch
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
-from assets import requested, trust
-from orchestration import run_status
+from assets import trust
+from assets.names import CHECK_NAME, PARTITION, RANGE_END, RANGE_START
+from orchestration import run_history, run_status, verdicts
+from orchestration import snapshot as snapshot_module
+from orchestration.cli.app import main
 from orchestration.instance import EVENTS_FILE, open_instance
 from orchestration.materialize import hours_between
-from orchestration.run_records import LONGEST_REASON, in_a_line
+from orchestration.reasons import LONGEST_REASON, in_a_line
 from orchestration.run_status import FailedCheck, RunsUnreadableError, read_run_status
 from orchestration.snapshot import take_snapshot
 from tests.support.live import TEN_O_CLOCK
@@ -48,25 +53,17 @@ def contents(home: Home) -> dict[str, str]:
 
 @contextmanager
 def statements() -> Iterator[list[str]]:
-    """The SQL that is executed meanwhile, as SQLite itself hears it."""
+    """The questions that are asked meanwhile, as SQLite itself hears them; a pragma asks nothing of what is stored."""
     found: list[str] = []
-    connect = sqlite3.connect
+    connect = sqlite3.dbapi2.connect
 
     def traced(*arguments: Any, **options: Any) -> sqlite3.Connection:
         connection: sqlite3.Connection = connect(*arguments, **options)
-        connection.set_trace_callback(found.append)
+        connection.set_trace_callback(lambda told: None if told.startswith("PRAGMA") else found.append(told))
         return connection
 
-    with patch.object(sqlite3, "connect", traced):
+    with patch.object(sqlite3.dbapi2, "connect", traced):
         yield found
-
-
-def test_the_check_is_the_one_that_the_suites_write() -> None:
-    assert run_status.CHECK_NAME == trust.CHECK_NAME
-
-
-def test_the_tag_of_partitions_outside_of_a_range_is_the_one_that_runs_are_given() -> None:
-    assert run_status.MORE_PARTITIONS == requested.MORE_PARTITIONS
 
 
 def test_each_partition_is_passed_failed_or_not_judged_yet(home: Home) -> None:
@@ -115,7 +112,7 @@ def test_a_refusal_holds_until_the_next_materialization(home: Home) -> None:
 
 
 def test_more_failures_than_are_read_at_once_have_their_messages(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_status, "VERDICTS_READ", 2)
+    monkeypatch.setattr(verdicts, "VERDICTS_READ", 2)
     with open_instance(home) as instance:
         materialize(instance, "deltas", HOURS)
         for hour in HOURS:
@@ -145,19 +142,48 @@ def test_looking_changes_nothing(home: Home) -> None:
     assert contents(home) == before
 
 
-def test_runs_and_verdicts_cost_no_dagster_no_arrow_no_spark_and_no_pandas(home: Home) -> None:
-    with open_instance(home) as instance:
-        materialize(instance, "deltas", HOURS[:1])
+HEAVY = ("numpy", "pyarrow", "pyspark", "pandas", "great_expectations")
+
+
+@pytest.mark.parametrize("has_history", [False, True])
+def test_status_imports_dagster_where_it_has_a_history_and_never_arrow_spark_or_pandas(
+    home: Home, has_history: bool
+) -> None:
+    if has_history:
+        with open_instance(home) as instance:
+            materialize(instance, "deltas", HOURS[:1])
+    heavy = HEAVY if has_history else (*HEAVY, "dagster", "sqlalchemy")
     code = (
         "import sys\nfrom orchestration.cli.app import main\n"
         f"assert main(['status', '--json', '--home', {str(home.root)!r}], is_own_process=True) == 0\n"
-        "heavy = ('dagster', 'sqlalchemy', 'numpy', 'pyarrow', 'pyspark', 'pandas', 'great_expectations')\n"
-        "loaded = [name for name in heavy if sys.modules.get(name)]\n"
+        f"loaded = [name for name in {heavy!r} if sys.modules.get(name)]\n"
         "assert not loaded, loaded"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert '"unjudged": 1' in done.stdout
+    assert ('"unjudged": 1' in done.stdout) is has_history
+
+
+def test_the_page_shows_the_rest_before_the_orchestrator_is_asked(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_instance(home) as instance:
+        materialize(instance, "deltas", HOURS[:1])
+    shown = []
+
+    def ask(*arguments: Any, **options: Any) -> run_status.OrchestratorStatus:
+        shown.append(capsys.readouterr().out)
+        return read_run_status(*arguments, **options)
+
+    monkeypatch.setattr(snapshot_module, "read_run_status", ask)
+    assert main(["status", "--home", str(home.root)]) == 0
+    [before] = shown
+    assert [title for title in ("Shards", "Watermarks", "Tables", "Checks") if title in before] == [
+        "Shards",
+        "Watermarks",
+        "Tables",
+    ]
+    assert capsys.readouterr().out.startswith("Checks, by partitions")
 
 
 @pytest.mark.parametrize("settings", [None, "telemetry:\n  enabled: false\n"])
@@ -241,7 +267,7 @@ def test_an_error_is_told_by_its_class_and_what_it_says_or_where_it_was_raised(
 
 def test_a_failed_run_shows_the_first_line_of_its_innermost_error(home: Home) -> None:
     with open_instance(home) as instance:
-        tags = {run_status.RANGE_START: HOURS[0], run_status.RANGE_END: HOURS[2]}
+        tags = {RANGE_START: HOURS[0], RANGE_END: HOURS[2]}
         walk.execute_in_process(instance=instance, raise_on_error=False, tags=tags)
     [run] = read_run_status(home, now_us=TEN_O_CLOCK).runs
     assert (run.what, run.status, run.is_open) == ("walk", "failure", False)
@@ -267,11 +293,11 @@ def test_open_runs_come_first_and_there_are_at_most_eight(home: Home) -> None:
         for number in range(10):
             status = dg.DagsterRunStatus.STARTING if number == 0 else dg.DagsterRunStatus.SUCCESS
             run = dg.DagsterRun(
-                job_name=run_status.UNNAMED_JOB,
+                job_name=run_history.UNNAMED_JOB,
                 run_id=f"run-{number}",
                 status=status,
                 asset_selection=selection,
-                tags={run_status.PARTITION: HOURS[0]},
+                tags={PARTITION: HOURS[0]},
             )
             instance.add_run(run)
     runs = read_run_status(home, now_us=TEN_O_CLOCK).runs
@@ -305,6 +331,7 @@ def test_only_backfills_that_are_not_finished_are_shown(home: Home) -> None:
     ("settings", "reason"),
     [
         ("tides: high\n", 'unexpected config entry "tides"'),
+        ("storage: 3\n", "TypeError"),
         ("storage:\n  postgres:\n    postgres_url: postgresql://nowhere/tides\n", "dagster_postgres"),
         ("storage: [\n", "ParserError"),
     ],
@@ -337,32 +364,121 @@ def test_a_year_of_hours_costs_as_many_questions_as_a_day(home: Home) -> None:
     assert found["deltas"].passed == len(year) == 8_760
     assert [failed.partition for failed in found["minute_counts"].failed] == year[::-1]
     assert all(failed.message for failed in found["minute_counts"].failed)
-    assert len(many) == len(few) + (len(year) - 1) // run_status.VERDICTS_READ
+    assert len(many) == len(few) + (len(year) - 1) // verdicts.VERDICTS_READ
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_partitions_that_are_counted_and_partitions_that_are_looked_at_one_by_one_give_the_same(
-    home: Home, seed: int
-) -> None:
+def test_verdicts_are_counted_as_a_model_counts_them_that_remembers_what_was_said(home: Home, seed: int) -> None:
     chosen = Random(seed)
+    made: Counter[str] = Counter()  # how often each partition was materialized
+    said: dict[str, tuple[bool, bool, int]] = {}  # passed, whether it names a materialization, and which was the last
     with open_instance(home) as instance:
         for _ in range(12):
             hours = chosen.sample(HOURS, 3)
-            match chosen.choice(["materialize", "materialize", "judge", "judge", "wrong", "refuse"]):
-                case "materialize":
-                    materialize(instance, "deltas", hours)
-                case "judge":
-                    materialize(instance, "deltas", hours[:1])
-                    judge(instance, "deltas", hours[:1])
-                case "wrong":
-                    materialize(instance, "deltas", hours[:1])
-                    judge(instance, "deltas", hours[:1], passed=False, message=WRONG)
-                case _:
-                    refuse(instance, "deltas", hours[0], "It cannot be judged. Ask again.")
+            kind = chosen.choice(["materialize", "materialize", "judge", "judge", "wrong", "refuse"])
+            if kind == "refuse":
+                refuse(instance, "deltas", hours[0], "It cannot be judged. Ask again.")
+                said[hours[0]] = (False, False, made[hours[0]])
+                continue
+            about = hours if kind == "materialize" else hours[:1]
+            materialize(instance, "deltas", about)
+            made.update(about)
+            if kind != "materialize":
+                judge(instance, "deltas", about, passed=kind == "judge", message=WRONG)
+                said[hours[0]] = (kind == "judge", True, made[hours[0]])
         materialize(instance, "hourly_counts", HOURS)
         judge(instance, "hourly_counts", HOURS)
         materialize(instance, "daily_counts", HOURS[:2])
-    counted = read_run_status(home, now_us=TEN_O_CLOCK).checks
-    with patch.object(run_status, "MANY_UNUSUAL", -1):
-        assert read_run_status(home, now_us=TEN_O_CLOCK).checks == counted
-    assert (counted["hourly_counts"].passed, counted["daily_counts"].unjudged) == (len(HOURS), 2)
+    current = {hour: passed for hour, (passed, _, number) in said.items() if number == made[hour]}
+    known = {hour for hour in HOURS if made[hour] or hour in said}
+    found = read_run_status(home, now_us=TEN_O_CLOCK).checks
+    assert found["deltas"].passed == sum(current.values())
+    assert [each.partition for each in found["deltas"].failed] == sorted(
+        (hour for hour, passed in current.items() if not passed), reverse=True
+    )
+    assert found["deltas"].unjudged == len(known - current.keys())
+    assert (found["hourly_counts"].passed, found["daily_counts"].unjudged) == (len(HOURS), 2)
+
+
+def judge_as_of(
+    instance: dg.DagsterInstance, table: str, partition: str | None, number: int, *, passed: bool, message: str = ""
+) -> None:
+    """A verdict on the materialization with that number, whatever came after it."""
+    target = AssetCheckEvaluationTargetMaterializationData(storage_id=number, run_id="", timestamp=0.0)
+    instance.report_runless_asset_event(
+        dg.AssetCheckEvaluation(
+            asset_key=dg.AssetKey(table),
+            check_name=CHECK_NAME,
+            passed=passed,
+            description=message,
+            partition=partition,
+            target_materialization_data=target,
+        )
+    )
+
+
+def test_what_was_wiped_does_not_count_and_what_came_after_does(home: Home) -> None:
+    with open_instance(home) as instance:
+        for table in ("wiped", "wiped_once"):
+            materialize(instance, table, HOURS[:3])
+            judge(instance, table, HOURS[:1])
+            judge(instance, table, HOURS[1:2], passed=False, message=WRONG)
+        [*_, first] = instance.fetch_materializations(dg.AssetKey("wiped_once"), limit=3).records
+        instance.wipe_assets([dg.AssetKey("wiped"), dg.AssetKey("wiped_once")])
+        judge_as_of(instance, "wiped_once", HOURS[0], first.storage_id, passed=True)  # by a run that went on meanwhile
+        materialize(instance, "wiped_once", HOURS[2:4])
+        judge(instance, "wiped_once", HOURS[3:4])
+    found = read_run_status(home, now_us=TEN_O_CLOCK).checks
+    assert found == {"wiped_once": run_status.CheckStatus(passed=1, failed=[], unjudged=1)}
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_a_table_without_partitions_counts_once_it_was_judged(home: Home, passed: bool) -> None:
+    key = dg.AssetKey("vectors")
+    with open_instance(home) as instance:
+        for asset in ("drain", "vectors"):
+            instance.report_runless_asset_event(dg.AssetMaterialization(asset))
+        [last] = instance.fetch_materializations(key, limit=1).records
+        judge_as_of(instance, "vectors", None, last.storage_id, passed=passed, message="It is odd. Look.")
+        failed = [] if passed else [FailedCheck("", "It is odd")]
+        found = read_run_status(home, now_us=TEN_O_CLOCK).checks
+        assert found == {"vectors": run_status.CheckStatus(int(passed), failed, 0)}
+        instance.report_runless_asset_event(dg.AssetMaterialization("vectors"))
+    found = read_run_status(home, now_us=TEN_O_CLOCK).checks
+    assert found == {"vectors": run_status.CheckStatus(0, [], 1)}
+
+
+def test_a_run_is_finished_when_the_orchestrator_calls_it_so() -> None:
+    queued = dg.DagsterRunStatus.QUEUED  # which needs a code location
+    for status in set(dg.DagsterRunStatus) - {queued}:
+        assert dg.DagsterRun("walk", status=status).is_finished is (status in run_history.FINISHED)
+    assert set(run_history.UNFINISHED) == set(dg.DagsterRunStatus) - set(run_history.FINISHED) > {queued}
+
+
+def test_an_error_is_found_behind_many_later_failures(home: Home) -> None:
+    with open_instance(home) as instance:
+        for _ in range(2):
+            walk.execute_in_process(instance=instance, raise_on_error=False)
+        for number in range(run_history.FAILURES_READ + 5):
+            started = dg.DagsterRun(f"job-{number}", run_id=f"run-{number}", status=dg.DagsterRunStatus.STARTED)
+            instance.report_run_failed(instance.add_run(started), f"Failure {number}.")
+    [failing] = read_run_status(home, now_us=TEN_O_CLOCK).failing
+    assert (failing.what, failing.times, failing.error) == ("walk", 2, "stumble: ValueError: The tide was out.")
+
+
+def test_a_storage_that_is_damaged_is_told_as_unreadable(home: Home) -> None:
+    with open_instance(home) as instance:
+        materialize(instance, "deltas", HOURS[:1])
+    (home.dagster / EVENTS_FILE).write_bytes(b"The tide came in." * 1_000)
+    with pytest.raises(RunsUnreadableError, match=r"cannot be read: DatabaseError: .*file is not a database"):
+        read_run_status(home, now_us=TEN_O_CLOCK)
+
+
+def test_files_elsewhere_are_asked_where_the_settings_name_them_and_not_made(home: Home, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (home.dagster / "dagster.yaml").write_text(f"storage:\n  sqlite:\n    base_dir: {elsewhere}\n")
+    assert read_run_status(home, now_us=TEN_O_CLOCK) == run_status.OrchestratorStatus()
+    assert not elsewhere.exists()
+    with open_instance(home) as instance:
+        materialize(instance, "deltas", HOURS[:1])
+    assert read_run_status(home, now_us=TEN_O_CLOCK).checks["deltas"].unjudged == 1

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
-from assets.trust import CHECK_NAME
+from assets.names import CHECK_NAME
 from orchestration.attempts import MAX_ATTEMPTS, GaveUpError
 from orchestration.compact_sensor import compact_when_due
 from orchestration.sensors import follow_vectors

@@ -7,9 +7,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from assets.names import RANGE_END, RANGE_START
 from orchestration.instance import open_instance
 from orchestration.materialize import hours_between
-from orchestration.runs import RANGE_END, RANGE_START
 from resources.record import Record
 from tests.support.browser import Browser, find_chromium
 from tests.support.running import (

@@ -10,8 +10,8 @@ import dagster as dg
 import pytest
 from pyspark.sql import functions as F
 
+from assets.names import CHECK_NAME
 from assets.rollups.transform import count_minutes
-from assets.trust import CHECK_NAME
 from orchestration.instance import open_instance
 from orchestration.materialize import (
     UnknownAssetError,

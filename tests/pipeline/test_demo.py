@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from dagster import AssetKey, AssetRecordsFilter
 
-from assets.requested import more_partitions
+from assets.names import more_partitions
 from assets.tables import EVERY_TABLE, GRAPH, TABLES
 from assets.trust import unjudged
 from assets.vectors.schema import VECTOR_CHECKPOINTS

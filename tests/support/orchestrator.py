@@ -10,7 +10,7 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetC
 from dagster._core.events import DagsterEvent
 from dagster._core.utils import make_new_run_id
 
-from assets.trust import CHECK_NAME
+from assets.names import CHECK_NAME
 from orchestration.instance import EVENTS_FILE
 from tidemark.storage.home import Home
 

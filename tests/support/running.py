@@ -20,8 +20,8 @@ import dagster as dg
 import psutil
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
+from assets.names import CHECK_NAME
 from assets.tables import TABLES
-from assets.trust import CHECK_NAME
 from orchestration.attempts import OPEN
 from resources.spark_server import SERVER_CLASS
 from tests.support.spark import without_server

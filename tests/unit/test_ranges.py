@@ -1,8 +1,8 @@
 """Which runs a request takes: one for each unbroken range."""
 
-from assets.requested import more_partitions
+from assets.names import RANGE_END, RANGE_START, more_partitions
 from orchestration.materialize import hours_between, near_one_another, side_by_side
-from orchestration.runs import RANGE_END, RANGE_START, ranges_of, tags_of
+from orchestration.runs import ranges_of, tags_of
 from tidemark.model.timegrid import DAY, HOUR, WEEK
 
 

@@ -19,6 +19,7 @@ from orchestration.cli import status
 from orchestration.cli.app import main
 from orchestration.cli.status import watch_home
 from orchestration.cli.status_view import status_view
+from orchestration.reasons import first_sentence
 from orchestration.run_status import (
     BackfillStatus,
     CheckStatus,
@@ -26,7 +27,6 @@ from orchestration.run_status import (
     FailingStatus,
     OrchestratorStatus,
     RunStatus,
-    first_sentence,
 )
 from orchestration.snapshot import Pending, Snapshot, read_pending, snapshot_as_json, take_snapshot
 from tests.support.live import TEN_O_CLOCK, HandClock, new_home, open_platform, signal

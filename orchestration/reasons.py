@@ -1,0 +1,56 @@
+"""What went wrong, in one line: of an error that the orchestrator stored, and of what a check had to say.
+
+Belongs here: shortening what others said. Does not belong here: where it was said (`run_history.py`, `verdicts.py`,
+`runs.py`). Dagster is not imported.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+# A line of `status`; all of an error is on the run's page.
+LONGEST_REASON = 400
+
+
+class StoredError(Protocol):
+    """What the orchestrator stores of an error."""
+
+    @property
+    def message(self) -> str: ...
+
+    @property
+    def stack(self) -> Sequence[str]: ...
+
+    @property
+    def cause(self) -> "StoredError | None": ...
+
+
+def innermost(error: StoredError | None) -> StoredError | None:
+    """The error that all others were raised from: it is the one that knows."""
+    while error and error.cause:
+        error = error.cause
+    return error
+
+
+def in_a_line(message: str, stack: Sequence[str]) -> str:
+    """An error's class and the first line of what it says; of one that says nothing, where it was raised."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if not lines:
+        lines = ["an error without a word"]
+    kind, _, said = lines[0].partition(":")
+    if not said.strip() and " " not in kind:
+        place = " ".join(stack[-1].split()) if stack else ""
+        said = lines[1] if len(lines) > 1 else f"it says no more; raised at {place}" if place else "it says no more"
+        lines = [f"{kind}: {said}"]
+    return shortened(lines[0])
+
+
+def shortened(line: str) -> str:
+    """A line, cut where it is too long to be read."""
+    return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 1]}…"
+
+
+def first_sentence(message: str) -> str:
+    """What is wrong, without the examples: those are rows, and a status goes to places where rows should not."""
+    line = next(iter(message.strip().splitlines()), "")
+    sentence, _, example = line.partition(", for example ")
+    return sentence if example else line.partition(". ")[0]
