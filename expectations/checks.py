@@ -83,14 +83,13 @@ def suite_check(asset: dg.AssetsDefinition) -> dg.AssetChecksDefinition:
     return check
 
 
-def check_drained(context: dg.AssetExecutionContext, reported: Mapping[str, Sequence[str]]) -> None:
+def check_drained(context: dg.AssetExecutionContext, lake: Lake, reported: Mapping[str, Sequence[str]]) -> None:
     """Judge the hours that a drain has just reported, and whatever else has no verdict as it lies there now.
 
     That is what a crash left without one, what was found wrong before (or a later drain would look as if all were
     well), and every partition in which somebody else has changed rows. A bad hour does
     not fail the drain: its rows are committed, its verdict stops what is downstream, and the hours beside it go on.
     """
-    lake: Lake = context.resources.tidemark.lake
     for table in TABLES:
         wanted: set[str] = set(edited(lake, table))
         if table in reported:

@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.ingest.asset import dead_letters, deltas, drain
+from assets.ingest.asset import dead_letters, deltas, drain_asset
 from assets.joins.asset import join_assets
 from assets.rollups.asset import daily_counts, hourly_counts, minute_counts, weekly_counts
 from assets.rollups.windowed_asset import windowed_counts
@@ -53,7 +53,7 @@ TABLE_ASSETS = (
 def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Definitions:
     """All definitions; a test gives resources of its own."""
     return dg.Definitions(
-        assets=[with_freshness(drain), *(automated(asset) for asset in TABLE_ASSETS)],
+        assets=[with_freshness(drain_asset(check_drained)), *(automated(asset) for asset in TABLE_ASSETS)],
         asset_checks=[suite_check(asset) for asset in TABLE_ASSETS],
         jobs=[*JOBS, maintenance_job, remove_payloads_job],
         sensors=[follow_manifest, follow_vectors, compact_when_due, follow_inputs_sensor],
@@ -67,4 +67,4 @@ def default_resources(home: Home | None = None) -> dict[str, Any]:
     """Resources for a home; without one, for the home that the environment names when a run starts."""
     root = str(home.root) if home else ""
     spark = SparkResource(home=root)
-    return {"spark": spark, "tidemark": TidemarkResource(spark=spark, root=root), "drain_observer": check_drained}
+    return {"spark": spark, "tidemark": TidemarkResource(spark=spark, root=root)}

@@ -5,7 +5,7 @@ Belongs here: which assets go together. All of them run in one process: a proces
 
 import dagster as dg
 
-from assets.ingest.asset import dead_letters, deltas, drain
+from assets.ingest.asset import dead_letters, deltas
 from assets.rollups.asset import daily_counts, hourly_counts, minute_counts, weekly_counts
 from assets.rollups.windowed_asset import windowed_counts
 from assets.vectors.asset import vector_conflicts, vectors
@@ -16,7 +16,7 @@ EXECUTOR = dg.in_process_executor
 
 drain_job = dg.define_asset_job(
     "drain_job",
-    selection=[drain],
+    selection=["drain"],
     executor_def=EXECUTOR,
     description="Commit all sealed segments to deltas and dead_letters, report the touched hours and judge them.",
 )

@@ -5,8 +5,7 @@ the hours it touched; materializing an hour of `deltas` or `dead_letters` rebuil
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import dagster as dg
 
@@ -30,27 +29,30 @@ from tidemark.tables.plans import Plan
 GROUP = "ingest"
 
 
-class DrainObserver(Protocol):
-    """Is told what a drain has reported, from inside its step: partition keys by asset. Checks are hung in here."""
-
-    def __call__(self, context: dg.AssetExecutionContext, reported: Mapping[str, Sequence[str]]) -> None:
-        """Act on it; an exception fails the drain's run, not the commit."""
+# Called inside the drain's step with the partitions that it has reported, by table: the check results of hours that
+# an unpartitioned run has touched can be logged nowhere else. An exception fails the run, and not the commit.
+DrainCheck = Callable[[dg.AssetExecutionContext, Lake, Mapping[str, Sequence[str]]], None]
 
 
-def ignore_drain(context: dg.AssetExecutionContext, reported: Mapping[str, Sequence[str]]) -> None:
-    """The observer that does nothing."""
+def drain_asset(check: DrainCheck) -> dg.AssetsDefinition:
+    """`drain`, with what checks the hours that it has touched."""
+
+    @dg.asset(
+        group_name=GROUP,
+        kinds=KINDS,
+        owners=OWNERS,
+        description="New segments into `deltas` and `dead_letters`, in one commit each.",
+    )
+    def drain(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
+        """Commit what is new, then report exactly the touched hours, then say how far has been reported."""
+        return _drain(context, tidemark, check)
+
+    return drain
 
 
-@dg.asset(
-    group_name=GROUP,
-    kinds=KINDS,
-    owners=OWNERS,
-    description="New segments into `deltas` and `dead_letters`, in one commit each.",
-)
-def drain(
-    context: dg.AssetExecutionContext, tidemark: TidemarkResource, drain_observer: dg.ResourceParam[DrainObserver]
+def _drain(
+    context: dg.AssetExecutionContext, tidemark: TidemarkResource, check: DrainCheck
 ) -> dg.MaterializeResult[None]:
-    """Commit what is new, then report exactly the touched hours, then say how far has been reported."""
     started = time.monotonic()
     lake = tidemark.lake
     for result in drain_all(lake):
@@ -75,7 +77,7 @@ def drain(
         reported[spec.name] = [record.partition for record in records if record.partition]
         record_watermarks(lake.home.plans, records)
     failpoint("record.logged")
-    drain_observer(context, reported)
+    check(context, lake, reported)
     last = _last_drain(context.instance)
     record = drain_record(lake, plan, last, duration_ms=duration_ms, now_us=tidemark.now_us())
     return dg.MaterializeResult(

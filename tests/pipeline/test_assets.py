@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ASSETS = [
-    ingest.drain,
     ingest.deltas,
     ingest.dead_letters,
     rollups.minute_counts,
@@ -56,14 +55,13 @@ class Platform:
             tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last or first}
         spark = SparkResource(home=str(self.home.root), is_fast_start=True)
         return dg.materialize(
-            ASSETS,
+            [ingest.drain_asset(lambda _, __, reported: self.observed.append(reported)), *ASSETS],
             selection=list(names),
             instance=self.instance,
             tags=tags,
             run_config={"ops": {names[0]: {"config": {"as_of": as_of}}}} if as_of else None,
             resources={
                 "tidemark": TidemarkResource(spark=spark, root=str(self.home.root)),
-                "drain_observer": lambda _, reported: self.observed.append(reported),
             },
         )
 

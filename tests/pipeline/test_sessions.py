@@ -37,7 +37,7 @@ BOTH = Join("visits_and_edits", "visits", "edits", JoinForm.SESSIONS)
 STREAMS = Streams({each.name: each for each in (VISITS, EDITS, BATCHES)}, {BOTH.name: BOTH})
 GRAPH = {name: each for name, each in graph_of((*ROLLUPS, *derived_tables(STREAMS))).items() if "_counts" not in name}
 ASSETS = [
-    ingest.drain,
+    ingest.drain_asset(lambda *_: None),
     ingest.deltas,
     ingest.dead_letters,
     *(build(stream, GRAPH) for stream in (VISITS, EDITS) for build in (open_asset, closed_asset)),
@@ -70,7 +70,6 @@ class Platform:
             tags=tags,
             resources={
                 "tidemark": TidemarkResource(spark=spark, root=str(self.home.root)),
-                "drain_observer": ingest.ignore_drain,
             },
         )
 

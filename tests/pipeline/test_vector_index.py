@@ -31,7 +31,7 @@ from tidemark.vectors.reading.stored_index import pointers, read_index
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ASSETS = [ingest.drain, ingest.deltas, vectors, vector_index]
+ASSETS = [ingest.drain_asset(lambda *_: None), ingest.deltas, vectors, vector_index]
 
 
 class Platform:
@@ -56,7 +56,7 @@ class Platform:
         self.run("vectors")
 
     def run(self, *names: str) -> dg.ExecuteInProcessResult:
-        resources = {"tidemark": self.tidemark, "drain_observer": ingest.ignore_drain}
+        resources = {"tidemark": self.tidemark}
         return dg.materialize(ASSETS, selection=list(names), instance=self.instance, resources=resources)
 
     def verdict(self) -> dg.AssetCheckEvaluation:

@@ -31,7 +31,7 @@ SIZE_US = 10 * MINUTE_US
 VIEWS = Stream("views", "shop", Kind.SIGNAL, WindowSpec(WindowType.TUMBLING, SIZE_US, SIZE_US), key=("entity_id",))
 STREAMS = Streams({VIEWS.name: VIEWS})
 ASSETS = [
-    ingest.drain,
+    ingest.drain_asset(lambda *_: None),
     ingest.deltas,
     ingest.dead_letters,
     hourly_asset(Derived(window_table(VIEWS), pane_needs(VIEWS)), pane_windows(VIEWS), sources=[VIEWS.source]),
@@ -44,7 +44,6 @@ def run(home: Home, instance: dg.DagsterInstance, asset: str, key: str | None = 
     resources = {
         "tidemark": TidemarkResource(spark=spark, root=str(home.root)),
         "spark": spark,
-        "drain_observer": ingest.ignore_drain,
     }
     assert dg.materialize(ASSETS, selection=[asset], instance=instance, tags=tags, resources=resources).success
 
