@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from resources.session import new_session
 from resources.table_maintenance import add_columns, compact_files, delete_old_files
 from resources.write_errors import LakeError, TableBusyError, WriteFailedError, said, write_errors
 from tidemark.model.ranges import Range, bucket_predicate, partition_predicate
@@ -234,28 +233,6 @@ class Lake:
                 made_from=made_from,
                 made=range(spec.buckets),
             )
-
-    def merge(
-        self, spec: TableSpec, source: Callable[["SparkSession"], "DataFrame"], *, keys: Sequence[str], number: int
-    ) -> Commit:
-        """Upsert by key, once per `number`, in a session of its own.
-
-        The settings that make a MERGE idempotent would silently drop the next append of a session that keeps them.
-        """
-        app = f"{app_id(spec.name, self.known(spec.name).generation)}/merge"
-
-        def write(app: str) -> None:
-            session = new_session(self.spark)
-            session.conf.set("spark.databricks.delta.write.txnAppId", app)
-            session.conf.set("spark.databricks.delta.write.txnVersion", str(number))
-            source(session).select(*spec.names).createOrReplaceTempView("source")
-            on = " AND ".join(f"target.`{key}` <=> source.`{key}`" for key in keys)
-            session.sql(
-                f"MERGE INTO delta.`{self.path(spec.name)}` AS target USING source ON {on} "
-                "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-            ).collect()
-
-        return self._commit(spec, app, number, write)
 
     def drop(self, spec: TableSpec, before_us: int) -> Commit | None:
         """Drop the partitions that start before a moment, in one commit; none if there are none. Needs no JVM.

@@ -4,7 +4,6 @@ Belongs here: how a session is configured and started. Does not belong here: the
 (`spark.py`), what is read or written with it (`lake.py`), where Java comes from (`toolchain.py`).
 """
 
-import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -118,16 +117,6 @@ def start_session(
     settings = {**session_settings(home, is_fast_start=is_fast_start), **(overrides or {})}
     _start_jvm(home, settings)
     return SparkSession.builder.config(map={**settings}).getOrCreate()
-
-
-def new_session(session: "SparkSession") -> "SparkSession":
-    """Another session beside this one, with settings of its own, in the same JVM."""
-    from pyspark.sql.utils import is_remote
-
-    if not is_remote():
-        return session.newSession()
-    fresh: SparkSession = session.builder.remote(os.environ[SERVER_VARIABLE]).create()
-    return fresh
 
 
 def frame_of(session: "SparkSession", table: "pa.Table") -> "DataFrame":

@@ -152,7 +152,7 @@ def _stale(plan: DataFrame) -> DataFrame:
 
 
 def _with_strategy(lines: DataFrame, rules: CompactionRules, reads: DataFrame | None) -> DataFrame:
-    """The strategy of every vector; with `adaptive`, the first rule of `choose` that holds."""
+    """The strategy of every vector; with `adaptive`, the first of its rules that holds (K2)."""
     if rules.strategy is not Strategy.ADAPTIVE:
         return lines.withColumn("strategy", F.lit(rules.strategy.value))
     read, written = F.lit(0.0), F.col("writes_per_hour")

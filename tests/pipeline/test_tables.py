@@ -158,22 +158,6 @@ def test_rows_that_a_killed_run_left_to_its_jvm_are_not_taken_for_ones_own(
     assert [row.entity_id for row in entities.collect()] == ["ours"]
 
 
-def test_merge_upserts_once_and_leaves_the_next_append_alone(lake: Lake, spark: "SparkSession") -> None:
-    keys = ["namespace", "entity_id", "signal", "bucket_start"]
-    later = hour_of(20)
-    lake.append_once(HOURLY_COUNTS, counts(spark, ("m1", 1, 1), start_us=later), number=2)
-    for _ in range(2):
-        lake.merge(
-            HOURLY_COUNTS,
-            lambda session: counts(session, ("m1", 5, 2), ("m2", 7, 1), start_us=later),
-            keys=keys,
-            number=1,
-        )
-    lake.append_once(HOURLY_COUNTS, counts(spark, ("m3", 9, 1), start_us=later), number=3)
-    rows = lake.read(HOURLY_COUNTS.name).where("entity_id LIKE 'm%'").select("entity_id", "count").orderBy("entity_id")
-    assert [tuple(row) for row in rows.collect()] == [("m1", 5), ("m2", 7), ("m3", 9)]
-
-
 def test_checksums_depend_on_rows_and_on_nothing_else(lake: Lake, spark: "SparkSession") -> None:
     path = lake.path(HOURLY_COUNTS.name)
     hours = Range(hour_of(40), hour_of(41))

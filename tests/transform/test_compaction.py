@@ -12,11 +12,12 @@ from assets.ingest.removal import GOES, with_fate, without_payloads
 from assets.vectors.bases import checkpoints_above, foreseen_bases, new_bases, plan_bases
 from assets.vectors.checkpoints import kept_checkpoints, new_checkpoints, plan_checkpoints
 from assets.vectors.schema import VECTOR_CHECKPOINTS
+from tests.support.checkpoint_rules import checkpoint_positions, kept_by
 from tests.support.vector_oracle import Delta, canonical, place_of, random_deltas, said, table_of
 from tests.support.vector_tables import delta_frame, frame, states_in
 from tidemark.model.timegrid import HOUR_US
 from tidemark.vectors.chain import state_of
-from tidemark.vectors.checkpoints import CompactionRules, Strategy, checkpoint_positions, due_reasons, kept_by
+from tidemark.vectors.checkpoints import CompactionRules, Strategy, due_reasons
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.support.checkpoint_rules import checkpoint_positions
 from tests.support.vector_oracle import (
     Delta,
     Oracle,
@@ -21,7 +22,7 @@ from tests.support.vector_oracle import (
     table_of,
 )
 from tidemark.vectors.chain import chain, state_of
-from tidemark.vectors.checkpoints import CompactionRules, Strategy, checkpoint_positions
+from tidemark.vectors.checkpoints import CompactionRules, Strategy
 from tidemark.vectors.errors import BeforeCheckpointError, StaleCheckpointError
 from tidemark.vectors.places import PLACE_COLUMNS
 

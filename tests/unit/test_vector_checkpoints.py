@@ -5,20 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.checkpoint_rules import Due, checkpoint_positions, checkpoint_rows, choose, is_due, kept_by
 from tidemark.model.errors import ConfigurationError
 from tidemark.model.settings import CompactionSettings
-from tidemark.vectors.checkpoints import (
-    CompactionRules,
-    Due,
-    DueReason,
-    Strategy,
-    checkpoint_positions,
-    checkpoint_rows,
-    choose,
-    due_reasons,
-    is_due,
-    kept_by,
-)
+from tidemark.vectors.checkpoints import CompactionRules, DueReason, Strategy, due_reasons
 
 MINUTE_US = 60_000_000
 

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidemark.counts.retention import gone_before, refuse_gone
-from tidemark.counts.tables import DELTAS, FINER, PARTITION, FileOf, Tables, TableSnapshot
+from tidemark.counts.tables import DELTAS, FINER, PARTITION, CountTable, FileOf, Tables
 from tidemark.counts.windows import Span, Tier, Window, on_a_minute, velocity, window_pieces
 from tidemark.log.manifest import Manifest
 from tidemark.model.errors import TidemarkError
@@ -116,7 +116,7 @@ class LakeCounts:
         for shard in range(self._home.settings.shards):
             if entry := Manifest(self._home.segments(shard)).last:
                 found |= {stream.partition("/")[0] for stream in entry.watermarks}
-        deltas = TableSnapshot(self._home, DELTAS)
+        deltas = CountTable(self._home, DELTAS)
         files = [file.path for start in deltas.starts for file in deltas.files[start]]
         if files:
             query = "SELECT DISTINCT namespace FROM read_parquet($1, hive_partitioning = false)"

@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from tidemark.counts.windows import Span, Tier
 from tidemark.model.timegrid import HOUR_US
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.known_table import KnownTableFile
-from tidemark.tables.lineage import NOBODY_KNOWS, Lineage, LineageFile, Made, follow
+from tidemark.tables.lineage import NOBODY_KNOWS, Made
+from tidemark.tables.table_snapshot import TableSnapshot
 
 DELTAS = "deltas"
 TABLES = {
@@ -85,28 +84,13 @@ class _Files(Mapping[int, list[FileOf]]):
         return self._actions.column(name)[place].as_py() if name in self._actions.schema.names else None
 
 
-class TableSnapshot:
-    """One table at one version."""
-
-    def __init__(self, home: Home, name: str) -> None:
-        self.name, self._path = name, home.lake / name
-        # The memory first: it is written after the commit that it tells of, so it is never ahead of the table.
-        remembered = LineageFile(home.plans, name).read()
-        self.generation = KnownTableFile(home.plans, name).read().generation
-        self.opened: DeltaTable | None = lake_files.open_table(self._path)
-        self.version = self.opened.version() if self.opened else None
-        self.lineage = (
-            follow(
-                remembered, self._path, name, lake_files.TableState(str(self.opened.metadata().id), self.version or 0)
-            )
-            if self.opened
-            else Lineage()
-        )
+class CountTable(TableSnapshot):
+    """One of the tables that counts are answered from."""
 
     @cached_property
     def files(self) -> Mapping[int, list[FileOf]]:
         """The files of each partition, by its start, in order."""
-        return _Files(self._path, pa.table(self.opened.get_add_actions(flatten=True))) if self.opened else {}
+        return _Files(self.path, pa.table(self.opened.get_add_actions(flatten=True))) if self.opened else {}
 
     @cached_property
     def starts(self) -> list[int]:
@@ -132,8 +116,8 @@ class Tables:
     """All tables that counts are answered from, at one moment."""
 
     def __init__(self, home: Home, gone_before: dict[Tier, int] | None = None) -> None:
-        self.tiers = {tier: TableSnapshot(home, TABLES[tier]) for tier in (Tier.WEEK, Tier.DAY, Tier.HOUR, Tier.MINUTE)}
-        self.deltas = TableSnapshot(home, DELTAS)
+        self.tiers = {tier: CountTable(home, TABLES[tier]) for tier in (Tier.WEEK, Tier.DAY, Tier.HOUR, Tier.MINUTE)}
+        self.deltas = CountTable(home, DELTAS)
         self._gone_before = gone_before or {}
 
     @property
@@ -158,7 +142,7 @@ class Tables:
         return found
 
     def _behind(
-        self, tier: Tier, own: TableSnapshot, below: TableSnapshot, below_behind: frozenset[int], hours: set[int]
+        self, tier: Tier, own: CountTable, below: CountTable, below_behind: frozenset[int], hours: set[int]
     ) -> frozenset[int]:
         """Partitions of a table that are not, or not known to be, the sum of what lies in the table below it."""
         partition = PARTITION[tier]
@@ -183,7 +167,7 @@ class Tables:
             )
         )
 
-    def _is_unsettled(self, tier: Tier, start: int, own: TableSnapshot) -> bool:
+    def _is_unsettled(self, tier: Tier, start: int, own: CountTable) -> bool:
         """Whether a bucket above dropped ones is not to be relied on: it was never made, or somebody has changed it.
 
         Else it was settled before what lay below it was dropped, and no event is taken that could change it.
@@ -192,7 +176,7 @@ class Tables:
         return made.source < 0 if made else bool(self.deltas.starts_in(Span(start, start + tier.width_us), HOUR_US))
 
 
-def _is_made_from(own: TableSnapshot, start: int, generation: int, changed: int) -> bool:
+def _is_made_from(own: CountTable, start: int, generation: int, changed: int) -> bool:
     """Whether a partition was made from what lies below it now, which last changed in that version."""
     made = own.made(start)
     if made is None:

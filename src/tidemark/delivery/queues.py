@@ -130,12 +130,6 @@ class Delivery:
     def __len__(self) -> int:
         return len(self._queues)
 
-    @property
-    def waiting_batches(self) -> int:
-        """The length of the longest queue."""
-        with self._lock:
-            return max((len(queue.parcels) for queue in self._queues), default=0)
-
     def open(self, wants: Wants | None) -> Queue:
         """A queue for one more subscriber."""
         queue = Queue(self._lock, wants)

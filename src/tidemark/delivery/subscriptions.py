@@ -8,7 +8,6 @@ import asyncio
 import time
 import weakref
 from collections.abc import AsyncIterator, Iterator
-from types import TracebackType
 from typing import Self
 
 from tidemark.delivery.queues import Delivery, Item, Missed, Queue, Waker, Wants
@@ -83,9 +82,7 @@ class Subscription:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __iter__(self) -> Iterator[Item]:
@@ -104,9 +101,7 @@ class Subscription:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
     def __aiter__(self) -> AsyncIterator[Item]:

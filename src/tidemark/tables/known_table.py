@@ -80,17 +80,17 @@ class KnownTableFile:
 
     def __init__(self, directory: Path, table: str, disk: Disk | None = None) -> None:
         self.table = table
-        self._path = directory / table / "lineage.json"
+        self.path = directory / table / "lineage.json"
         self._disk = disk or RealDisk()
 
     def read(self) -> KnownTable:
         """What is remembered; the beginning when there is nothing yet."""
-        if not self._path.exists():
+        if not self.path.exists():
             return KnownTable()
         try:
-            return msgspec.json.decode(self._disk.read(self._path), type=KnownTable)
+            return msgspec.json.decode(self._disk.read(self.path), type=KnownTable)
         except msgspec.MsgspecError as error:
-            raise DamageError(f"{self._path} is damaged ({error}). Restore it from a backup.") from error
+            raise DamageError(f"{self.path} is damaged ({error}). Restore it from a backup.") from error
 
     def extent(self, table: Path) -> TableExtent | None:
         """What the table holds; it is opened only if its log was touched since that was remembered."""
@@ -101,8 +101,8 @@ class KnownTableFile:
 
     def write(self, known: KnownTable) -> KnownTable:
         """Remember, durably."""
-        self._disk.make_directory(self._path.parent)
-        self._disk.replace(self._path, msgspec.json.encode(known))
+        self._disk.make_directory(self.path.parent)
+        self._disk.replace(self.path, msgspec.json.encode(known))
         return known
 
     def record_edits(self, table: Path) -> KnownTable:

@@ -196,6 +196,15 @@ def commit_file(path: Path, version: int) -> Path:
     return path / "_delta_log" / f"{version:020d}.json"
 
 
+def file_mark(path: Path) -> tuple[int, int, int] | None:
+    """Which file lies there, and whether it is as it was; none if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 def commit_sha256(path: Path, version: int) -> str | None:
     """Checksum of a commit, or none when the log no longer has it: two histories that fork differ in it."""
     file = commit_file(path, version)

@@ -61,18 +61,18 @@ class LineageFile:
 
     def __init__(self, directory: Path, table: str, disk: Disk | None = None) -> None:
         self._table = table
-        self._path = directory / table / "provenance.json"
+        self.path = directory / table / "provenance.json"
         self._disk = disk or RealDisk()
 
     def read(self) -> Lineage:
         """What is remembered; nothing, if nothing was."""
-        if not self._path.exists():
+        if not self.path.exists():
             return Lineage()
         try:
-            return msgspec.json.decode(self._disk.read(self._path), type=Lineage)
+            return msgspec.json.decode(self._disk.read(self.path), type=Lineage)
         except msgspec.MsgspecError as error:
             raise DamageError(
-                f"{self._path} is damaged ({error}). Delete it: it is found again in the table's log, and counts are "
+                f"{self.path} is damaged ({error}). Delete it: it is found again in the table's log, and counts are "
                 "taken from deltas until the rollups are computed again."
             ) from error
 
@@ -100,8 +100,8 @@ class LineageFile:
                 if known.source != FOREIGN:
                     partitions[start] = Made(known.changed, made_from.version, made_from.generation)
             now = msgspec.structs.replace(now, partitions=partitions)
-        self._disk.make_directory(self._path.parent)
-        self._disk.replace(self._path, msgspec.json.encode(now))
+        self._disk.make_directory(self.path.parent)
+        self._disk.replace(self.path, msgspec.json.encode(now))
         return now
 
 

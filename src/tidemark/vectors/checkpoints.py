@@ -1,7 +1,8 @@
 """When a vector is to be compacted, and after which of its deltas a checkpoint is to stand (K2, K3).
 
-Belongs here: pure decisions from numbers. How a checkpoint is made is in `fold.py`; what it allows to be removed, and
-when, is decided where tables are written (K4, K5).
+Belongs here: the strategies, the rules that an operator sets, and why a vector is due. The strategies in DataFrames are
+in `assets/vectors/checkpoints.py`. How a checkpoint is made is in `fold.py`; what it allows to be removed, and when, is
+decided where tables are written (K4, K5).
 
 The strategies:
 
@@ -10,12 +11,17 @@ The strategies:
   what is asked for most.
 - `time_boundary`: after the last delta of each whole interval that has passed, so that a state of every interval can be
   read without folding. An interval without deltas has no checkpoint of its own: the one before it says the same.
-- `adaptive`: one of the three for each vector, from its rates (`choose`).
+- `adaptive`: one of the three for each vector, from its rates; the first rule that holds is taken.
+  1. Hardly read (fewer than `rare_reads_per_hour`): `time_boundary`. No reader waits for it to be folded, and one state
+     for each interval is the least work that still answers every `as_of`.
+  2. Read much and written rarely (at least `reads_per_write` reads for each write, and fewer than
+     `busy_writes_per_hour` writes): `full_merge`. A read finds a checkpoint and nothing to fold.
+  3. Otherwise, written much: `tiered_merge`. The next delta is there at once, so a read folds a few in any case; and
+     those few may still be joined by late ones without a checkpoint to be thrown away.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +33,6 @@ from tidemark.model.timegrid import DAY_US, HOUR_US, SECOND_US
 MILLISECOND_US = 1_000
 
 Numbers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 class Strategy(StrEnum):
@@ -46,18 +51,6 @@ class DueReason(StrEnum):
     AGE = "age"
     THRESHOLD = "threshold"
     HARD_LIMIT = "hard_limit"
-
-
-class Due(NamedTuple):
-    """Whether a vector is to be compacted, and why; `none` where it is not."""
-
-    is_due: bool
-    reason: DueReason
-
-    @property
-    def is_forced(self) -> bool:
-        """Whether it may not wait for a better moment."""
-        return self.reason is DueReason.HARD_LIMIT
 
 
 @dataclass(frozen=True)
@@ -107,18 +100,13 @@ class CompactionRules:
 DEFAULT_RULES = CompactionRules()
 
 
-def kept_by(strategy: Strategy, rules: CompactionRules = DEFAULT_RULES) -> int:
-    """How many of the last deltas a strategy leaves single whatever happens."""
-    return rules.keep_recent if strategy is Strategy.TIERED_MERGE else 0
-
-
 def due_reasons(
     pending: Numbers, oldest_received_us: Numbers, now_us: int, keep_recent: int, rules: CompactionRules = DEFAULT_RULES
 ) -> npt.NDArray[np.int8]:
     """For each vector why it is due, by its number in `DueReason` (K3). The strongest reason is given.
 
     `pending` counts the deltas after the latest checkpoint, `oldest_received_us` is when the first of them arrived, and
-    `keep_recent` is what the strategy leaves single (`kept_by`). Where no more than these are pending, nothing could be
+    `keep_recent` is what the strategy leaves single. Where no more than these are pending, nothing could be
     merged, and the vector would be due for ever: it is due then by the hard limit alone.
     """
     has_some = pending > keep_recent
@@ -131,73 +119,3 @@ def due_reasons(
         order.index(DueReason.NONE),
     )
     return np.asarray(reasons, np.int8)
-
-
-def is_due(
-    pending: int, oldest_received_us: int, now_us: int, keep_recent: int, rules: CompactionRules = DEFAULT_RULES
-) -> Due:
-    """Whether one vector is to be compacted, and why (K3)."""
-    (number,) = due_reasons(np.array([pending]), np.array([oldest_received_us]), now_us, keep_recent, rules)
-    reason = tuple(DueReason)[number]
-    return Due(reason is not DueReason.NONE, reason)
-
-
-def choose(writes_per_hour: float, reads_per_hour: float, rules: CompactionRules = DEFAULT_RULES) -> Strategy:
-    """The strategy for one vector, from its rates: the rule of `adaptive` (K2). The first that holds is taken.
-
-    1. Hardly read (fewer than `rare_reads_per_hour`): `time_boundary`. Nobody waits for it to be folded, and one state
-       for each interval is the least work that still answers every `as_of`.
-    2. Read much and written rarely (at least `reads_per_write` reads for each write, and fewer than
-       `busy_writes_per_hour` writes): `full_merge`. A read finds a checkpoint and nothing to fold.
-    3. Otherwise, written much: `tiered_merge`. The next delta is there at once, so a read folds a few in any case; and
-       those few may still be joined by late ones without a checkpoint to be thrown away.
-    """
-    if reads_per_hour < rules.rare_reads_per_hour:
-        return Strategy.TIME_BOUNDARY
-    if writes_per_hour < rules.busy_writes_per_hour and reads_per_hour >= rules.reads_per_write * writes_per_hour:
-        return Strategy.FULL_MERGE
-    return Strategy.TIERED_MERGE
-
-
-def checkpoint_rows(
-    vectors: Numbers, eff_us: Numbers, now_us: int, strategy: Strategy, rules: CompactionRules = DEFAULT_RULES
-) -> Flags:
-    """The rows after which a checkpoint is to stand, for many vectors at once and with one strategy.
-
-    Rows are the pending deltas that have a place: those of a vector (told apart by numbers) together and in canonical
-    order. `adaptive` is none of its own: choose for each vector first (`choose`), and ask for those of each strategy.
-    """
-    is_last = np.ones(len(vectors), np.bool_)
-    is_last[:-1] = vectors[1:] != vectors[:-1]
-    match strategy:
-        case Strategy.FULL_MERGE:
-            return is_last
-        case Strategy.TIERED_MERGE:
-            return _all_but(rules.keep_recent, vectors, is_last)
-        case Strategy.TIME_BOUNDARY:
-            interval = eff_us // rules.interval_us
-            is_end = is_last.copy()
-            is_end[:-1] |= interval[1:] != interval[:-1]
-            return np.asarray(is_end & ((interval + 1) * rules.interval_us <= now_us))
-        case Strategy.ADAPTIVE:
-            raise ConfigurationError("adaptive is chosen for each vector: ask for the rows of what `choose` gives.")
-
-
-def checkpoint_positions(
-    eff_us: Numbers, now_us: int, strategy: Strategy, rules: CompactionRules = DEFAULT_RULES
-) -> list[int]:
-    """The places in one vector's pending deltas after which a checkpoint is to stand."""
-    one = np.zeros(len(eff_us), np.int64)
-    return np.flatnonzero(checkpoint_rows(one, eff_us, now_us, strategy, rules)).tolist()
-
-
-def _all_but(keep: int, vectors: Numbers, is_last: Flags) -> Flags:
-    """The last row of each vector that has `keep` rows behind it."""
-    if keep == 0:
-        return is_last
-    found = np.zeros(len(vectors), np.bool_)
-    ends = np.flatnonzero(is_last)
-    places = ends - keep
-    begins = np.concatenate([[-1], ends[:-1]]) + 1
-    found[places[places >= begins]] = True
-    return found

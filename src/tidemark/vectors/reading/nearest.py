@@ -20,7 +20,6 @@ its vectors are folded from their deltas, once for each change of the tables: th
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -30,6 +29,7 @@ import pyarrow.compute as pc
 from msgspec import Struct, structs
 
 from tidemark.storage.home import Home
+from tidemark.tables.table_snapshot import TableSnapshot
 from tidemark.vectors.errors import VectorsError
 from tidemark.vectors.index.errors import DimensionError, SearchError
 from tidemark.vectors.index.fold import fold
@@ -39,7 +39,7 @@ from tidemark.vectors.index.state import VectorIndex
 from tidemark.vectors.index.tables import origin_of
 from tidemark.vectors.reading.answers import NOWHERE, Vector
 from tidemark.vectors.reading.reader import Vectors
-from tidemark.vectors.reading.snapshot import Snapshot, TableSnapshot
+from tidemark.vectors.reading.snapshot import Snapshot
 from tidemark.vectors.reading.stored_index import (
     States,
     chosen_of,
@@ -129,9 +129,7 @@ class Index:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _search(self, ready: _Ready, query: npt.ArrayLike, k: int, probes: int | None, metric: Metric | None) -> Found:

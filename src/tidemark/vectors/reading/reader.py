@@ -27,7 +27,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
@@ -155,9 +154,7 @@ class Vectors:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _look(self) -> Snapshot:

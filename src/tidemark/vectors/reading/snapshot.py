@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.known_table import KnownTableFile, app_id
-from tidemark.tables.lineage import Lineage, LineageFile, follow
+from tidemark.tables.known_table import app_id
 from tidemark.tables.plans import PlanStore
+from tidemark.tables.table_snapshot import TableSnapshot
 from tidemark.vectors.tables import CHECKPOINTS, DELTAS, PAYLOADS_REMOVED, VECTORS
 
 # A commit takes far longer than a look at three tables; whoever is in the way so often is none of ours.
@@ -38,37 +38,16 @@ class FileOf(NamedTuple):
         return self.greatest_epoch is None or self.greatest_epoch > epoch
 
 
-class TableSnapshot:
-    """One table at its latest version."""
+class VectorTable(TableSnapshot):
+    """One of the three tables, with its files."""
 
     def __init__(self, home: Home, name: str) -> None:
-        self.name, self.path = name, home.lake / name
-        self._memory = (home.plans / name / "lineage.json", home.plans / name / "provenance.json")
-        # The memory first: it is written after the commit that it tells of, so it is never ahead of the table.
-        self._marks = tuple(map(_mark, self._memory))
-        remembered = LineageFile(home.plans, name).read()
-        self.generation = KnownTableFile(home.plans, name).read().generation
-        opened = lake_files.open_table(self.path)
-        self.version = opened.version() if opened else None
-        self._commit = _mark(lake_files.commit_file(self.path, self.version or 0))
+        super().__init__(home, name)
         self.files: tuple[FileOf, ...] = ()
-        self.lineage, self.number = Lineage(), 0
-        if opened is not None:
-            self.files = _files(self.path, pa.table(opened.get_add_actions(flatten=True)))
-            self.number = int(opened.transaction_version(app_id(name, self.generation)) or 0)
-            if name == VECTORS:
-                state = lake_files.TableState(str(opened.metadata().id), opened.version())
-                self.lineage = follow(remembered, self.path, name, state)
-
-    def is_current(self) -> bool:
-        """Whether nobody has changed the table since; a few looks at the disk."""
-        if self.version is None:
-            return not (self.path / "_delta_log").is_dir()
-        return (
-            not lake_files.commit_file(self.path, self.version + 1).exists()
-            and _mark(lake_files.commit_file(self.path, self.version)) == self._commit
-            and tuple(map(_mark, self._memory)) == self._marks
-        )
+        self.number = 0
+        if self.opened is not None:
+            self.files = _files(self.path, pa.table(self.opened.get_add_actions(flatten=True)))
+            self.number = int(self.opened.transaction_version(app_id(name, self.generation)) or 0)
 
 
 class NewFiles(NamedTuple):
@@ -81,7 +60,7 @@ class NewFiles(NamedTuple):
 class Snapshot:
     """The three tables as they were at one instant."""
 
-    def __init__(self, home: Home, tables: Mapping[str, TableSnapshot]) -> None:
+    def __init__(self, home: Home, tables: Mapping[str, VectorTable]) -> None:
         self._home = home
         self.checkpoints, self.vectors, self.deltas = (tables[name] for name in (CHECKPOINTS, VECTORS, DELTAS))
         self._news: dict[int, NewFiles | None] = {}
@@ -95,13 +74,13 @@ class Snapshot:
         for _ in range(_TRIES):
             for name in (CHECKPOINTS, VECTORS, DELTAS):
                 if name not in known or not known[name].is_current():
-                    known[name] = TableSnapshot(home, name)
+                    known[name] = VectorTable(home, name)
             if all(table.is_current() for table in known.values()):
                 break
         return cls(home, known)
 
     @property
-    def tables(self) -> tuple[TableSnapshot, ...]:
+    def tables(self) -> tuple[VectorTable, ...]:
         """All of them."""
         return self.checkpoints, self.vectors, self.deltas
 
@@ -191,11 +170,3 @@ def _files(path: Path, actions: pa.Table) -> tuple[FileOf, ...]:
         FileOf(str(root / unquote(name)), lake_files.partition_start(part), epoch, size)
         for name, part, size, epoch in zip(*columns, epochs, strict=True)
     )
-
-
-def _mark(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size

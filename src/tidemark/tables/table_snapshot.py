@@ -1,0 +1,46 @@
+"""One table at its latest version, with what is remembered of it, without a JVM; and whether it has moved on since.
+
+Belongs here: opening a table together with its memory, in the order that keeps them consistent. Does not belong here:
+which of its files or rows a question needs (`counts`, `vectors`).
+"""
+
+from functools import cached_property
+
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.known_table import KnownTableFile
+from tidemark.tables.lineage import Lineage, LineageFile, follow
+
+
+class TableSnapshot:
+    """One table as it was when this was made."""
+
+    def __init__(self, home: Home, name: str) -> None:
+        self.name, self.path = name, home.lake / name
+        known, lineage = KnownTableFile(home.plans, name), LineageFile(home.plans, name)
+        self._memory = (known.path, lineage.path)
+        # The memory first: it is written after the commit that it tells of, so it is never ahead of the table.
+        self._marks = tuple(map(lake_files.file_mark, self._memory))
+        self._remembered = lineage.read()
+        self.generation = known.read().generation
+        self.opened = lake_files.open_table(self.path)
+        self.version = self.opened.version() if self.opened else None
+        self._commit = lake_files.file_mark(lake_files.commit_file(self.path, self.version or 0))
+
+    def is_current(self) -> bool:
+        """Whether nothing has changed the table since; a few looks at the disk."""
+        if self.version is None:
+            return not (self.path / "_delta_log").is_dir()
+        return (
+            not lake_files.commit_file(self.path, self.version + 1).exists()
+            and lake_files.file_mark(lake_files.commit_file(self.path, self.version)) == self._commit
+            and tuple(map(lake_files.file_mark, self._memory)) == self._marks
+        )
+
+    @cached_property
+    def lineage(self) -> Lineage:
+        """What each partition was made from, as of this version."""
+        if self.opened is None:
+            return Lineage()
+        state = lake_files.TableState(str(self.opened.metadata().id), self.opened.version())
+        return follow(self._remembered, self.path, self.name, state)
