@@ -28,8 +28,9 @@ from tidemark.tables.known_table import Edit
 
 if TYPE_CHECKING:
     from dagster import AssetCheckKey, DagsterInstance
-    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
     from pyspark.sql import SparkSession
+
+    from resources.dagster_internals import AssetCheckExecutionRecord
 
 # Enough to see where to look.
 NAMED = 3
@@ -78,7 +79,7 @@ def edited_keys(home: Home, table: str) -> set[str]:
 
 def failed(instance: "DagsterInstance", table: str) -> set[str]:
     """Partitions that were found wrong when they were judged last."""
-    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+    from resources.dagster_internals import AssetCheckExecutionRecordStatus
 
     return {
         info.partition_key
@@ -193,7 +194,7 @@ def _remedy(source: TableSpec) -> str:
 
 def _is_found_wrong(instance: "DagsterInstance", table: str) -> bool:
     """Whether a table that is judged as a whole was found wrong when it was judged last."""
-    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+    from resources.dagster_internals import AssetCheckExecutionRecordStatus
 
     last = _last_verdict(instance, table)
     return last is not None and last.status == AssetCheckExecutionRecordStatus.FAILED
@@ -202,7 +203,8 @@ def _is_found_wrong(instance: "DagsterInstance", table: str) -> bool:
 def _is_unfinished(home: Home, instance: "DagsterInstance", table: str) -> bool:
     """Whether a table that is judged as a whole lies there without a good verdict on what was written last."""
     from dagster import AssetKey
-    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+
+    from resources.dagster_internals import AssetCheckExecutionRecordStatus
 
     event = instance.get_latest_materialization_event(AssetKey(table))
     if event is None or lake_files.readable_state(home.lake / table) is None:

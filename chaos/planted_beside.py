@@ -70,9 +70,9 @@ def _verdicts_not_asked_again() -> AbstractContextManager[Any]:
 
 
 def _gateway_not_guarded() -> AbstractContextManager[Any]:
-    from resources import gateway
+    from resources import spark_internals
 
-    return patch.object(gateway, "guard", lambda _: None)
+    return patch.object(spark_internals, "guard", lambda _: None)
 
 
 def _home_left_open() -> AbstractContextManager[Any]:

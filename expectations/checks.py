@@ -17,7 +17,6 @@ from typing import Any
 import dagster as dg
 import msgspec
 from dagster import AssetCheckEvaluation
-from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from assets.names import CHECK_NAME, more_partitions
 from assets.tables import GRAPH, TABLES
@@ -26,6 +25,7 @@ from expectations.evidence import Recorded, gather
 from expectations.runner import SuiteResult, Verdict, run_suite
 from expectations.suite import Suite
 from expectations.templates import suite_of
+from resources.dagster_internals import AssetCheckEvaluationTargetMaterializationData
 from resources.lake import Lake
 from resources.platform import TidemarkResource
 from resources.record import Record, RecordError

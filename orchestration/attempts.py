@@ -3,8 +3,9 @@
 Belongs here: what all sensors do alike. What makes a run due is theirs.
 """
 
+from typing import Protocol
+
 import dagster as dg
-from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 # A run that takes longer than this hangs: a drain commits every twenty million rows.
 MAX_RUNTIME_S = 3_600
@@ -20,7 +21,12 @@ OPEN = [
 ]
 FAILED = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
-Job = dg.JobDefinition | UnresolvedAssetJobDefinition
+
+class Job(Protocol):
+    """A job, whether Dagster has resolved its assets yet or not: its name is all that is asked for."""
+
+    @property
+    def name(self) -> str: ...
 
 
 class GaveUpError(dg.DagsterError):

@@ -10,20 +10,17 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import dagster as dg
-from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView
-from dagster._core.definitions.sensor_definition import SensorExecutionData
-from dagster._core.storage.tags import PARTITION_NAME_TAG
-from dagster._record import copy
 
 from assets.dependents import dependent_partitions
 from assets.graph import By, Derived
-from assets.names import RANGE_END, RANGE_START
+from assets.names import PARTITION, RANGE_END, RANGE_START
 from assets.stale import stale_partitions
 from assets.tables import GRAPH, TABLES
 from assets.trust import edited_keys, found_wrong
 from orchestration.backoff import IsPaused
 from orchestration.materialize import PARTITIONS_PER_RUN
 from orchestration.runs import ranges_of
+from resources.dagster_internals import SensorExecutionData, copy
 from resources.record import Record
 from tidemark.storage.home import Home
 
@@ -40,8 +37,9 @@ LOOKED_UP = (By.RECEIPT, By.STAMP, By.BATCH, By.MEETING)
 # Records by the number of their event, for each storage of events, for as long as this process lives; see
 # `Record.latest_by_partition`.
 _seen: defaultdict[str, dict[int, Record | None]] = defaultdict(dict)
-# What was found stale, for each look of the sensor: all conditions of a look are about the same moment.
-_stale: WeakKeyDictionary[AssetGraphView, dict[str, dict[str, str]]] = WeakKeyDictionary()
+# What was found stale, for each look of the sensor, by its view of the assets: all conditions of a look are about the
+# same moment.
+_stale: WeakKeyDictionary[object, dict[str, dict[str, str]]] = WeakKeyDictionary()
 
 
 class IsStale(dg.AutomationCondition[dg.AssetKey]):
@@ -62,13 +60,14 @@ class IsStale(dg.AutomationCondition[dg.AssetKey]):
         view, partitions = context.asset_graph_view, context.partitions_def
         if partitions is None or context.candidate_subset.is_empty:
             return dg.AutomationResult(context, context.get_empty_subset())
-        stale = self.find(view).get(context.key.to_user_string(), {})
+        stale = self.find(context).get(context.key.to_user_string(), {})
         keys = {key for key in stale if partitions.has_partition_key(key)}
         subset = view.get_subset_from_partition_keys(context.key, partitions, keys)
         return dg.AutomationResult(context, context.candidate_subset.compute_intersection(subset))
 
-    def find(self, view: AssetGraphView) -> dict[str, dict[str, str]]:
+    def find(self, context: dg.AutomationContext[dg.AssetKey]) -> dict[str, dict[str, str]]:
         """Asset → partition → why it is stale: one answer for a whole look of the sensor."""
+        view = context.asset_graph_view
         if view not in _stale:
             _stale[view] = find_stale(view.instance)
         return _stale[view]
@@ -82,9 +81,9 @@ class IsStillStale(IsStale):
         """As it is shown beside an evaluation."""
         return "is_still_stale"
 
-    def find(self, view: AssetGraphView) -> dict[str, dict[str, str]]:
+    def find(self, context: dg.AutomationContext[dg.AssetKey]) -> dict[str, dict[str, str]]:
         """As it is now."""
-        return find_stale(view.instance)
+        return find_stale(context.asset_graph_view.instance)
 
 
 def find_stale(instance: dg.DagsterInstance) -> dict[str, dict[str, str]]:
@@ -145,7 +144,7 @@ class HangsOnStale(HangsOnWrong):
 
         Not of the table itself: what an hour hands over is known when it was made, and then the next one is stale.
         """
-        stale, found = IsStale().find(context.asset_graph_view), dict[str, set[str]]()
+        stale, found = IsStale().find(context), dict[str, set[str]]()
         for table in derived.inputs:
             requested = context.request_subsets_by_key.get(dg.AssetKey(table))
             asked = requested.expensively_compute_partition_keys() if requested else set()
@@ -217,7 +216,7 @@ def _together(requests: Sequence[dg.RunRequest]) -> dg.RunRequest:
     first, last = requests[0], requests[-1]
     if first is last:
         return first
-    tags = {name: value for name, value in first.tags.items() if name != PARTITION_NAME_TAG}
+    tags = {name: value for name, value in first.tags.items() if name != PARTITION}
     return first.with_replaced_attrs(
         partition_key=None, tags={**tags, RANGE_START: str(first.partition_key), RANGE_END: str(last.partition_key)}
     )

@@ -8,10 +8,8 @@ belong here: when a run is due (`automation.py`), how often sensors try (`attemp
 from collections.abc import Iterator, Sequence
 
 import dagster as dg
-from dagster._core.storage.dagster_run import RunRecord
-from dagster._core.storage.tags import PARTITION_NAME_TAG
 
-from assets.names import RANGE_END, RANGE_START, more_partitions
+from assets.names import PARTITION, RANGE_END, RANGE_START, more_partitions
 
 # As many runs of a table as are looked at; who has failed more often is beyond the longest pause by far.
 RUNS_SEEN = 500
@@ -28,13 +26,13 @@ def pause_s(failures: int) -> float:
     return min(STEP_S * ((1 << doublings) - 1), LONGEST_S)
 
 
-def last_runs(instance: dg.DagsterInstance, asset: dg.AssetKey) -> list[RunRecord]:
+def last_runs(instance: dg.DagsterInstance, asset: dg.AssetKey) -> list[dg.RunRecord]:
     """The runs of an asset that have ended, the newest first."""
     found = instance.get_run_records(dg.RunsFilter(statuses=ENDED), limit=RUNS_SEEN)
     return [each for each in found if asset in (each.dagster_run.asset_selection or ())]
 
 
-def is_paused(runs: Sequence[RunRecord], partition: str, now_s: float) -> bool:
+def is_paused(runs: Sequence[dg.RunRecord], partition: str, now_s: float) -> bool:
     """Whether runs of a partition have failed in a row, and it is not time yet to try again."""
     failures, last_s = 0, 0.0
     for run in _of_partition(runs, partition):
@@ -45,10 +43,10 @@ def is_paused(runs: Sequence[RunRecord], partition: str, now_s: float) -> bool:
     return failures > 0 and now_s < last_s + pause_s(failures)
 
 
-def _of_partition(runs: Sequence[RunRecord], partition: str) -> Iterator[RunRecord]:
+def _of_partition(runs: Sequence[dg.RunRecord], partition: str) -> Iterator[dg.RunRecord]:
     for run in runs:
         tags = run.dagster_run.tags
-        single = tags.get(PARTITION_NAME_TAG, "")
+        single = tags.get(PARTITION, "")
         # Keys sort as the time that they stand for.
         is_in_range = tags.get(RANGE_START, single) <= partition <= tags.get(RANGE_END, single)
         if is_in_range or partition in more_partitions(tags):

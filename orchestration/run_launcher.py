@@ -10,8 +10,9 @@ import os
 import time
 from pathlib import Path
 
-from dagster import DagsterEventType, DagsterRun
-from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, WorkerStatus
+from dagster import DagsterEventType, DagsterRun, DefaultRunLauncher
+
+from resources.dagster_internals import CheckRunHealthResult, WorkerStatus
 
 PROC = Path("/proc")
 # Wall clocks are set right now and then. A process that began so much later than its run has only got its number.

@@ -7,6 +7,7 @@ and are seen there. Does not belong here: which runs are needed (`materialize.py
 import importlib
 import os
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -138,9 +139,8 @@ def run(
     `config` is for an asset that takes one, and then is the only one of the run.
     """
     from dagster import AssetKey
-    from dagster._core.utils import make_new_run_id
 
-    run_id = make_new_run_id()
+    run_id = str(uuid.uuid4())
     started = time.monotonic()
     job = _asset_job(home)
     job = (

@@ -22,6 +22,8 @@ from tidemark.model.errors import TidemarkError
 from tidemark.storage.home import HOME_VARIABLE, Home
 
 WORKSPACE = Path(__file__).resolve().parent.parent / "workspace.yaml"
+# The console script beside the interpreter: it has no module that is public.
+DAEMON = Path(sys.executable).with_name("dagster-daemon")
 PR_SET_PDEATHSIG = 1
 # A run that is in the middle of a commit is asked to end, and given this long.
 GRACE_S = 20.0
@@ -40,7 +42,7 @@ def commands(port: int, *, is_read_only: bool = False) -> dict[str, list[str]]:
     web = [sys.executable, "-m", "dagster_webserver", "-h", "127.0.0.1", "-p", str(port), *workspace]
     return {
         "the pages": [*web, "--read-only"] if is_read_only else web,
-        "the daemon": [sys.executable, "-m", "dagster._daemon", "run", *workspace],
+        "the daemon": [sys.executable, str(DAEMON), "run", *workspace],
     }
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
+from resources.spark_internals import forget_delta_logs
 from resources.table_maintenance import add_columns, compact_files, delete_old_files
 from resources.write_errors import LakeError, TableBusyError, WriteFailedError, said, write_errors
 from tidemark.model.ranges import Range, bucket_predicate, partition_predicate
@@ -294,9 +295,7 @@ class Lake:
 
     def forget_cached_tables(self) -> None:
         """Make Spark look at the disk again: it remembers tables by path, also one that was deleted behind its back."""
-        jvm = getattr(self.spark, "_jvm", None)
-        if jvm is not None:
-            jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        forget_delta_logs(self.spark)
 
     def _unused_number(self, spec: TableSpec, app: str) -> int:
         """Nobody else's number: a run that was killed may have left its write to a JVM that goes on with it.

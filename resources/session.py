@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from resources.gateway import guard
+from resources.spark_internals import has_jvm, schema_of, start_jvm
 from resources.toolchain import activate_toolchain
 from tidemark.model.errors import TidemarkError
 from tidemark.storage.home import Home
@@ -121,9 +121,7 @@ def start_session(
 
 def frame_of(session: "SparkSession", table: "pa.Table") -> "DataFrame":
     """An Arrow table as a frame of this session, with its schema: a server would not see that of an empty one."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return session.createDataFrame(table, from_arrow_schema(table.schema, prefer_timestamp_ntz=False))
+    return session.createDataFrame(table, schema_of(table.schema))
 
 
 def open_notes(home: Home) -> BinaryIO:
@@ -137,18 +135,15 @@ def open_notes(home: Home) -> BinaryIO:
 
 def _start_jvm(home: Home, settings: dict[str, str]) -> None:
     """Start the JVM, with what it says in a file."""
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
-    from pyspark.java_gateway import launch_gateway
 
-    if SparkContext._gateway is not None or "spark.remote" in settings:  # noqa: SLF001 - there is no public question
+    if has_jvm() or "spark.remote" in settings:
         return
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     with open_notes(home) as sink:
         try:
-            gateway = launch_gateway(conf, {"stdout": sink, "stderr": sink})  # type: ignore[no-untyped-call]
-            guard(gateway)
-            SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the only way to a gateway of our own
+            start_jvm(conf, sink)
         except PySparkRuntimeError as error:
             raise SparkStartError(
                 f"The JVM did not start: {error}. What it said is at the end of {sink.name}."

@@ -11,10 +11,11 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
 from resources.session import FAST_START_SETTINGS, SERVER_VARIABLE, session_settings, start_session
+from resources.spark_internals import limit_retries
 from tidemark.storage.home import Home
 
 if TYPE_CHECKING:
@@ -67,16 +68,14 @@ def connect(*, is_fast_start: bool = False, patience_s: float = PATIENCE_S) -> "
     if not url or not _answers(url, patience_s):
         return None
     from pyspark.sql import SparkSession
-    from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    session: Any = SparkSession.builder.remote(url).getOrCreate()
+    session = SparkSession.builder.remote(url).getOrCreate()
     # By itself it would try for ten minutes. A server that died has forgotten this session: the run is better off
     # failed, and started again.
-    session.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES, max_backoff=RETRY_MS)])
+    limit_retries(session, retries=RETRIES, longest_pause_ms=RETRY_MS)
     for name, value in FAST_START_SETTINGS.items() if is_fast_start else ():
         session.conf.set(name, value)
-    found: SparkSession = session
-    return found
+    return session
 
 
 def find_session(home: Home, *, is_fast_start: bool, overrides: dict[str, str] | None = None) -> "SparkSession":

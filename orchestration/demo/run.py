@@ -108,11 +108,11 @@ def _send(home: Home, seed: int, deltas: int, stage: Stage) -> Fed:
 def verdicts(home: Home, outcome: RunResults) -> list[Check]:
     """How every table that was made stands now: by the last verdict on each partition, whichever run gave it."""
     from dagster import AssetCheckKey, AssetKey
-    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
     from assets.names import CHECK_NAME
     from assets.trust import unjudged
     from orchestration.instance import open_instance
+    from resources.dagster_internals import AssetCheckExecutionRecordStatus
 
     messages = {(check.asset, check.partition): check.message for check in outcome.failed_checks}
     found = []

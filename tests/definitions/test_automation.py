@@ -8,7 +8,6 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster import DagsterEvent
-from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from assets.names import CHECK_NAME, RANGE_END, RANGE_START
 from assets.rollups.schema import INPUTS
@@ -21,6 +20,7 @@ from orchestration.instance import open_instance
 from orchestration.materialize import hours_between
 from orchestration.schedules import hourly_floor
 from orchestration.sensors import HEAD_TAG, follow_manifest
+from resources.dagster_internals import AssetCheckEvaluationTargetMaterializationData
 from resources.record import Record
 from tests.support.batch import send
 from tests.support.live import signal

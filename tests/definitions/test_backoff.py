@@ -5,9 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 import pytest
-from dagster._core.storage.tags import PARTITION_NAME_TAG
 
-from assets.names import RANGE_END, RANGE_START
+from assets.names import PARTITION, RANGE_END, RANGE_START
 from orchestration import automation, backoff
 from orchestration.backoff import is_paused, last_runs, pause_s
 from orchestration.build import build_defs
@@ -32,7 +31,7 @@ def tried(
     instance: dg.DagsterInstance, first: str, last: str | None = None, *, is_good: bool = False, at: datetime = START
 ) -> None:
     """A run over some partitions that ended at a moment."""
-    tags = {RANGE_START: first, RANGE_END: last} if last else {PARTITION_NAME_TAG: first}
+    tags = {RANGE_START: first, RANGE_END: last} if last else {PARTITION: first}
     run = instance.add_run(
         dg.DagsterRun("__ASSET_JOB", status=dg.DagsterRunStatus.STARTED, tags=tags, asset_selection=frozenset([ASSET]))
     )

@@ -10,6 +10,7 @@ from assets.trust import unjudged
 from expectations import checks
 from orchestration.instance import ensure_instance, open_instance
 from orchestration.ui import commands, environment
+from resources.dagster_internals import AssetCheckEvaluationTargetMaterializationData
 from resources.session import SERVER_VARIABLE
 from resources.spark_server import TOKEN_VARIABLE, connect, server_address, server_command
 from tidemark.storage.home import Home
@@ -100,10 +101,6 @@ def test_the_last_two_materializations_are_those_of_each_partition_however_often
 
 
 def _verdict(key: dg.AssetKey, last: dg.EventLogRecord) -> dg.AssetCheckEvaluation:
-    from dagster._core.definitions.asset_checks.asset_check_evaluation import (
-        AssetCheckEvaluationTargetMaterializationData,
-    )
-
     return dg.AssetCheckEvaluation(
         asset_key=key,
         check_name=CHECK_NAME,

@@ -7,14 +7,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
-from dagster._core.definitions.run_request import InstigatorType
-from dagster._core.instance.config import dagster_instance_config
-from dagster._core.instance.ref import InstanceRef
-from dagster._core.run_coordinator import QueuedRunCoordinator
-from dagster._core.scheduler.instigation import TickStatus
 
 from orchestration.instance import TEMPLATE, open_instance
+from tests.support.dagster_internals import InstanceRef, InstigatorType, TickStatus, dagster_instance_config
 from tidemark.storage.home import Home
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide"
@@ -59,7 +56,7 @@ def test_no_secret_stands_in_the_postgres_settings(directory: Path) -> None:
 
 def test_the_queue_of_the_postgres_settings_is_one_that_can_be_made(directory: Path) -> None:
     coordinator = InstanceRef.from_dir(str(directory)).run_coordinator
-    assert isinstance(coordinator, QueuedRunCoordinator)
+    assert isinstance(coordinator, dg.QueuedRunCoordinator)
 
 
 def test_both_settings_agree_on_writers_monitoring_and_retention(directory: Path, tmp_path: Path) -> None:

@@ -12,13 +12,12 @@ from typing import Any, cast
 
 import dagster as dg
 import pytest
-from dagster._core.events import DagsterEvent
-from dagster._daemon.monitoring.run_monitoring import execute_run_monitoring_iteration
 
 from orchestration.attempts import is_under_way
 from orchestration.instance import open_instance
 from orchestration.jobs import drain_job
 from orchestration.run_launcher import CLOCK_STEP_S, WatchedRunLauncher, is_alive
+from tests.support.dagster_internals import execute_run_monitoring_iteration
 from tidemark.storage.home import Home
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +56,7 @@ def ended_process() -> int:
 def started_run(instance: dg.DagsterInstance, pid: int) -> str:
     """A drain that says it was started by this process."""
     run = instance.add_run(dg.DagsterRun(job_name="drain_job", status=dg.DagsterRunStatus.STARTING))
-    event = DagsterEvent(event_type_value=dg.DagsterEventType.RUN_START.value, job_name="drain_job", pid=pid)
+    event = dg.DagsterEvent(event_type_value=dg.DagsterEventType.RUN_START.value, job_name="drain_job", pid=pid)
     instance.report_dagster_event(event, run_id=run.run_id)
     return str(run.run_id)
 

@@ -6,13 +6,13 @@ from unittest.mock import patch
 
 import dagster as dg
 import pytest
-from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from assets.names import CHECK_NAME
 from orchestration.attempts import MAX_ATTEMPTS, GaveUpError
 from orchestration.compact_sensor import compact_when_due
 from orchestration.sensors import follow_vectors
 from orchestration.vectors import due_tables
+from resources.dagster_internals import AssetCheckEvaluationTargetMaterializationData
 from resources.record import Record
 from tests.support.batch import send
 from tests.support.live import vector

@@ -1,17 +1,16 @@
 """Small builders for tests of what the orchestrator remembers: materializations and verdicts, without a run."""
 
 import sqlite3
+import uuid
 from collections.abc import Iterable
 from contextlib import closing
 from typing import Any
 
 import dagster as dg
-from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
-from dagster._core.events import DagsterEvent
-from dagster._core.utils import make_new_run_id
 
 from assets.names import CHECK_NAME
 from orchestration.instance import EVENTS_FILE
+from resources.dagster_internals import AssetCheckEvaluationTargetMaterializationData
 from tidemark.storage.home import Home
 
 
@@ -55,8 +54,8 @@ def _evaluate(
     )
     kind = dg.DagsterEventType.ASSET_CHECK_EVALUATION.value
     instance.report_dagster_event(
-        DagsterEvent(event_type_value=kind, event_specific_data=evaluation, job_name="tests"),
-        run_id=make_new_run_id(),
+        dg.DagsterEvent(event_type_value=kind, event_specific_data=evaluation, job_name="tests"),
+        run_id=str(uuid.uuid4()),
     )
 
 

@@ -18,11 +18,12 @@ from urllib.request import urlopen
 
 import dagster as dg
 import psutil
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from assets.names import CHECK_NAME
 from assets.tables import TABLES
 from orchestration.attempts import OPEN
+from orchestration.ui import DAEMON
+from resources.dagster_internals import AssetCheckExecutionRecordStatus
 from resources.spark_server import SERVER_CLASS
 from tests.support.spark import without_server
 from tidemark.storage.home import Home
@@ -104,7 +105,7 @@ class Ui:
 
     def daemon(self) -> psutil.Process:
         """The process that starts everything by itself."""
-        [found] = [process for process in self._below() if _has(process, "dagster._daemon")]
+        [found] = [process for process in self._below() if _has(process, str(DAEMON))]
         return found
 
     def code_servers(self) -> list[psutil.Process]:

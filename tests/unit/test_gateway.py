@@ -16,7 +16,7 @@ import pytest
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 from py4j.protocol import get_return_value
 
-from resources.gateway import guard
+from resources.spark_internals import guard
 
 
 class InterruptedRunError(BaseException):

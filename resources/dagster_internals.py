@@ -1,0 +1,40 @@
+"""The parts of Dagster that are not its public interface and are needed all the same: the one place that imports them.
+
+Belongs here: names from modules whose path has a part that begins with an underscore, each with why it is needed and
+what would replace it. Importing this imports Dagster. Does not belong here: names that `dagster` itself exports, and
+anything of our own. Dagster is pinned; `tests/definitions/test_dagster_internals.py` says which name has changed when
+another version is tried, and that nothing else in the product imports a private module.
+
+Some methods are no more documented than these names, though they lie on public classes: those of the instance's storage
+of events that tell the last materialization and the last check of each partition, because the public methods of
+`DagsterInstance` answer for one partition at a time. The same test holds them.
+"""
+
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from dagster._core.definitions.sensor_definition import SensorExecutionData
+from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
+from dagster._core.storage.asset_check_execution_record import (
+    AssetCheckExecutionRecord,
+    AssetCheckExecutionRecordStatus,
+)
+from dagster._record import copy
+
+__all__ = [
+    # A check of a range of partitions yields one evaluation for each, which names the materialization that it is about;
+    # without it the partition counts as not checked. An `AssetCheckResult` that takes such a target would replace it.
+    "AssetCheckEvaluationTargetMaterializationData",
+    # How a check of a partition ended, as the storage of events answers for all partitions of a table at once. A public
+    # method of `DagsterInstance` for that question would replace both.
+    "AssetCheckExecutionRecord",
+    "AssetCheckExecutionRecordStatus",
+    # How a run launcher tells the daemon's monitoring whether a run lives. `dagster` exports the launcher to derive
+    # from, and not these two, which its method has to return; an export would replace them.
+    "CheckRunHealthResult",
+    # What a sensor's `evaluate_tick` answers with: `RangeSensor` joins its requests for neighbouring partitions. A way
+    # to ask `AutomationConditionSensorDefinition` for ranges without a backfill would replace it.
+    "SensorExecutionData",
+    # As `CheckRunHealthResult`.
+    "WorkerStatus",
+    # A changed copy of a frozen record of Dagster, such as `SensorExecutionData`; goes with it.
+    "copy",
+]
