@@ -1,7 +1,7 @@
 """How a suite becomes a blocking asset check, right for one partition and for a range of them.
 
-Belongs here: which partitions are to be judged, and telling the orchestrator each one's own verdict. Does not belong
-here: judging (`runner.py`) and what is judged (`evidence.py`).
+Belongs here: which partitions are to be judged, and telling the orchestrator each one's own result. Does not belong
+here: judging (`runner.py`), what is judged (`evidence.py`) and what was found (`results.py`).
 
 Dagster stores the result of a check in a range run without a partition, which leaves every partition of the range
 "skipped" and its downstream unreleased. So each partition gets an evaluation of its own, which names the
@@ -15,14 +15,14 @@ from itertools import groupby
 from typing import Any
 
 import dagster as dg
-import msgspec
 from dagster import AssetCheckEvaluation
 
 from assets.names import CHECK_NAME, more_partitions
 from assets.tables import GRAPH, TABLES
 from assets.trust import edited, failed, unjudged
 from expectations.evidence import Recorded, gather
-from expectations.runner import SuiteResult, Verdict, run_suite
+from expectations.results import CheckResult, count_of, examples_of, name_of, sentence_of
+from expectations.runner import run_suite
 from expectations.suite import Suite
 from expectations.templates import suite_of
 from resources.dagster_internals import AssetCheckEvaluationTargetMaterializationData
@@ -84,11 +84,11 @@ def suite_check(asset: dg.AssetsDefinition) -> dg.AssetChecksDefinition:
 
 
 def check_drained(context: dg.AssetExecutionContext, lake: Lake, reported: Mapping[str, Sequence[str]]) -> None:
-    """Judge the hours that a drain has just reported, and whatever else has no verdict as it lies there now.
+    """Check the hours that a drain has just reported, and everything else without a check result as it lies there now.
 
     That is what a crash left without one, what was found wrong before (or a later drain would look as if all were
     well), and every partition in which somebody else has changed rows. A bad hour does
-    not fail the drain: its rows are committed, its verdict stops what is downstream, and the hours beside it go on.
+    not fail the drain: its rows are committed, its result stops what is downstream, and the hours beside it go on.
     """
     for table in TABLES:
         wanted: set[str] = set(edited(lake, table))
@@ -104,7 +104,7 @@ def check_drained(context: dg.AssetExecutionContext, lake: Lake, reported: Mappi
 def evaluate(
     instance: dg.DagsterInstance, lake: Lake, suite: Suite, partitions: Sequence[str | None]
 ) -> Iterator[AssetCheckEvaluation]:
-    """Each partition's own verdict, as the orchestrator stores it; none stands for a table without partitions."""
+    """Each partition's own result, as the orchestrator stores it; none stands for a table without partitions."""
     targets: list[Target] = []
     edits, made = edited(lake, suite.table), last_materializations(instance, suite.table, partitions)
     settled_us = settled_before(lake.home, suite.table)
@@ -124,12 +124,12 @@ def evaluate(
         evidence = gather(lake, suite, [target.recorded for target in together])
         keys = [target.recorded.partition for target in together]
         try:
-            result = run_suite(suite, evidence.batch, partitions=keys, views=evidence.views)
+            results = run_suite(suite, evidence.batch, partitions=keys, views=evidence.views)
         finally:
             evidence.batch.unpersist()
         seconds = time.monotonic() - started
-        for target, verdict in zip(together, result.verdicts, strict=True):
-            yield _evaluation(result, verdict, target, seconds)
+        for target, result in zip(together, results, strict=True):
+            yield _evaluation(suite, result, target, seconds, len(together))
 
 
 def describe(suite: Suite) -> str:
@@ -193,26 +193,25 @@ def _readable(materialization: dg.AssetMaterialization) -> Record | None:
         return None
 
 
-def _evaluation(result: SuiteResult, verdict: Verdict, target: Target, seconds: float) -> AssetCheckEvaluation:
-    failed = {outcome.name: outcome.wrong[verdict.partition] for outcome in verdict.failed}
+def _evaluation(
+    suite: Suite, result: CheckResult, target: Target, seconds: float, together: int
+) -> AssetCheckEvaluation:
     metadata: dict[str, Any] = {
-        "expectations": len(verdict.outcomes),
-        "failed": len(failed),
-        "wrong_rows": sum(wrong.wrong for wrong in failed.values()),
+        "expectations": len(result.validation.results),
+        "failed": len(result.failed),
+        "wrong_rows": sum(count_of(each) for each in result.failed),
         "table_version": target.recorded.edit.version if target.recorded.edit else target.recorded.record.table_version,
         "seconds": round(seconds, 3),
-        "judged_together": len(result.partitions),
+        "judged_together": together,
     }
-    if failed:
-        metadata["result"] = dg.MetadataValue.md(_table(verdict))
-        metadata["examples"] = dg.MetadataValue.json(
-            {name: [msgspec.json.decode(example) for example in wrong.examples] for name, wrong in failed.items()}
-        )
+    if result.failed:
+        metadata["result"] = dg.MetadataValue.md(_table(result))
+        metadata["examples"] = dg.MetadataValue.json({name_of(each): examples_of(each) for each in result.failed})
     return AssetCheckEvaluation(
-        asset_key=dg.AssetKey(result.table),
+        asset_key=dg.AssetKey(suite.table),
         check_name=CHECK_NAME,
-        passed=verdict.passed,
-        description=verdict.message,
+        passed=result.passed,
+        description=result.message,
         metadata=metadata,
         blocking=True,
         partition=target.recorded.record.partition,
@@ -221,7 +220,7 @@ def _evaluation(result: SuiteResult, verdict: Verdict, target: Target, seconds: 
 
 
 def _settled(suite: Suite, target: Target) -> AssetCheckEvaluation:
-    """The verdict on a partition whose input was dropped: nothing is dropped under what was found wrong (R5)."""
+    """The result of a partition whose input was dropped: nothing is dropped under what was found wrong (R5)."""
     is_edited = target.recorded.edit is not None
     return AssetCheckEvaluation(
         asset_key=dg.AssetKey(suite.table),
@@ -235,7 +234,7 @@ def _settled(suite: Suite, target: Target) -> AssetCheckEvaluation:
 
 
 def _refusal(suite: Suite, partition: str | None, why: str) -> AssetCheckEvaluation:
-    """The verdict on a partition that cannot be judged: nothing is recorded of it, or nothing is left beside it."""
+    """The result of a partition that cannot be judged: nothing is recorded of it, or nothing is left beside it."""
     return AssetCheckEvaluation(
         asset_key=dg.AssetKey(suite.table),
         check_name=CHECK_NAME,
@@ -247,10 +246,10 @@ def _refusal(suite: Suite, partition: str | None, why: str) -> AssetCheckEvaluat
     )
 
 
-def _table(verdict: Verdict) -> str:
+def _table(result: CheckResult) -> str:
     """Every expectation and what it found, as a table for people."""
-    lines = ["| expectation | wrong rows |", "| --- | --- |"]
-    for outcome in verdict.outcomes:
-        wrong = outcome.wrong.get(verdict.partition)
-        lines.append(f"| {outcome.sentence} | {f'**{wrong.wrong:,}**' if wrong else 'none'} |")
-    return "\n".join(lines)
+    lines = [
+        f"| {sentence_of(each)} | {'none' if each.success else f'**{count_of(each):,}**'} |"
+        for each in result.validation.results
+    ]
+    return "\n".join(["| expectation | wrong rows |", "| --- | --- |", *lines])

@@ -76,8 +76,8 @@ def test_o4_a_suite_from_a_template_is_evaluated_and_finds_the_hour_whose_record
     views |= {name: frame(spark, columns_of(specs[name])) for name in suite.reads}
     batch = frame(spark, columns_of(specs[table]))
 
-    good, wrong = run_suite(suite, batch, partitions=[TEN, ELEVEN], views=views).verdicts
+    good, wrong = run_suite(suite, batch, partitions=[TEN, ELEVEN], views=views)
 
     assert good.passed, good.message
     assert not wrong.passed
-    assert len(good.outcomes) == len(suite.expectations)
+    assert len(good.validation.results) == len(suite.expectations)

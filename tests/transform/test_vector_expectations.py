@@ -8,7 +8,8 @@ import pyarrow as pa
 from assets.ingest.schema import DELTAS
 from assets.vectors.schema import BUCKETS, VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTORS
 from expectations.refold import REFOLDED
-from expectations.runner import Verdict, run_suite
+from expectations.results import CheckResult
+from expectations.runner import run_suite
 from expectations.suite import read_suite
 from resources.session import frame_of
 from tests.support.vector_tables import delta_row, table_rows
@@ -77,7 +78,7 @@ def delta(vector_id: str, epoch: int, **more: Any) -> Row:
     return delta_row({"namespace": "shop", "vector_id": vector_id, "op": "create", **at, **known}) | more
 
 
-def judged(spark: "SparkSession", spec: TableSpec, rows: list[Row], deltas: list[Row], **more: pa.Table) -> Verdict:
+def judged(spark: "SparkSession", spec: TableSpec, rows: list[Row], deltas: list[Row], **more: pa.Table) -> CheckResult:
     counts = ("rows_out", "rows_found", "watermark_us", "previous_watermark_us")
     edits = {"bucket": pa.int64(), "version": pa.int64(), "operation": pa.string()}
     shard = {"bucket": [-1], "shard": pa.array([0], pa.int32())}
@@ -90,8 +91,8 @@ def judged(spark: "SparkSession", spec: TableSpec, rows: list[Row], deltas: list
     }
     batch = frame_of(spark, table_rows(spec, rows))
     frames = {name: frame_of(spark, view) for name, view in views.items()}
-    [verdict] = run_suite(read_suite(spec.name), batch, partitions=[WHOLE], views=frames).verdicts
-    return verdict
+    [result] = run_suite(read_suite(spec.name), batch, partitions=[WHOLE], views=frames)
+    return result
 
 
 def refolded(*rows: Row) -> pa.Table:
@@ -104,8 +105,8 @@ def refolded_checkpoints(rows: list[Row], whole_state: bytes | None = None) -> p
     return table.append_column("whole_state", pa.array([whole_state] * len(rows), pa.binary()))
 
 
-def failed(verdict: Verdict) -> set[str]:
-    return {outcome.name for outcome in verdict.failed}
+def failed(result: CheckResult) -> set[str]:
+    return set(result.names)
 
 
 def own_of(spec: TableSpec) -> set[str]:
