@@ -94,7 +94,8 @@ def test_what_is_sent_reaches_every_table_and_touches_nothing_else(
         )
         took_s = time.monotonic() - sent_at
         wait_until_quiet(instance, limit_s=FOLLOWED_LIMIT_S)
-        assert changes(before, materialized(instance)) == touched
+        changed = {table: keys for table, keys in changes(before, materialized(instance)).items() if keys}
+        assert changed == touched
         assert not_proven(instance, touched) == {}
     record_property("seconds from send to the last proven partition", round(took_s, 1))
     print(f"From send to the last proven partition: {took_s:.1f} s")  # noqa: T201
