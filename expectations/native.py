@@ -4,8 +4,8 @@ Belongs here: which expectation of Great Expectations an entry of a suite file i
 files (`suite.py`), evaluating a suite (`runner.py`), what came out (`results.py`).
 
 Great Expectations can evaluate such a suite by itself, given a batch of the table and the views that its queries name.
-It then takes several Spark jobs for each expectation, and says of a range of partitions only that something in it is
-wrong; so `runner.py` looks for the wrong rows of all queries together.
+It then takes a Spark job or more for most expectations, and says of a range of partitions only that something in it is
+wrong; so `runner.py` looks for the wrong rows of all expectations together.
 """
 
 import io

@@ -4,21 +4,21 @@ Belongs here: finding the rows that contradict a suite. Does not belong here: wh
 entry is (`native.py`), how a result is put together (`results.py`), where the rows come from (`evidence.py`) and who is
 told (`checks.py`).
 
-One run over a range of partitions gives each partition its own result, in two Spark jobs if all is well. Great
-Expectations evaluates what it says of single columns, all of it in one. What compares columns or rows is a query for
-the rows that are wrong, and the union of what all queries find is counted, in another. Only for what does not hold are
-the rows counted by partition and some of them shown.
+One run over a range of partitions gives each partition its own result, from one action of Spark's if all is well: every
+entry is a query for the rows that are wrong, and the union of what they find is counted. What is said of single rows
+is one of these queries, so that the rows are looked at once for all of it. Only if something was found is it counted by
+partition, and some of it shown.
 """
 
 import importlib
-import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from expectations.conditions import judged_columns, row_condition
 from expectations.native import native_suite, unique_columns
 from expectations.results import CheckResult, WrongRows, check_results
 from expectations.suite import Expectation, Suite, SuiteError
@@ -26,18 +26,11 @@ from tidemark.model.errors import TidemarkError
 from tidemark.model.timegrid import GRAINS, WHOLE
 
 if TYPE_CHECKING:
-    from great_expectations import ExpectationSuite
-    from great_expectations.core import ExpectationValidationResult
     from pyspark.sql import DataFrame, SparkSession
 
 # Enough to see a pattern, few enough to read.
 EXAMPLES = 5
 
-# Wrong rows that are fetched at once to be counted by partition; more than that, and the partitions are halved.
-# Great Expectations cuts some kinds of results at 200.
-FETCHED = 200
-
-_KEY = "__partition"
 _NAME = "__expectation"
 _BATCH = "__batch"
 
@@ -63,12 +56,11 @@ def run_suite(
     suite: Suite, batch: "DataFrame", *, partitions: Sequence[str], views: Mapping[str, "DataFrame"] | None = None
 ) -> list[CheckResult]:
     """Judge the rows of `partitions`, which are all that `batch` holds; `views` are what the queries may name."""
-    native = native_suite(suite)
     with _temporary_views({**(views or {}), _BATCH: batch}):
-        wrong = _judge_columns(suite, native, batch, partitions) | _judge_queries(suite, batch.sparkSession)
+        wrong = _find(suite, batch.sparkSession)
         by_column = {rule.name for rule in suite.expectations if rule.expect or rule.unique}
         rows = _rows(suite, batch) if wrong.keys() & by_column else {}
-    return check_results(native, partitions, wrong, rows)
+    return check_results(native_suite(suite), partitions, wrong, rows)
 
 
 def import_in_background() -> None:
@@ -95,65 +87,11 @@ def _rows(suite: Suite, batch: "DataFrame") -> dict[str, int]:
     return {row[0]: row[1] for row in batch.groupBy(F.expr(_key(suite))).count().collect()}
 
 
-def _judge_columns(suite: Suite, native: "ExpectationSuite", batch: "DataFrame", partitions: Sequence[str]) -> Wrong:
-    """What Great Expectations says of single columns: one job if it all holds."""
-    from pyspark.sql import functions as F
-
-    own = {rule.name for rule in suite.expectations if rule.expect}
-    rules = [each.configuration.to_json_dict() for each in native.expectations if each.meta["name"] in own]
-    if not rules:
-        return {}
-    marked = batch.withColumn(_KEY, F.expr(_key(suite)))
-    broken = [
-        rule for rule, result in _validate(marked, rules, {"result_format": "BOOLEAN_ONLY"}) if not result.success
-    ]
-    return {
-        rule["meta"]["name"]: {found.partition: found for found in _locate(suite, marked, rule, list(partitions))}
-        for rule in broken
-    }
-
-
-def _locate(suite: Suite, marked: "DataFrame", rule: dict[str, Any], partitions: list[str]) -> Iterator[WrongRows]:
-    """The wrong rows of one rule by partition; halves the partitions until all of a half's wrong rows are at hand."""
-    from pyspark.sql import functions as F
-
-    judged = [value for name, value in rule["kwargs"].items() if name.startswith("column")]
-    index = list(dict.fromkeys([_KEY, *suite.show, *judged]))
-    detail = {"result_format": "SUMMARY", "partial_unexpected_count": FETCHED, "unexpected_index_column_names": index}
-    part = marked.where(F.col(_KEY).isin(partitions)) if partitions else marked
-    [(_, result)] = list(_validate(part, [rule], detail))
-    if result.success:
-        return
-    count = int(result.result["unexpected_count"])
-    rows = [_readable(row, index) for row in result.result["partial_unexpected_index_list"] or []]
-    if len(partitions) > 1 and count > len(rows):
-        middle = len(partitions) // 2
-        yield from _locate(suite, marked, rule, partitions[:middle])
-        yield from _locate(suite, marked, rule, partitions[middle:])
-        return
-    for partition in partitions:
-        here = [row for row in rows if row[_KEY] == partition]
-        if here:
-            examples = [{name: value for name, value in row.items() if name != _KEY} for row in here[:EXAMPLES]]
-            yield WrongRows(partition, count if len(partitions) == 1 else len(here), tuple(examples))
-
-
-def _readable(row: Mapping[str, Any], index: Sequence[str]) -> dict[str, Any]:
-    """A wrong row as Great Expectations gives it, with plain values."""
-    return {
-        name: value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
-        for name, value in row.items()
-        if name in index
-    }
-
-
-def _judge_queries(suite: Suite, spark: "SparkSession") -> Wrong:
-    """What is said by a query for wrong rows, whatever it compares: one job if none returns any."""
+def _find(suite: Suite, spark: "SparkSession") -> Wrong:
+    """The rows that contradict the suite."""
     from pyspark.errors import PySparkException
 
-    rules = [rule for rule in suite.expectations if not rule.expect]
-    if not rules:
-        return {}
+    rules = suite.expectations
     try:
         findings = spark.sql(_findings(suite, rules)).persist()
         try:
@@ -167,7 +105,8 @@ def _judge_queries(suite: Suite, spark: "SparkSession") -> Wrong:
                 spark.sql(_findings(suite, [rule])).count()
             except PySparkException as error:
                 raise CheckBrokenError(
-                    f"The query of expectation {rule.name!r} of {suite.table} cannot be run: {error}"
+                    f"Expectation {rule.name!r} could not be evaluated: the query of {rule.name!r} of {suite.table} "
+                    f"cannot be run: {error}"
                 ) from error
         raise
 
@@ -180,11 +119,19 @@ def _findings(suite: Suite, rules: Sequence[Expectation]) -> str:
         for rule in rules
         if (query := _query(suite, rule))
     ]
-    if conditions := [rule for rule in rules if rule.every_row]:
-        names = ", ".join(f"if(coalesce({rule.every_row}, false), NULL, '{rule.name}')" for rule in conditions)
-        show = ", ".join(f"`{column}`" for column in suite.show)
+    if conditions := {rule.name: condition for rule in rules if (condition := _condition(rule))}:
+        names = ", ".join(f"if({condition}, NULL, '{name}')" for name, condition in conditions.items())
+        judged = [column for rule in rules for column in judged_columns(rule.arguments)]
+        show = ", ".join(f"`{column}`" for column in dict.fromkeys([*suite.show, *judged]))
         found.append(_FOUND_BY_CONDITIONS.format(mark=_NAME, key=key, show=show, batch=_BATCH, names=names))
     return " UNION ALL ".join(found)
+
+
+def _condition(rule: Expectation) -> str | None:
+    """The condition behind a rule, if it is one about single rows: never null, and true for every row that is right."""
+    if rule.expect is not None:
+        return row_condition(rule.expect, rule.arguments)
+    return f"coalesce({rule.every_row}, false)" if rule.every_row is not None else None
 
 
 def _query(suite: Suite, rule: Expectation) -> str | None:
@@ -221,33 +168,6 @@ def _count(suite: Suite, findings: "DataFrame") -> Wrong:
     return found
 
 
-def _validate(
-    batch: "DataFrame", rules: Sequence[dict[str, Any]], result_format: dict[str, Any]
-) -> "Iterator[tuple[dict[str, Any], ExpectationValidationResult]]":
-    """Ask Great Expectations, in a context of its own, and give back each rule with its result."""
-    import great_expectations as gx
-
-    with _quiet():
-        context = gx.get_context(mode="ephemeral")
-        context.variables.progress_bars = {"globally": False}
-        asset = context.data_sources.add_spark("spark", persist=False).add_dataframe_asset("batch")
-        suite = gx.ExpectationSuite(name="suite", expectations=[*rules])
-        whole = asset.add_batch_definition_whole_dataframe("whole").get_batch({"dataframe": batch})
-        results = whole.validate(suite, result_format=result_format).results
-    by_name = {rule["meta"]["name"]: rule for rule in rules}
-    for result in results:
-        name = result.expectation_config.meta["name"]
-        if result.exception_info and result.exception_info.get("raised_exception", True):
-            raise CheckBrokenError(f"Expectation {name!r} could not be evaluated: {_cause(result.exception_info)}")
-        yield by_name[name], result
-
-
-def _cause(exception_info: Mapping[str, Any]) -> str:
-    """The message inside an exception report, which is nested by metric or not at all."""
-    inner = [value for value in exception_info.values() if isinstance(value, Mapping)]
-    return str((inner[0] if inner else exception_info).get("exception_message"))
-
-
 @contextmanager
 def _temporary_views(views: Mapping[str, "DataFrame"]) -> Iterator[None]:
     for name, frame in views.items():
@@ -257,15 +177,3 @@ def _temporary_views(views: Mapping[str, "DataFrame"]) -> Iterator[None]:
     finally:
         for name, frame in views.items():
             frame.sparkSession.catalog.dropTempView(name)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Great Expectations reports its own steps at INFO; here its results are the report."""
-    logger = logging.getLogger("great_expectations")
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -1,7 +1,7 @@
 """The model of a suite file: what may stand in `suites/<table>.yaml`, and what is said about a wrong one.
 
-Belongs here: reading and refusing. Does not belong here: Great Expectations, which takes ten seconds to import and
-is met only where a suite is run (`runner.py`).
+Belongs here: reading and refusing. Does not belong here: Great Expectations, which takes seconds to import and is
+met only where a suite becomes one of its own (`native.py`).
 """
 
 import re
@@ -15,6 +15,7 @@ import msgspec
 import yaml
 from msgspec import Struct
 
+from expectations.conditions import ROW_EXPECTATIONS
 from tidemark.model.errors import ConfigurationError
 from tidemark.model.settings import is_name
 from tidemark.model.timegrid import GRAINS, WHOLE
@@ -25,24 +26,6 @@ Model = TypeVar("Model", bound=Struct)
 
 # Holds for every table: its expectations are part of each suite.
 EVERY_TABLE = "every_table"
-
-# The types of Great Expectations that judge each row by itself. An aggregate (a mean, a number of rows) that holds for
-# a range of partitions need not hold for each of them, so those are not to be had here.
-ROW_EXPECTATIONS = frozenset(
-    {
-        "expect_column_values_to_be_between",
-        "expect_column_values_to_be_in_set",
-        "expect_column_values_to_be_null",
-        "expect_column_values_to_match_regex",
-        "expect_column_values_to_not_be_in_set",
-        "expect_column_values_to_not_be_null",
-        "expect_column_values_to_not_match_regex",
-        "expect_column_value_lengths_to_be_between",
-        "expect_column_pair_values_a_to_be_greater_than_b",
-        "expect_column_pair_values_to_be_equal",
-    }
-)
-
 
 # The ways to say what is wrong; an entry has exactly one.
 RULES = ("expect", "every_row", "unique", "wrong_rows")
@@ -205,6 +188,7 @@ def _problem(expectation: Expectation, seen: set[str]) -> str | None:
     ways = [way for way in RULES if getattr(expectation, way) is not None]
     kind, arguments = expectation.expect, expectation.arguments
     allowed = ", ".join(sorted(ROW_EXPECTATIONS))
+    takes = ROW_EXPECTATIONS[kind][0] if kind in ROW_EXPECTATIONS else ()
     problems = {
         "the name is not plain. Use a lower-case letter, then a-z, 0-9 and _.": not is_name(expectation.name),
         "another entry has this name. Give each its own.": expectation.name in seen,
@@ -212,9 +196,12 @@ def _problem(expectation: Expectation, seen: set[str]) -> str | None:
             not expectation.sentence.rstrip().endswith(".")
         ),
         f"it has {' and '.join(ways) or 'no rule'}. Write exactly one of {', '.join(RULES)}.": len(ways) != 1,
+        # An aggregate (a mean, a number of rows) that holds for a range of partitions need not hold for each of them.
         f"{kind!r} does not judge single rows. Use one of {allowed}.": kind is not None
         and kind not in ROW_EXPECTATIONS,
         "expect has no arguments. Name at least the column under 'arguments:'.": kind is not None and not arguments,
+        f"{kind!r} takes {', '.join(takes)} and nothing else.": kind in ROW_EXPECTATIONS
+        and not {*arguments} <= {*takes},
         "arguments belong to expect. Put the values into the SQL.": kind is None and bool(arguments),
     }
     return next((text for text, is_wrong in problems.items() if is_wrong), None)

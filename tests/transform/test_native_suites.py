@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assets.tables import TABLES
+from expectations.conditions import ROW_EXPECTATIONS
 from expectations.native import SEVERITIES, expectation_suite, native_suite
-from expectations.results import CheckResult
+from expectations.results import CheckResult, count_of, name_of
 from expectations.runner import run_suite
 from expectations.suite import Expectation, Severity, Suite
 from expectations.templates import suite_of
@@ -102,7 +103,12 @@ def test_results_are_those_of_great_expectations(spark: "SparkSession") -> None:
     assert found["colour_is_known"]["partial_unexpected_list"] == ["green"]
     assert found["colour_is_known"]["element_count"] == len(WRONG)
     assert found["id_is_below_size"]["observed_value"] == 4
-    assert found["id_is_below_size"]["partial_unexpected_list"] == [{"id": 2}, {"id": 5}, {"id": 6}, {"id": 6}]
+    assert found["id_is_below_size"]["partial_unexpected_list"] == [
+        {"id": 2, "colour": "blue"},
+        {"id": 5, "colour": "red"},
+        {"id": 6, "colour": "blue"},
+        {"id": 6, "colour": "red"},
+    ]
     assert found["nothing_is_banned"]["details"]["unexpected_rows"][0]["id"] == 5
     assert json.loads(json.dumps(wrong.to_json_dict()))["statistics"]["unsuccessful_expectations"] == len(found)
 
@@ -134,3 +140,81 @@ def test_great_expectations_by_itself_finds_the_same(spark: "SparkSession") -> N
         assert not any(each.exception_info and each.exception_info.get("raised_exception") for each in alone.results)
         failed = {each.expectation_config.meta["name"] for each in alone.results if not each.success}
         assert failed == {name for result in judge(spark, wrong) for name in result.names}
+
+
+RULES: list[tuple[str, dict[str, Any]]] = [
+    ("expect_column_pair_values_a_to_be_greater_than_b", {"column_A": "id", "column_B": "size"}),
+    ("expect_column_pair_values_a_to_be_greater_than_b", {"column_A": "id", "column_B": "size", "or_equal": True}),
+    ("expect_column_pair_values_to_be_equal", {"column_A": "id", "column_B": "size"}),
+    ("expect_column_value_lengths_to_be_between", {"column": "colour", "min_value": 4, "max_value": 5}),
+    ("expect_column_values_to_be_between", {"column": "id", "min_value": 1, "max_value": 3}),
+    ("expect_column_values_to_be_between", {"column": "id", "min_value": 1, "strict_min": True}),
+    ("expect_column_values_to_be_between", {"column": "id", "max_value": 2, "strict_max": True}),
+    ("expect_column_values_to_be_in_set", {"column": "colour", "value_set": ["red", "o'er\\"]}),
+    ("expect_column_values_to_be_null", {"column": "size"}),
+    ("expect_column_values_to_match_regex", {"column": "colour", "regex": "^re\\w$"}),
+    ("expect_column_values_to_not_be_in_set", {"column": "colour", "value_set": ["red", "blue"]}),
+    ("expect_column_values_to_not_be_null", {"column": "size"}),
+    ("expect_column_values_to_not_match_regex", {"column": "colour", "regex": "^re"}),
+]
+
+
+def test_every_type_of_great_expectations_means_the_same_here(spark: "SparkSession") -> None:
+    """How many rows each finds wrong, missing values among them."""
+    import great_expectations as gx
+
+    assert {kind for kind, _ in RULES} == ROW_EXPECTATIONS.keys()
+    rows: list[Any] = [
+        ("red", 1, 1),
+        ("o'er\\", 2, 1),
+        (None, 3, 4),
+        ("blue", None, 2),
+        ("re", 4, None),
+        (None, None, None),
+    ]
+    suite = Suite(
+        "types",
+        "Types.",
+        "hour",
+        "hour",
+        ["id"],
+        [entry(f"rule_{number}", expect=kind, arguments=given) for number, (kind, given) in enumerate(RULES)],
+    )
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False}
+    asset = context.data_sources.add_spark("spark", persist=False).add_dataframe_asset("types")
+    batch = batch_of(spark, rows)
+    whole = asset.add_batch_definition_whole_dataframe("whole").get_batch({"dataframe": batch})
+    alone = whole.validate(native_suite(suite), result_format="SUMMARY").results
+    [ours] = run_suite(suite, batch, partitions=[TEN])
+    expected = {name_of(each): each.result["unexpected_count"] for each in alone}
+    assert {name_of(each): count_of(each) for each in ours.validation.results} == expected
+    assert all(expected.values()), "each of them finds something"
+
+
+def test_spark_is_asked_once_if_all_holds_however_many_expectations_there_are(
+    spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch, asked = batch_of(spark, ROWS), list[str]()
+
+    def watch(name: str) -> None:
+        own = getattr(type(batch), name)
+
+        def act(frame: "DataFrame", *arguments: Any) -> Any:
+            asked.append(name)
+            return own(frame, *arguments)
+
+        monkeypatch.setattr(type(batch), name, act)
+
+    for name in ("count", "collect", "toPandas", "toArrow", "foreach", "tail", "isEmpty"):
+        watch(name)
+    many = [entry(f"again_{number}", every_row=f"id > -{number}") for number in range(10)]
+    many += [entry(f"unique_{number}", unique=["id", "size"]) for number in range(3)]
+    many += [
+        entry(f"known_{n}", expect="expect_column_values_to_not_be_null", arguments={"column": "id"}) for n in range(3)
+    ]
+    [result] = run_suite(Suite("many", "Many.", "hour", "hour", ["id"], many), batch, partitions=[TEN])
+    assert result.message == "All 16 expectations hold."
+    assert asked[0] == "count"
+    # On a server, the count is collected by the same name.
+    assert asked[1:] in ([], ["collect"])

@@ -141,10 +141,10 @@ def test_after_an_interrupted_check_the_next_one_is_right(spark: "SparkSession",
         pass
 
     def interrupt(_number: int, frame: FrameType | None) -> None:
-        # gRPC, by which a session speaks to a server, does not survive an exception in the midst of its own code: a
-        # lock stays taken, or nobody listens for the answer any more. A moment later is as good.
+        # A session on a server speaks to it by gRPC and by threads of its own, and neither survives an exception in the
+        # midst of its code: a lock stays taken, or nothing listens for the answer any more. A moment later is as good.
         while frame is not None:
-            if "/grpc/" in frame.f_code.co_filename:
+            if any(part in frame.f_code.co_filename for part in ("/grpc/", "/threading.py", "/concurrent/futures/")):
                 signal.setitimer(signal.ITIMER_REAL, 0.001, 1.0)
                 return
             frame = frame.f_back
