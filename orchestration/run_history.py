@@ -8,13 +8,13 @@ Dagster; only `run_status.py` imports it, and only when it is needed.
 from collections.abc import Collection, Sequence
 
 import dagster as dg
-from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES, BulkActionsFilter, BulkActionStatus
 
 from assets.names import PARTITION, RANGE_END, RANGE_START, more_partitions
 from orchestration.instance import existing_instance
 from orchestration.reasons import in_a_line, innermost
 from orchestration.run_status import BackfillStatus, FailingStatus, OrchestratorStatus, RunStatus
 from orchestration.verdicts import read_checks
+from resources.dagster_internals import BULK_ACTION_TERMINAL_STATUSES, BulkActionsFilter, BulkActionStatus
 from tidemark.model.timegrid import SECOND_US, to_us
 from tidemark.storage.home import Home
 

@@ -17,7 +17,7 @@ from orchestration.reasons import first_sentence
 from orchestration.run_status import CheckStatus, FailedCheck
 
 if TYPE_CHECKING:
-    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+    from resources.dagster_internals import AssetCheckExecutionRecordStatus
 
 # Verdicts in full that are read at once: a page, not a bound of truth.
 VERDICTS_READ = 1_000

@@ -12,6 +12,7 @@ of events that tell the last materialization and the last check of each partitio
 
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 from dagster._core.definitions.sensor_definition import SensorExecutionData
+from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES, BulkActionsFilter, BulkActionStatus
 from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
 from dagster._core.storage.asset_check_execution_record import (
     AssetCheckExecutionRecord,
@@ -20,6 +21,9 @@ from dagster._core.storage.asset_check_execution_record import (
 from dagster._record import copy
 
 __all__ = [
+    # Which backfills are not finished: what `DagsterInstance.get_backfills`, which is public, wants to be asked with.
+    # An export of its filter would replace it and the other two.
+    "BULK_ACTION_TERMINAL_STATUSES",
     # A check of a range of partitions yields one evaluation for each, which names the materialization that it is about;
     # without it the partition counts as not checked. An `AssetCheckResult` that takes such a target would replace it.
     "AssetCheckEvaluationTargetMaterializationData",
@@ -27,6 +31,9 @@ __all__ = [
     # method of `DagsterInstance` for that question would replace both.
     "AssetCheckExecutionRecord",
     "AssetCheckExecutionRecordStatus",
+    # As `BULK_ACTION_TERMINAL_STATUSES`.
+    "BulkActionStatus",
+    "BulkActionsFilter",
     # How a run launcher tells the daemon's monitoring whether a run lives. `dagster` exports the launcher to derive
     # from, and not these two, which its method has to return; an export would replace them.
     "CheckRunHealthResult",

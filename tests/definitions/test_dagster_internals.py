@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from orchestration.runs import PARTITION, RANGE_END, RANGE_START
+from assets.names import PARTITION, RANGE_END, RANGE_START
 from tests.support.private_parts import PRODUCT, ROOT, imported_names, is_private, missing, modules_used, sources
 
 INTERNALS = ROOT / "resources" / "dagster_internals.py"
@@ -23,6 +23,9 @@ KEY = dg.AssetCheckKey(dg.AssetKey("table"), "suite")
 # What is relied on of each name: parameters of a call, and fields or members.
 SHAPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "AssetCheckEvaluationTargetMaterializationData": ((), ("storage_id", "run_id", "timestamp")),
+    "BULK_ACTION_TERMINAL_STATUSES": ((), ()),
+    "BulkActionStatus": ((), ("REQUESTED", "COMPLETED_SUCCESS")),
+    "BulkActionsFilter": (("statuses",), ("statuses",)),
     "SensorExecutionData": (("run_requests",), ("run_requests",)),
     "CheckRunHealthResult": (("status", "msg"), ()),
     "WorkerStatus": ((), ("RUNNING", "NOT_FOUND")),
@@ -34,6 +37,7 @@ SHAPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 METHODS: dict[tuple[str, str], tuple[str, ...]] = {
     ("dagster", "AutomationConditionSensorDefinition.evaluate_tick"): ("context",),
     ("dagster", "DagsterInstance.event_log_storage"): (),
+    ("dagster", "DagsterInstance.get_backfills"): ("filters",),
     ("dagster", "DagsterInstance.get_runs_count"): ("filters",),
     ("dagster", "DefaultRunLauncher.check_run_worker_health"): ("run",),
     ("dagster", "DefaultRunLauncher.supports_check_run_worker_health"): (),
@@ -104,14 +108,15 @@ def test_tags_are_those_that_dagster_gives_runs_of_partitions() -> None:
     from tests.support.dagster_internals import tags
 
     given = tags.PARTITION_NAME_TAG, tags.ASSET_PARTITION_RANGE_START_TAG, tags.ASSET_PARTITION_RANGE_END_TAG
-    assert given == (PARTITION, RANGE_START, RANGE_END), changed("the tags of partitions; see orchestration/runs.py")
+    assert given == (PARTITION, RANGE_START, RANGE_END), changed("the tags of partitions; see assets/names.py")
 
 
-def test_nothing_else_in_the_product_uses_a_private_module_of_dagster() -> None:
+def test_nothing_else_uses_a_private_module_of_dagster() -> None:
+    """Tests have a module of their own, for what only they need."""
     uses = [
         use
-        for path in sources(*PRODUCT)
-        if path != INTERNALS
+        for path in sources(*PRODUCT, "tests")
+        if path not in {INTERNALS, ROOT / "tests" / "support" / INTERNALS.name, Path(__file__)}
         for use in modules_used(path, LIBRARIES)
         if is_private(use.module)
     ]

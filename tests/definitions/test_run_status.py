@@ -15,8 +15,6 @@ from unittest.mock import patch
 
 import dagster as dg
 import pytest
-from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
-from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from assets import trust
 from assets.names import CHECK_NAME, PARTITION, RANGE_END, RANGE_START
@@ -28,6 +26,8 @@ from orchestration.materialize import hours_between
 from orchestration.reasons import LONGEST_REASON, in_a_line
 from orchestration.run_status import FailedCheck, RunsUnreadableError, read_run_status
 from orchestration.snapshot import take_snapshot
+from resources.dagster_internals import AssetCheckEvaluationTargetMaterializationData, BulkActionStatus
+from tests.support.dagster_internals import PartitionBackfill
 from tests.support.live import TEN_O_CLOCK
 from tests.support.orchestrator import copy_to, judge, materialize, refuse
 from tidemark.model.timegrid import SECOND_US

@@ -4,6 +4,7 @@ What the product needs too is in `resources/dagster_internals.py`.
 """
 
 from dagster._core.definitions.run_request import InstigatorType
+from dagster._core.execution.backfill import PartitionBackfill
 from dagster._core.instance.config import dagster_instance_config
 from dagster._core.instance.ref import InstanceRef
 from dagster._core.scheduler.instigation import TickStatus
@@ -15,6 +16,8 @@ __all__ = [
     "InstanceRef",
     # How long ticks are kept is answered by kind of tick, and by how it ended.
     "InstigatorType",
+    # A backfill as the daemon keeps it, to have one without a daemon.
+    "PartitionBackfill",
     "TickStatus",
     # As `InstanceRef`.
     "dagster_instance_config",
