@@ -25,7 +25,7 @@ SHAPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "AssetCheckEvaluationTargetMaterializationData": ((), ("storage_id", "run_id", "timestamp")),
     "BULK_ACTION_TERMINAL_STATUSES": ((), ()),
     "BulkActionStatus": ((), ("REQUESTED", "COMPLETED_SUCCESS")),
-    "BulkActionsFilter": (("statuses",), ()),
+    "BulkActionsFilter": ((), ("statuses",)),
     "SensorExecutionData": (("run_requests",), ("run_requests",)),
     "CheckRunHealthResult": (("status", "msg"), ()),
     "WorkerStatus": ((), ("RUNNING", "NOT_FOUND")),
