@@ -20,16 +20,12 @@ from assets.trust import edited_keys, found_wrong
 from orchestration.backoff import IsPaused
 from orchestration.materialize import PARTITIONS_PER_RUN
 from orchestration.runs import ranges_of
+from orchestration.timetable import RETRY_AT, TABLES_EVERY_S
 from resources.dagster_internals import SensorExecutionData, copy
 from resources.record import Record
 from tidemark.storage.home import Home
 
 AC = dg.AutomationCondition
-
-# A run that failed is tried again at these times: most failures (a busy disk, a killed process) pass by themselves.
-# Who fails again and again is left alone for longer and longer (`backoff.py`).
-RETRY_CRON = "*/10 * * * *"
-TICK_SECONDS = 10
 
 # What the orchestrator's mappings cannot say: which partitions these are made of stands in the log, or in the tables.
 LOOKED_UP = (By.RECEIPT, By.STAMP, By.BATCH, By.MEETING)
@@ -155,7 +151,7 @@ class HangsOnStale(HangsOnWrong):
 def follow_inputs(*, is_looked_up: bool = False) -> dg.AutomationCondition[Any]:
     """Exactly the partitions that are behind their inputs, unless one is under way or an input is wrong (O4)."""
     is_idle = (~AC.any_deps_in_progress() & ~AC.in_progress()).with_label("nothing is under way")
-    is_time = (AC.cron_tick_passed(RETRY_CRON) & ~IsPaused()).with_label("it is time to try again")
+    is_time = (AC.cron_tick_passed(RETRY_AT) & ~IsPaused()).with_label("it is time to try again")
     may_be_tried = (~AC.execution_failed() | is_time).with_label("the last run did not fail, or it is time")
     must_wait: dg.AutomationCondition[Any] = (
         HangsOnStale()
@@ -226,7 +222,7 @@ follow_inputs_sensor = RangeSensor(
     "follow_inputs",
     target=dg.AssetSelection.all(),
     default_status=dg.DefaultSensorStatus.RUNNING,
-    minimum_interval_seconds=TICK_SECONDS,
+    minimum_interval_seconds=TABLES_EVERY_S,
     use_user_code_server=True,
     emit_backfills=False,
     description="Computes the partitions whose inputs changed, and only those.",

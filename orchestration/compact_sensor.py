@@ -12,19 +12,18 @@ from assets.vectors.due import count_due
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from orchestration.attempts import attempt, is_under_way
 from orchestration.jobs import compaction_job
+from orchestration.timetable import COMPACTION_EVERY_S
 from orchestration.vectors import as_seen, wrong_hours
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.vectors.checkpoints import CompactionRules
 
 DUE_TAG = "tidemark/due_vectors"
-# A vector may wait for a minute by the rules; twice as often it is asked.
-TICK_SECONDS = 30
 
 
 @dg.sensor(
     job=compaction_job,
-    minimum_interval_seconds=TICK_SECONDS,
+    minimum_interval_seconds=COMPACTION_EVERY_S,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Makes checkpoints when vectors are due: many pending deltas, or old ones.",
 )

@@ -11,13 +11,9 @@ import dagster as dg
 from orchestration.attempts import is_under_way
 from orchestration.jobs import drain_job, windows_job
 from orchestration.maintenance import maintenance_job
+from orchestration.timetable import DRAIN_AT, MAINTENANCE_AT, WINDOWED_COUNTS_AT
 from orchestration.windowed_counts import standing, wrong_inputs
 from tidemark.storage.home import Home
-
-HOURLY = "5 * * * *"
-# Once an hour, and as often as this it is asked whether it was done: what keeps it from being computed mostly passes.
-WINDOWS = "*/10 * * * *"
-NIGHTLY = "30 3 * * *"
 
 # The floor makes a drain every hour, also when nothing was sent: one that is older than two hours has been missed.
 DRAIN_FRESHNESS = dg.FreshnessPolicy.time_window(
@@ -32,7 +28,7 @@ def with_freshness(asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
 
 @dg.schedule(
     job=drain_job,
-    cron_schedule=HOURLY,
+    cron_schedule=DRAIN_AT,
     execution_timezone="UTC",
     default_status=dg.DefaultScheduleStatus.RUNNING,
     description="A drain an hour, also when the sensor is off or finds nothing: shows that the platform is alive.",
@@ -46,7 +42,7 @@ def hourly_floor(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.Sk
 
 @dg.schedule(
     job=windows_job,
-    cron_schedule=WINDOWS,
+    cron_schedule=WINDOWED_COUNTS_AT,
     execution_timezone="UTC",
     default_status=dg.DefaultScheduleStatus.RUNNING,
     description="All windows of all entities, once for every hour of event time.",
@@ -66,7 +62,7 @@ def hourly_windows(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.
 nightly_maintenance = dg.ScheduleDefinition(
     name="nightly_maintenance",
     job=maintenance_job,
-    cron_schedule=NIGHTLY,
+    cron_schedule=MAINTENANCE_AT,
     execution_timezone="UTC",
     default_status=dg.DefaultScheduleStatus.RUNNING,
     description="Compact closed hours, delete files beyond the retention, verify every checksum.",

@@ -10,6 +10,7 @@ import dagster as dg
 from assets.ingest.schema import DELTAS
 from orchestration.attempts import attempt, is_under_way
 from orchestration.jobs import drain_job, vectors_job
+from orchestration.timetable import DRAIN_EVERY_S, VECTORS_EVERY_S
 from orchestration.vectors import ALL_TABLES, as_seen, due_tables, wrong_hours
 from resources.record import Record, RecordError
 from tidemark.observe.sealed_log import Log
@@ -17,8 +18,6 @@ from tidemark.storage.home import Home
 
 HEAD_TAG = "tidemark/manifest_head"
 SEEN_TAG = "tidemark/tables_seen"
-TICK_SECONDS = 5
-VECTORS_TICK_SECONDS = 10
 
 
 def reported_epochs(instance: dg.DagsterInstance) -> dict[int, int]:
@@ -36,7 +35,7 @@ def head_of(sealed: dict[int, int]) -> str:
 
 @dg.sensor(
     job=drain_job,
-    minimum_interval_seconds=TICK_SECONDS,
+    minimum_interval_seconds=DRAIN_EVERY_S,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Drains the segments that were sealed since the last drain.",
 )
@@ -54,7 +53,7 @@ def follow_manifest(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.S
 
 @dg.sensor(
     job=vectors_job,
-    minimum_interval_seconds=VECTORS_TICK_SECONDS,
+    minimum_interval_seconds=VECTORS_EVERY_S,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Folds the vector deltas that were drained since the last fold.",
 )
