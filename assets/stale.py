@@ -23,12 +23,17 @@ from tidemark.model.timegrid import HOUR_US, hour_start
 from tidemark.observe.sealed_log import Log
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
+from tidemark.tables.behind import Behind, find_behind
 from tidemark.tables.known_table import KnownTable, KnownTableFile, find_break
+from tidemark.tables.lineage import UNKNOWN, Made
 from tidemark.tables.plans import durable_epochs
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
+
+# Of an input that a record does not name; generations begin at 1.
+NO_GENERATION = 0
 
 LastEpochs = dict[tuple[int, int], int]  # hour in microseconds, and shard → epoch
 
@@ -250,9 +255,17 @@ def _why(
         return "it has never been materialized"
     if made.generation != generations[target.name]:
         return f"{target.name} was deleted, restored or replaced since"
-    if made.input_generations.get(source.name) != generations[source.name]:
+    changed = given.table_version if given else -1
+    behind = find_behind(_as_made(made, source), changed=changed, generation=generations[source.name])
+    if behind is Behind.REPLACED:
         return f"{source.name} was deleted, restored or replaced since"
-    version = made.input_versions.get(source.name, -1)
-    if given and given.table_version > version:
-        return f"{source.name} {given.partition} changed in version {given.table_version}, it was made from {version}"
+    if behind and given:
+        version = made.input_versions.get(source.name, UNKNOWN)
+        return f"{source.name} {given.partition} changed in version {changed}, it was made from {version}"
     return None
+
+
+def _as_made(record: Record, source: TableSpec) -> Made:
+    """What a record says of one input, as a lineage file would say it."""
+    version, generation = record.input_versions.get(source.name, UNKNOWN), record.input_generations.get(source.name)
+    return Made(source=version, generation=NO_GENERATION if generation is None else generation)

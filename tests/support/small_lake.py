@@ -7,6 +7,7 @@ left behind, be changed by somebody else, or be dropped.
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from shutil import rmtree
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from tidemark.counts.windows import Tier
 from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to, from_us
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.known_table import KnownTableFile
+from tidemark.tables.known_table import KnownTable, KnownTableFile, app_id
 from tidemark.tables.lineage import Input, LineageFile
 from tidemark.tables.table_spec import TableSpec, create_table
 
@@ -103,6 +104,16 @@ class SmallLake:
         for tier in (Tier.MINUTE, Tier.HOUR, Tier.DAY, Tier.WEEK):
             self.roll_up(tier)
 
+    def begin_again(self) -> None:
+        """Put another table in the place of `deltas`, under a new generation, with the same deltas."""
+        path, file = self.home.lake / DELTAS.name, KnownTableFile(self.home.plans, DELTAS.name)
+        rmtree(path)
+        create_table(path, DELTAS)
+        file.write(KnownTable(generation=file.read().generation + 1))
+        file.record_commit(path)
+        events, self.events = self.events, []
+        self.send(events)
+
     def tamper(self, tier: Tier, start_us: int) -> None:
         """Somebody deletes the rows of a partition."""
         table = lake_files.open_table(self.home.lake / SPECS[tier].name)
@@ -164,7 +175,8 @@ class SmallLake:
 
     def _ours(self, spec: TableSpec) -> CommitProperties:
         self._numbers += 1
-        return CommitProperties(app_transactions=[Transaction(f"{spec.name}/1/replace", self._numbers)])
+        app = app_id(spec.name, KnownTableFile(self.home.plans, spec.name).read().generation)
+        return CommitProperties(app_transactions=[Transaction(f"{app}/replace", self._numbers)])
 
 
 def _sum(tier: Tier, key: tuple[Any, ...], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from tidemark.counts.windows import Span, Tier
 from tidemark.model.timegrid import HOUR_US
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
+from tidemark.tables.behind import find_behind
 from tidemark.tables.lineage import NOBODY_KNOWS, Made
 from tidemark.tables.table_snapshot import TableSnapshot
 
@@ -163,7 +164,8 @@ class Tables:
             and (
                 self._is_unsettled(tier, start, own)
                 if tier in FINER and self.is_gone(FINER[tier], start)
-                else start in touched or not _is_made_from(own, start, below.generation, changed.get(start, -1))
+                else start in touched
+                or find_behind(own.made(start), changed=changed.get(start, -1), generation=below.generation)
             )
         )
 
@@ -174,16 +176,6 @@ class Tables:
         """
         made = own.made(start)
         return made.source < 0 if made else bool(self.deltas.starts_in(Span(start, start + tier.width_us), HOUR_US))
-
-
-def _is_made_from(own: CountTable, start: int, generation: int, changed: int) -> bool:
-    """Whether a partition was made from what lies below it now, which last changed in that version."""
-    made = own.made(start)
-    if made is None:
-        return changed < 0  # nothing was ever there to be summed up
-    if made.source < 0:
-        return changed < 0 and made.changed < 0
-    return made.generation == generation and made.source >= changed
 
 
 def _starts(column: pa.ChunkedArray) -> list[int]:
