@@ -4,20 +4,22 @@ Belongs here: what speaks against a partition, and the refusal of a run whose in
 belong here: how rows are judged (`expectations`), how an edit is noticed (`tidemark/tables/known_table.py`), which
 partitions hang on which (`dependent_partitions.py`). Importing this needs neither Spark nor Dagster.
 
-It is asked twice. Commands and sensors ask `found_wrong` before they request a run. The run asks again when it begins:
+It is asked twice. Commands and the automation ask `blocked` before they request a run of partitions, and `found_wrong`
+before one of a table that is made of everything there is. The run asks again when it begins:
 `refuse_wrong` for verdicts, and `refuse_edited` for edits, with the lock of its table held and the version of its input
 chosen. So an edit that comes after the request is not laundered either. Only an input without a verdict does not stop a
 run that has begun: a drain beside it may have committed and not judged yet, and what it finds wrong later is repaired
 by writing it anew, which makes everything that was made of it stale.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
 
+from assets.check_states import CheckState, check_states
 from assets.dependents import dependent_partitions
-from assets.graph import Derived
+from assets.graph import By, Derived
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
-from assets.names import CHECK_NAME
 from assets.tables import TABLES
 from resources.lake import Lake, LakeError, TableSpec
 from tidemark.model.ranges import Range
@@ -27,10 +29,8 @@ from tidemark.tables import lake_files
 from tidemark.tables.known_table import Edit
 
 if TYPE_CHECKING:
-    from dagster import AssetCheckKey, DagsterInstance
+    from dagster import DagsterInstance
     from pyspark.sql import SparkSession
-
-    from resources.dagster_internals import AssetCheckExecutionRecord
 
 # Enough to see where to look.
 NAMED = 3
@@ -44,15 +44,91 @@ class EditedInputError(WrongInputError):
     """Rows were to be made from a partition that somebody else has changed."""
 
 
-def found_wrong(home: Home, instance: "DagsterInstance", table: str) -> set[str]:
-    """Partitions of a table that must not be built upon: found wrong, edited, or not judged in their present form.
+class Cause(StrEnum):
+    """What may speak against building on a partition."""
+
+    EDITED = "edited"
+    FAILED = "failed"
+    UNCHECKED = "unchecked"
+    WAITING = "waiting"
+
+
+class Objection(NamedTuple):
+    """What speaks against one partition: the cause, and the end of a sentence that begins with its name."""
+
+    cause: Cause
+    words: str
+
+
+FOUND_WRONG = Objection(Cause.FAILED, "which was found wrong")
+NOT_CHECKED = Objection(Cause.UNCHECKED, "which has not been checked yet")
+WAITS_ITSELF = Objection(Cause.WAITING, "which waits itself")
+
+# Table → partition → what speaks against it.
+Objections = Mapping[str, Mapping[str, Objection]]
+
+
+def objections(home: Home, instance: "DagsterInstance", table: str) -> dict[str, Objection]:
+    """Partitions of a table that must not be built upon, and why: edited, failed, or not checked as they are now.
 
     A table without partitions is one as a whole, and may be built upon until it is found wrong.
     """
-    against = edited_keys(home, table)
-    if TABLES[table].is_whole:
-        return against | ({WHOLE} if _is_found_wrong(instance, table) else set())
-    return against | failed(instance, table) | unjudged(instance, table)
+    found = dict.fromkeys(failed(instance, table), FOUND_WRONG)
+    if not TABLES[table].is_whole:
+        found = dict.fromkeys(unjudged(instance, table), NOT_CHECKED) | found
+    return found | {key: _edited(edit) for key, edit in edited(Lake(home, _no_session), table).items()}
+
+
+def found_wrong(home: Home, instance: "DagsterInstance", table: str) -> set[str]:
+    """The same, keys alone."""
+    return set(objections(home, instance, table))
+
+
+def blocked(
+    home: Home,
+    instance: "DagsterInstance",
+    derived: Derived,
+    wanted: Iterable[str],
+    *,
+    together: Mapping[str, Collection[str]] | None = None,
+    waiting: Mapping[str, Iterable[str]] | None = None,
+) -> dict[str, str]:
+    """Those of the wanted partitions that must not be computed now → why. Commands and the automation ask this alike.
+
+    `together` are partitions of inputs that the same run writes anew before: its checks stop what follows, and so
+    nothing that was said of them before counts. `waiting` are partitions of inputs that are not computed either.
+    """
+    together, keys, found = together or {}, set(wanted), dict[str, str]()
+    against: dict[str, Mapping[str, Objection]] = {}
+    for table in derived.inputs:
+        mine = dict.fromkeys((waiting or {}).get(table, ()), WAITS_ITSELF) | objections(home, instance, table)
+        against[table] = {key: why for key, why in mine.items() if key not in together.get(table, ())}
+    edits = edited(Lake(home, _no_session), derived.spec.name) if derived.is_carried and keys else {}
+    while True:
+        # Where an hour is made of the one before, hours of the table itself that are written anew are edited no more.
+        own = {key: _edited(edit) for key, edit in edits.items() if key not in keys - found.keys()}
+        now = made_of_any(home, derived, keys, {**against, derived.spec.name: own})
+        if now.keys() == found.keys():
+            return now
+        found = now
+
+
+def made_of_any(home: Home, derived: Derived, wanted: Collection[str], against: Objections) -> dict[str, str]:
+    """Those of the wanted partitions that are made of any of the given ones → of which, and what speaks against it."""
+    spec = derived.spec
+    starts = {table: {TABLES[table].grain.start(key) for key in keys} for table, keys in against.items() if keys}
+    # All together first: the log is read for each question, and the answer is nearly always none.
+    if not starts or not wanted or not _hanging(home, derived, starts, wanted):
+        return {}
+    found: dict[str, str] = {}
+    for cause in Cause:
+        for table, why in against.items():
+            source = TABLES[table]
+            some = {source.grain.start(key): words for key, (kind, words) in why.items() if kind is cause}
+            for key in _hanging(home, derived, {table: set(some)}, wanted) - found.keys() if some else ():
+                below = _inputs_of(derived, source, spec.grain.start(key), some)
+                found[key] = f"{_named(source, below)}, {some[min(below)]}"
+    return found
 
 
 def unfinished(home: Home, instance: "DagsterInstance", table: str) -> set[str]:
@@ -63,7 +139,7 @@ def unfinished(home: Home, instance: "DagsterInstance", table: str) -> set[str]:
     """
     if TABLES[table].is_whole:
         return {WHOLE} if _is_unfinished(home, instance, table) else set()
-    return (failed(instance, table) | unjudged(instance, table)) - edited_keys(home, table)
+    return (failed(instance, table) | unjudged(instance, table)) - edited(Lake(home, _no_session), table).keys()
 
 
 def edited(lake: Lake, table: str) -> dict[str, Edit]:
@@ -72,53 +148,30 @@ def edited(lake: Lake, table: str) -> dict[str, Edit]:
     return {WHOLE if spec.buckets else spec.grain.key(start): edit for start, edit in lake.edits(table).items()}
 
 
-def edited_keys(home: Home, table: str) -> set[str]:
-    """The same, keys alone, for who has no lake at hand."""
-    return set(edited(Lake(home, _no_session), table))
-
-
 def failed(instance: "DagsterInstance", table: str) -> set[str]:
     """Partitions that were found wrong when they were judged last."""
-    from resources.dagster_internals import AssetCheckExecutionRecordStatus
-
-    return {
-        info.partition_key
-        for info in instance.event_log_storage.get_asset_check_partition_info([_check(table)])
-        if info.partition_key and info.latest_execution_status == AssetCheckExecutionRecordStatus.FAILED
-    }
+    return {key or WHOLE for key, state in check_states(instance, table).items() if state.has_failed}
 
 
 def unjudged(instance: "DagsterInstance", table: str) -> set[str]:
     """Partitions whose last materialization has no verdict yet."""
-    from dagster import AssetKey, DagsterEventType
-
-    storage, kind = instance.event_log_storage, DagsterEventType.ASSET_MATERIALIZATION
-    materialized = storage.get_latest_storage_id_by_partition(AssetKey(table), kind)
-    judged = {
-        info.partition_key: info.latest_target_materialization_storage_id
-        for info in storage.get_asset_check_partition_info([_check(table)])
-    }
-    return {partition for partition, storage_id in materialized.items() if judged.get(partition) != storage_id}
+    return {key or WHOLE for key, state in check_states(instance, table).items() if state.is_open}
 
 
 def refuse_wrong(instance: "DagsterInstance", home: Home, derived: Derived, ranges: Sequence[Range]) -> None:
     """Raise if anything in the ranges is made of a partition that was found wrong when it was judged last."""
     for source in _inputs(derived):
         if source is not derived.spec:
-            wrong = {source.grain.start(key) for key in failed(instance, source.name)}
+            wrong = _starts(source, failed(instance, source.name))
             if starts := _below(home, derived, source.name, wrong, ranges):
-                raise _wrong_input(derived.spec.name, source, starts)
+                raise WrongInputError(_refusal(derived.spec.name, source, starts, FOUND_WRONG))
 
 
 def refuse_any_wrong(instance: "DagsterInstance", target: str, *inputs: str) -> None:
     """The same for a table that is made of all of its inputs, whatever partition it is."""
     for source in (TABLES[table] for table in inputs):
-        if source.is_whole:
-            starts = {0} if _is_found_wrong(instance, source.name) else set()
-        else:
-            starts = {source.grain.start(key) for key in failed(instance, source.name)}
-        if starts:
-            raise _wrong_input(target, source, starts)
+        if starts := _starts(source, failed(instance, source.name)):
+            raise WrongInputError(_refusal(target, source, starts, FOUND_WRONG))
 
 
 def refuse_edited(lake: Lake, derived: Derived, ranges: Sequence[Range]) -> None:
@@ -131,14 +184,14 @@ def refuse_edited(lake: Lake, derived: Derived, ranges: Sequence[Range]) -> None
         edits = lake.edits(source.name)
         others = {start for start in edits if source is not derived.spec or not _is_in(start, ranges)}
         if others and (starts := _below(lake.home, derived, source.name, others, ranges)):
-            raise _edited_input(derived.spec.name, source, {start: edits[start] for start in sorted(starts)})
+            raise EditedInputError(_refusal(derived.spec.name, source, starts, _edited(edits[min(starts)])))
 
 
 def refuse_any_edit(lake: Lake, target: str, *inputs: str) -> None:
     """The same for a table that is made of all of its inputs, whatever partition it is."""
     for table in inputs:
         if edits := lake.edits(table):
-            raise _edited_input(target, TABLES[table], edits)
+            raise EditedInputError(_refusal(target, TABLES[table], edits, _edited(edits[min(edits)])))
 
 
 def _inputs(derived: Derived) -> Iterable[TableSpec]:
@@ -160,19 +213,33 @@ def _is_in(start_us: int, ranges: Sequence[Range]) -> bool:
     return any(each.holds(start_us) for each in ranges)
 
 
-def _wrong_input(target: str, source: TableSpec, starts: set[int]) -> WrongInputError:
-    return WrongInputError(
-        f"Nothing was computed: {target} is made of {_named(source, starts)}, which was found wrong. "
-        f"{_remedy(source)}; after that this goes on by itself."
-    )
+def _hanging(home: Home, derived: Derived, starts: Mapping[str, set[int]], wanted: Collection[str]) -> set[str]:
+    """Those of the wanted partitions that are made of any that begins then."""
+    return {derived.spec.grain.key(start) for start in dependent_partitions(home, derived, starts)}.intersection(wanted)
 
 
-def _edited_input(target: str, source: TableSpec, edits: dict[int, Edit]) -> EditedInputError:
-    first = next(iter(edits.values()))
-    return EditedInputError(
-        f"Nothing was computed: {target} is made of {_named(source, edits)}, where somebody else has changed rows "
-        f"({first.operation or 'a commit'} in version {first.version}). {_remedy(source)}; after that this goes on by "
-        "itself."
+def _inputs_of(derived: Derived, source: TableSpec, own: int, starts: Iterable[int]) -> set[int]:
+    """Those of an input's partitions that one is made of; all of them where only the log or the tables can tell."""
+    needs = [need for need in derived.needs if need.table.name == source.name]
+    if any(need.by is not By.EVENT for need in needs):
+        return set(starts)
+    return {start for need in needs for start in need.inputs_of(own, derived.spec.partition_us)}.intersection(starts)
+
+
+def _starts(source: TableSpec, keys: Iterable[str]) -> set[int]:
+    """Where partitions begin; one number for a table without them."""
+    return {0 if source.is_whole else source.grain.start(key) for key in keys}
+
+
+def _edited(edit: Edit) -> Objection:
+    what = edit.operation or "a commit"
+    return Objection(Cause.EDITED, f"where somebody else has changed rows ({what} in version {edit.version})")
+
+
+def _refusal(target: str, source: TableSpec, starts: Iterable[int], why: Objection) -> str:
+    return (
+        f"Nothing was computed: {target} is made of {_named(source, starts)}, {why.words}. {_remedy(source)}; after "
+        "that this goes on by itself."
     )
 
 
@@ -192,38 +259,15 @@ def _remedy(source: TableSpec) -> str:
     return f"Write those partitions anew with ./tidemark {command}"
 
 
-def _is_found_wrong(instance: "DagsterInstance", table: str) -> bool:
-    """Whether a table that is judged as a whole was found wrong when it was judged last."""
-    from resources.dagster_internals import AssetCheckExecutionRecordStatus
-
-    last = _last_verdict(instance, table)
-    return last is not None and last.status == AssetCheckExecutionRecordStatus.FAILED
-
-
 def _is_unfinished(home: Home, instance: "DagsterInstance", table: str) -> bool:
     """Whether a table that is judged as a whole lies there without a good verdict on what was written last."""
     from dagster import AssetKey
 
-    from resources.dagster_internals import AssetCheckExecutionRecordStatus
-
-    event = instance.get_latest_materialization_event(AssetKey(table))
-    if event is None or lake_files.readable_state(home.lake / table) is None:
+    if instance.get_latest_materialization_event(AssetKey(table)) is None:
         return False
-    last = _last_verdict(instance, table)
-    target = last.evaluation.target_materialization_data if last and last.evaluation else None
-    is_about_it = target is not None and target.run_id == event.run_id
-    return last is None or not is_about_it or last.status != AssetCheckExecutionRecordStatus.SUCCEEDED
-
-
-def _last_verdict(instance: "DagsterInstance", table: str) -> "AssetCheckExecutionRecord | None":
-    key = _check(table)
-    return instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
-
-
-def _check(table: str) -> "AssetCheckKey":
-    from dagster import AssetCheckKey, AssetKey
-
-    return AssetCheckKey(AssetKey(table), CHECK_NAME)
+    if lake_files.readable_state(home.lake / table) is None:
+        return False
+    return check_states(instance, table).get(None) is not CheckState.PASSED
 
 
 def _no_session() -> "SparkSession":

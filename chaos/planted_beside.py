@@ -60,7 +60,7 @@ def _code_not_checked() -> AbstractContextManager[Any]:
 def _edits_not_asked() -> AbstractContextManager[Any]:
     from assets import trust
 
-    return patch.object(trust, "edited_keys", lambda *_: set())
+    return patch.object(trust, "edited", lambda *_: {})
 
 
 def _verdicts_not_asked_again() -> AbstractContextManager[Any]:

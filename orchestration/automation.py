@@ -5,18 +5,17 @@ Belongs here: the condition, and the sensor that evaluates it. Does not belong h
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence, Set
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import dagster as dg
 
-from assets.dependents import dependent_partitions
-from assets.graph import By, Derived
+from assets.graph import By, Derived, Need
 from assets.names import PARTITION, RANGE_END, RANGE_START
 from assets.stale import stale_partitions
 from assets.tables import GRAPH, TABLES
-from assets.trust import edited_keys, found_wrong
+from assets.trust import WAITS_ITSELF, blocked, made_of_any
 from orchestration.backoff import IsPaused
 from orchestration.materialize import PARTITIONS_PER_RUN
 from orchestration.runs import ranges_of
@@ -89,7 +88,7 @@ def find_stale(instance: dg.DagsterInstance) -> dict[str, dict[str, str]]:
 
 
 class HangsOnWrong(dg.AutomationCondition[dg.AssetKey]):
-    """True for the partitions that are made of what must not be built upon (`assets/trust.py`).
+    """True for the partitions that must not be computed now, because of what they are made of (`assets/trust.py`).
 
     The orchestrator's own mappings cannot always tell. What arrived in an hour may have happened at any time, so for it
     every partition hangs on every hour; the log says which really do. And a session may have begun any time ago; the
@@ -107,24 +106,18 @@ class HangsOnWrong(dg.AutomationCondition[dg.AssetKey]):
         view, partitions = context.asset_graph_view, context.partitions_def
         if partitions is None or context.candidate_subset.is_empty:
             return dg.AutomationResult(context, context.get_empty_subset())
-        derived = GRAPH[context.key.to_user_string()]
-        inputs = {
-            table: {TABLES[table].grain.start(key) for key in keys}
-            for table, keys in self.against(context, derived).items()
+        wanted = context.candidate_subset.expensively_compute_partition_keys()
+        held = self.held(context, GRAPH[context.key.to_user_string()], wanted)
+        return dg.AutomationResult(context, view.get_subset_from_partition_keys(context.key, partitions, set(held)))
+
+    def held(self, context: dg.AutomationContext[dg.AssetKey], derived: Derived, wanted: Set[str]) -> Collection[str]:
+        """Those of the wanted partitions that have to wait: the same answer that a command gets."""
+        together = {
+            need.table.name: requested_keys(context, need.table.name)
+            for need in derived.needs
+            if _is_of_the_same_time(need, derived)
         }
-        held = {derived.spec.grain.key(start) for start in dependent_partitions(Home.locate(), derived, inputs)}
-        keys = {key for key in held if partitions.has_partition_key(key)}
-        subset = view.get_subset_from_partition_keys(context.key, partitions, keys)
-        return dg.AutomationResult(context, context.candidate_subset.compute_intersection(subset))
-
-    def against(self, context: dg.AutomationContext[dg.AssetKey], derived: Derived) -> dict[str, set[str]]:
-        """Table → partitions that nothing is to be made of.
-
-        Where an hour is made of the one before, edited hours of the table itself count too.
-        """
-        home, instance = Home.locate(), context.asset_graph_view.instance
-        found = {table: found_wrong(home, instance, table) for table in derived.inputs}
-        return found | ({derived.spec.name: edited_keys(home, derived.spec.name)} if derived.is_carried else {})
+        return blocked(Home.locate(), context.asset_graph_view.instance, derived, wanted, together=together)
 
 
 class HangsOnStale(HangsOnWrong):
@@ -135,17 +128,27 @@ class HangsOnStale(HangsOnWrong):
         """As it is shown beside an evaluation."""
         return "hangs_on_stale"
 
-    def against(self, context: dg.AutomationContext[dg.AssetKey], derived: Derived) -> dict[str, set[str]]:
-        """The stale partitions of each input that are not requested in this look.
+    def held(self, context: dg.AutomationContext[dg.AssetKey], derived: Derived, wanted: Set[str]) -> Collection[str]:
+        """What is made of the stale partitions of an input that are not requested in this look.
 
         Not of the table itself: what an hour hands over is known when it was made, and then the next one is stale.
         """
-        stale, found = IsStale().find(context), dict[str, set[str]]()
-        for table in derived.inputs:
-            requested = context.request_subsets_by_key.get(dg.AssetKey(table))
-            asked = requested.expensively_compute_partition_keys() if requested else set()
-            found[table] = stale.get(table, {}).keys() - asked
-        return found
+        stale = IsStale().find(context)
+        waiting = {table: stale.get(table, {}).keys() - requested_keys(context, table) for table in derived.inputs}
+        against = {table: dict.fromkeys(keys, WAITS_ITSELF) for table, keys in waiting.items()}
+        return made_of_any(Home.locate(), derived, wanted, against)
+
+
+def requested_keys(context: dg.AutomationContext[dg.AssetKey], table: str) -> Set[str]:
+    """The partitions of a table that are requested in this look; it comes before what is made of it."""
+    requested = context.request_subsets_by_key.get(dg.AssetKey(table))
+    return requested.expensively_compute_partition_keys() if requested else set()
+
+
+def _is_of_the_same_time(need: Need, derived: Derived) -> bool:
+    """Whether a partition is made of that of the same time and of no other: requested together, they are one run."""
+    is_one = need.by is By.EVENT and not need.before_us and not need.after_us
+    return is_one and need.table.grain == derived.spec.grain
 
 
 def follow_inputs(*, is_looked_up: bool = False) -> dg.AutomationCondition[Any]:

@@ -10,9 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from assets.dependents import dependent_partitions
 from assets.tables import GRAPH, TABLES
-from assets.trust import edited_keys, found_wrong, unfinished
+from assets.trust import WAITS_ITSELF, blocked, made_of_any, unfinished
 from orchestration.instance import open_instance
 from orchestration.runs import Progress, RunResults, Step, ranges_of, run
 from tidemark.model.errors import TidemarkError
@@ -233,45 +232,45 @@ def _refuse_unknown(assets: Sequence[str]) -> None:
 
 
 class _Held:
-    """What hangs on a partition that was found wrong, and is left alone."""
+    """What hangs on a partition that must not be built upon, and is left alone."""
 
     def __init__(self, home: Home, instance: "DagsterInstance") -> None:
         self._home, self._instance = home, instance
         self._all: dict[str, set[str]] = defaultdict(set)
-        # Those whose own input is wrong, and not only another one that is held back in the same run.
-        self._first: dict[str, set[str]] = defaultdict(set)
+        # Those whose own input is wrong, and not only another one that is held back in the same run; and why.
+        self._first: dict[str, dict[str, str]] = defaultdict(dict)
 
     @property
     def outcome(self) -> RunResults:
         """What was held back, by asset."""
-        return RunResults(held_back={asset: tuple(sorted(keys)) for asset, keys in self._first.items() if keys} or None)
+        first = {asset: dict(sorted(whys.items())) for asset, whys in self._first.items() if whys}
+        held_back = {asset: tuple(whys) for asset, whys in first.items()}
+        return RunResults(held_back=held_back or None, held_because=first or None)
 
     def release(self, made: Mapping[str, Iterable[str]]) -> None:
         """What was made after all is no longer held back: its input was repaired in an earlier round."""
         for asset, keys in made.items():
-            self._first[asset].difference_update(keys)
+            for key in keys:
+                self._first[asset].pop(key, None)
             self._all[asset].difference_update(keys)
 
     def good_parts(self, names: tuple[str, ...], keys: Sequence[str]) -> list[Part]:
         """What may be run: for each partition the assets that do not hang on a wrong one."""
         wanted, held = set(keys), dict[str, set[str]]()
         for name in names:
-            inputs = GRAPH[name].inputs if name in GRAPH else ()
-            outside = {each: found_wrong(self._home, self._instance, each) for each in inputs if each not in names}
-            # A rebuild repairs, and what follows in the same run is stopped by its checks; but what lies beside the
-            # partitions that are written anew stays as it is.
-            inside = {each: edited_keys(self._home, each) - wanted for each in (*inputs, name) if each in names}
-            against = {each: found | self._all[each] for each, found in outside.items()} | inside
-            first = self._hanging(name, against) & wanted
-            held[name] = first | (self._hanging(name, {each: held[each] for each in inputs if each in held}) & wanted)
+            held[name] = set[str]()
+            if name not in GRAPH:
+                continue
+            inputs = GRAPH[name].inputs
+            # What is made before in the same run counts as it will be; what was held back before, as what waits.
+            together = {each: wanted for each in inputs if each in names}
+            waiting = {each: self._all[each] for each in inputs if each not in names}
+            first = blocked(self._home, self._instance, GRAPH[name], wanted, together=together, waiting=waiting)
+            beside = {each: dict.fromkeys(held[each], WAITS_ITSELF) for each in inputs if each in held}
             self._first[name] |= first
+            held[name] = {*first, *made_of_any(self._home, GRAPH[name], wanted, beside)}
             self._all[name] |= held[name]
-        together: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for key in keys:
-            together[tuple(name for name in names if key not in held[name])].append(key)
-        return [(good, tuple(of)) for good, of in together.items() if good]
-
-    def _hanging(self, name: str, inputs: dict[str, set[str]]) -> set[str]:
-        starts = {each: {TABLES[each].grain.start(key) for key in keys} for each, keys in inputs.items() if keys}
-        found = dependent_partitions(self._home, GRAPH[name], starts) if starts and name in GRAPH else ()
-        return {TABLES[name].grain.key(start) for start in found}
+            alike[tuple(name for name in names if key not in held[name])].append(key)
+        return [(good, tuple(of)) for good, of in alike.items() if good]

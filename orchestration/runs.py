@@ -76,6 +76,8 @@ class RunResults:
     runs: tuple[RunOutcome, ...] = ()
     held_back: dict[str, tuple[str, ...]] | None = None  # asset → partitions
     resumed: int = 0  # parts that an earlier, interrupted request had finished
+    # Asset → partition → which of its inputs keeps it back, and why, where that is known partition by partition.
+    held_because: dict[str, dict[str, str]] | None = None
 
     @property
     def succeeded(self) -> bool:
@@ -103,7 +105,8 @@ class RunResults:
 
     def __add__(self, other: "RunResults") -> "RunResults":
         held_back = {**(self.held_back or {}), **(other.held_back or {})} or None
-        return RunResults(self.runs + other.runs, held_back, self.resumed + other.resumed)
+        because = {**(self.held_because or {}), **(other.held_because or {})} or None
+        return RunResults(self.runs + other.runs, held_back, self.resumed + other.resumed, because)
 
 
 def ranges_of(keys: Iterable[str], grain: Grain) -> list[tuple[str, ...]]:

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import dagster as dg
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from assets.check_states import CheckState, check_key, check_states
 from orchestration.reasons import first_sentence
 from orchestration.run_status import CheckStatus, FailedCheck
+from resources.dagster_internals import AssetCheckExecutionRecordStatus
 
 # Verdicts in full that are read at once: a page, not a bound of truth.
 VERDICTS_READ = 1_000

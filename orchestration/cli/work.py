@@ -5,7 +5,7 @@ Belongs here: which hours are meant, and what is said in the end. How runs are m
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -203,6 +203,7 @@ def outcome_as_json(outcome: RunResults) -> dict[str, Any]:
         },
         "resumed_parts": outcome.resumed,
         "held_back": {asset: list(keys) for asset, keys in (outcome.held_back or {}).items()},
+        "held_because": outcome.held_because or {},
         "runs": [
             {"run_id": run.run_id, "assets": list(run.assets), "seconds": round(run.seconds, 3), "error": run.error}
             for run in outcome.runs
@@ -216,10 +217,20 @@ def problems(outcome: RunResults) -> list[str]:
         *(f"The run {run.run_id} failed: {run.error}" for run in outcome.runs if run.error),
         *(f"{check.asset} {check.partition or ''}: {check.message}" for check in outcome.failed_checks),
         *(
-            f"{asset} was not computed for {', '.join(keys)}: its input was found wrong."
-            for asset, keys in (outcome.held_back or {}).items()
+            f"{asset} was not computed for {', '.join(keys)}: {why}."
+            for asset, held in (outcome.held_back or {}).items()
+            for why, keys in _by_reason(held, (outcome.held_because or {}).get(asset, {})).items()
         ),
     ]
+
+
+def _by_reason(keys: Sequence[str], because: Mapping[str, str]) -> dict[str, list[str]]:
+    """Partitions that were held back, by why."""
+    found: dict[str, list[str]] = {}
+    for key in keys:
+        why = f"it is made of {because[key]}" if key in because else "its input was found wrong"
+        found.setdefault(why, []).append(key)
+    return found
 
 
 def _tell(outcome: RunResults, as_json: bool) -> None:

@@ -40,13 +40,15 @@ class Event:
 
 
 class SmallLake:
-    """The tables of a home, made by hand."""
+    """The tables of a home, made by hand; those that are there already are gone on with."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
         self.events: list[Event] = []
         self._numbers = 0
         for spec in (DELTAS, *SPECS.values()):
+            if lake_files.table_state(home.lake / spec.name):
+                continue
             create_table(home.lake / spec.name, spec)
             KnownTableFile(home.plans, spec.name).record_commit(home.lake / spec.name)
 

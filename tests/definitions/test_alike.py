@@ -1,0 +1,162 @@
+"""Commands and the daemon do the same on the same home: what is requested, what waits, and why (O3, O4). No JVM.
+
+Somebody adds rows to a partition with delta-rs, as anybody could (decision 0010); then deltas arrive. Both are asked
+until nothing more is to be done, each on its own copy of the home, and their runs do what runs do.
+"""
+
+import shutil
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow.compute as pc
+import pytest
+from deltalake import write_deltalake
+
+from assets.tables import TABLES
+from assets.trust import WAITS_ITSELF, blocked
+from orchestration import automation, materialize
+from orchestration.build import build_defs
+from orchestration.instance import open_instance
+from orchestration.materialize import materialize_everything_stale
+from orchestration.runs import RunOutcome
+from tests.support.live import TEN_O_CLOCK
+from tests.support.recorded_lake import TIERS, RecordedLake
+from tests.support.small_lake import SPECS
+from tidemark.model.timegrid import DAY_US, HOUR_US, from_us, to_us
+from tidemark.storage.home import HOME_VARIABLE, Home
+from tidemark.tables import lake_files
+
+NOW = datetime(2026, 3, 25, 10, 30, tzinfo=UTC)
+# The edited hour, the one after it, and the same one of another day of the week.
+EDITED, BESIDE, TOMORROW = TEN_O_CLOCK, TEN_O_CLOCK + HOUR_US, TEN_O_CLOCK + DAY_US
+LATER = WAITS_ITSELF.words
+TIER_OF = {spec.name: tier for tier, spec in SPECS.items()}
+
+# Runs, in order: the tables of each, and its partitions. Table → partition → why.
+Runs = list[tuple[set[str], list[str]]]
+Whys = dict[str, dict[str, str]]
+
+
+def key(table: str, at_us: int) -> str:
+    return TABLES[table].grain.key(at_us)
+
+
+@pytest.fixture(scope="module")
+def up_to_date(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """Three hours of counts, computed and checked."""
+    home = Home(tmp_path_factory.mktemp("alike") / "home").create()
+    with open_instance(home) as instance:
+        lake = RecordedLake(home, instance)
+        lake.send([EDITED, BESIDE, TOMORROW])
+        for tier in TIERS:
+            lake.roll_up(tier, [EDITED, BESIDE, TOMORROW])
+    return home
+
+
+def add_rows(home: Home, table: str) -> int:
+    """Every row of the partition once more; gives the version."""
+    found, spec = lake_files.open_table(home.lake / table), TABLES[table]
+    assert found is not None
+    rows = found.to_pyarrow_table()
+    rows = rows.filter(pc.equal(rows[spec.partition_by], from_us(spec.grain.floor(EDITED))))
+    assert rows.num_rows
+    write_deltalake(home.lake / table, rows, mode="append")
+    return found.version() + 1
+
+
+def compute(home: Home, instance: dg.DagsterInstance, assets: Iterable[str], keys: Sequence[str]) -> None:
+    """What a run leaves behind."""
+    lake = RecordedLake(home, instance)
+    for name in sorted(assets, key=list(TIER_OF).index):
+        lake.roll_up(TIER_OF[name], map(TABLES[name].grain.start, keys))
+
+
+def by_command(home: Home, monkeypatch: pytest.MonkeyPatch) -> tuple[Runs, Whys]:
+    runs: Runs = []
+
+    def run(
+        home: Home, instance: dg.DagsterInstance, assets: tuple[str, ...], keys: tuple[str, ...], *_: object
+    ) -> RunOutcome:
+        compute(home, instance, assets, keys)
+        runs.append((set(assets), list(keys)))
+        return RunOutcome("", assets, dict.fromkeys(assets, keys), (), 0.0)
+
+    monkeypatch.setattr(materialize, "run", run)
+    outcome = materialize_everything_stale(home, clock=lambda: to_us(NOW))
+    held, because = outcome.held_back or {}, outcome.held_because or {}
+    assert {name: set(keys) for name, keys in held.items()} == {name: set(whys) for name, whys in because.items()}
+    return runs, because
+
+
+def by_daemon(home: Home, monkeypatch: pytest.MonkeyPatch) -> tuple[Runs, Whys]:
+    """Look after look, until one requests nothing; what waits is what waited in the last one."""
+    monkeypatch.setenv(HOME_VARIABLE, str(home.root))
+    runs: Runs = []
+    waiting: Whys = {}
+
+    def listening(*arguments: Any, **options: Any) -> dict[str, str]:
+        found = blocked(*arguments, **options)
+        waiting[arguments[2].spec.name] = found
+        return found
+
+    monkeypatch.setattr(automation, "blocked", listening)
+    defs, now, cursor = build_defs(), NOW, None
+    with open_instance(home) as instance:
+        for _ in range(10):
+            now, waiting = now + timedelta(seconds=10), {}
+            look = dg.evaluate_automation_conditions(defs, instance, cursor=cursor, evaluation_time=now)
+            cursor = look.cursor
+            alike: dict[tuple[str, ...], set[str]] = {}
+            for name in TIER_OF:
+                if keys := tuple(sorted(map(str, look.get_requested_partitions(dg.AssetKey(name))))):
+                    alike.setdefault(keys, set()).add(name)
+            if not alike:
+                return runs, {name: whys for name, whys in waiting.items() if whys}
+            for keys, assets in alike.items():
+                compute(home, instance, assets, keys)
+                runs.append((assets, list(keys)))
+    raise AssertionError(f"it never comes to rest: {runs}")
+
+
+MINUTES_AND_HOURS, DAYS, WEEKS = ["minute_counts", "hourly_counts"], ["daily_counts"], ["weekly_counts"]
+
+
+@pytest.mark.parametrize(
+    ("edited", "sent", "computed", "waits"),
+    [
+        ("hourly_counts", None, [], None),
+        ("hourly_counts", BESIDE, [MINUTES_AND_HOURS], "daily_counts"),
+        ("minute_counts", BESIDE, [MINUTES_AND_HOURS, DAYS, WEEKS], None),
+        ("daily_counts", TOMORROW, [MINUTES_AND_HOURS, DAYS], "weekly_counts"),
+        ("hourly_counts", EDITED, [MINUTES_AND_HOURS, DAYS, WEEKS], None),
+        ("minute_counts", EDITED, [MINUTES_AND_HOURS, DAYS, WEEKS], None),
+    ],
+)
+def test_o4_a_hand_edit_means_the_same_to_commands_and_to_the_daemon(
+    up_to_date: Home,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    edited: str,
+    sent: int | None,
+    computed: list[list[str]],
+    waits: str | None,
+) -> None:
+    """Alone it makes nothing stale; what is made of it waits; a partition that is written anew is edited no more."""
+    homes = [Home(tmp_path / name) for name in ("command", "daemon")]
+    for home in homes:
+        shutil.copytree(up_to_date.root, home.root)
+        version = add_rows(home, edited)
+        if sent is not None:
+            with open_instance(home) as instance:
+                RecordedLake(home, instance).send([sent])
+    runs, because = by_command(homes[0], monkeypatch)
+    assert runs == [(set(names), [key(names[0], sent or 0)]) for names in computed]
+    said = f"{edited} {key(edited, EDITED)}, where somebody else has changed rows (WRITE in version {version})"
+    why = {waits: {key(waits, EDITED): said}} if waits else {}
+    # What is made of what waits, waits as well; the daemon finds that out without asking what speaks against it.
+    later = {"weekly_counts": {key("weekly_counts", EDITED): f"daily_counts {key('daily_counts', EDITED)}, {LATER}"}}
+    assert because == why | (later if waits == "daily_counts" else {})
+    assert by_daemon(homes[1], monkeypatch) == (runs, why)
