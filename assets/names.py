@@ -1,7 +1,7 @@
 """Names under which the orchestrator keeps what it knows of tables and runs: the check of a table, the tags of a run.
 
 Belongs here: names, and what is read from tags alone. Nothing heavy is imported: `status` reads them, too. Does not
-belong here: which partitions a run was asked for (`requested.py`), and what a verdict means (`trust.py`).
+belong here: which partitions a run was asked for (`requested.py`), and what a verdict means (`check_states.py`).
 """
 
 from collections.abc import Mapping, Sequence

@@ -107,29 +107,18 @@ def _send(home: Home, seed: int, deltas: int, stage: Stage) -> Fed:
 
 def verdicts(home: Home, outcome: RunResults) -> list[Check]:
     """How every table that was made stands now: by the last verdict on each partition, whichever run gave it."""
-    from dagster import AssetCheckKey, AssetKey
-
+    from assets.check_states import CheckState, check_states
     from assets.names import CHECK_NAME
-    from assets.trust import unjudged
     from orchestration.instance import open_instance
-    from resources.dagster_internals import AssetCheckExecutionRecordStatus
 
     messages = {(check.asset, check.partition): check.message for check in outcome.failed_checks}
     found = []
     with open_instance(home) as instance:
         for name in TABLES:
-            infos = instance.event_log_storage.get_asset_check_partition_info(
-                [AssetCheckKey(AssetKey(name), CHECK_NAME)]
-            )
-            passed = {
-                info.partition_key or ""  # of a table without partitions
-                for info in infos
-                if info.latest_execution_status == AssetCheckExecutionRecordStatus.SUCCEEDED
-            }
-            unproved = unjudged(instance, name)
-            if not infos and not unproved:
+            states = check_states(instance, name)
+            if not states:
                 continue  # never made: what it would hold is not due yet
-            failed = sorted({info.partition_key or "" for info in infos} - passed | unproved)
+            failed = sorted(key or "" for key, state in states.items() if state is not CheckState.PASSED)
             said = [f"{key}: {messages.get((name, key), 'see ./tidemark ui')}" for key in failed]
-            found.append(Check(name, CHECK_NAME, len(infos), failed, " ".join(said)))
+            found.append(Check(name, CHECK_NAME, len(states), failed, " ".join(said)))
     return found

@@ -19,7 +19,7 @@ from urllib.request import urlopen
 import dagster as dg
 import psutil
 
-from assets.names import CHECK_NAME
+from assets.check_states import CheckState, check_states
 from assets.tables import TABLES
 from orchestration.attempts import OPEN
 from orchestration.ui import DAEMON
@@ -160,12 +160,7 @@ def not_proven(instance: dg.DagsterInstance, partitions: Mapping[str, Iterable[s
     """Those of the partitions whose present rows have no verdict, or one that is not good."""
     found: dict[str, list[str]] = {}
     for table, keys in partitions.items():
-        check = dg.AssetCheckKey(dg.AssetKey(table), CHECK_NAME)
-        good = {
-            info.partition_key
-            for info in instance.event_log_storage.get_asset_check_partition_info([check])
-            if info.is_current and info.latest_execution_status == AssetCheckExecutionRecordStatus.SUCCEEDED
-        }
+        good = {key for key, state in check_states(instance, table).items() if state is CheckState.PASSED}
         if bad := sorted(set(keys) - good):
             found[table] = bad
     return found
