@@ -73,15 +73,31 @@ def objections(home: Home, instance: "DagsterInstance", table: str) -> dict[str,
 
     A table without partitions is one as a whole, and may be built upon until it is found wrong.
     """
-    found = dict.fromkeys(failed(instance, table), FOUND_WRONG)
-    if not TABLES[table].is_whole:
-        found = dict.fromkeys(unjudged(instance, table), NOT_CHECKED) | found
+    found: dict[str, Objection] = {}
+    for key, state in check_states(instance, table).items():
+        if state.has_failed:
+            found[key or WHOLE] = FOUND_WRONG
+        elif state.is_open and not TABLES[table].is_whole:
+            found[key or WHOLE] = NOT_CHECKED
     return found | {key: _edited(edit) for key, edit in edited(Lake(home, _no_session), table).items()}
 
 
 def found_wrong(home: Home, instance: "DagsterInstance", table: str) -> set[str]:
     """The same, keys alone."""
     return set(objections(home, instance, table))
+
+
+def against(home: Home, instance: "DagsterInstance", *tables: str) -> dict[str, tuple[str, ...]]:
+    """Table → partitions that must not be built upon, where there are any: for what is made of everything in them."""
+    found = {table: tuple(sorted(found_wrong(home, instance, table))) for table in tables}
+    return {table: keys for table, keys in found.items() if keys}
+
+
+def waits_for(wrong: Mapping[str, Sequence[str]]) -> str:
+    """Why nothing is requested that is made of these tables, for people."""
+    return " ".join(
+        f"Waits until what was found wrong in {table} is repaired: {', '.join(keys)}." for table, keys in wrong.items()
+    )
 
 
 def blocked(
@@ -99,30 +115,30 @@ def blocked(
     nothing that was said of them before counts. `waiting` are partitions of inputs that are not computed either.
     """
     together, keys, found = together or {}, set(wanted), dict[str, str]()
-    against: dict[str, Mapping[str, Objection]] = {}
+    inputs: dict[str, Mapping[str, Objection]] = {}
     for table in derived.inputs:
         mine = dict.fromkeys((waiting or {}).get(table, ()), WAITS_ITSELF) | objections(home, instance, table)
-        against[table] = {key: why for key, why in mine.items() if key not in together.get(table, ())}
+        inputs[table] = {key: why for key, why in mine.items() if key not in together.get(table, ())}
     edits = edited(Lake(home, _no_session), derived.spec.name) if derived.is_carried and keys else {}
     while True:
         # Where an hour is made of the one before, hours of the table itself that are written anew are edited no more.
         own = {key: _edited(edit) for key, edit in edits.items() if key not in keys - found.keys()}
-        now = made_of_any(home, derived, keys, {**against, derived.spec.name: own})
+        now = made_of_any(home, derived, keys, {**inputs, derived.spec.name: own})
         if now.keys() == found.keys():
             return now
         found = now
 
 
-def made_of_any(home: Home, derived: Derived, wanted: Collection[str], against: Objections) -> dict[str, str]:
+def made_of_any(home: Home, derived: Derived, wanted: Collection[str], wrong: Objections) -> dict[str, str]:
     """Those of the wanted partitions that are made of any of the given ones → of which, and what speaks against it."""
     spec = derived.spec
-    starts = {table: {TABLES[table].grain.start(key) for key in keys} for table, keys in against.items() if keys}
+    starts = {table: {TABLES[table].grain.start(key) for key in keys} for table, keys in wrong.items() if keys}
     # All together first: the log is read for each question, and the answer is nearly always none.
     if not starts or not wanted or not _hanging(home, derived, starts, wanted):
         return {}
     found: dict[str, str] = {}
     for cause in Cause:
-        for table, why in against.items():
+        for table, why in wrong.items():
             source = TABLES[table]
             some = {source.grain.start(key): words for key, (kind, words) in why.items() if kind is cause}
             for key in _hanging(home, derived, {table: set(some)}, wanted) - found.keys() if some else ():
@@ -139,7 +155,9 @@ def unfinished(home: Home, instance: "DagsterInstance", table: str) -> set[str]:
     """
     if TABLES[table].is_whole:
         return {WHOLE} if _is_unfinished(home, instance, table) else set()
-    return (failed(instance, table) | unjudged(instance, table)) - edited(Lake(home, _no_session), table).keys()
+    states = check_states(instance, table).items()
+    found = {key for key, state in states if key and (state.has_failed or state.is_open)}
+    return found - edited(Lake(home, _no_session), table).keys()
 
 
 def edited(lake: Lake, table: str) -> dict[str, Edit]:

@@ -8,6 +8,7 @@ import time
 
 import dagster as dg
 
+from assets.trust import waits_for
 from assets.vectors.due import count_due
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from orchestration.attempts import attempt, is_under_way
@@ -35,7 +36,7 @@ def compact_when_due(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.
     if is_under_way(context.instance, compaction_job):
         return dg.SkipReason("A compaction is under way.")
     if wrong := wrong_hours(context.instance, home):
-        return dg.SkipReason(f"Waits until what was found wrong in deltas is repaired: {', '.join(wrong)}.")
+        return dg.SkipReason(waits_for(wrong))
     rules, now_us = CompactionRules.from_settings(home.settings.compaction), time.time_ns() // 1_000
     due = count_due(home, rules, now_us)
     if not due:

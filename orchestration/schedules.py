@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import dagster as dg
 
+from assets.trust import waits_for
 from orchestration.attempts import is_under_way
 from orchestration.jobs import drain_job, windows_job
 from orchestration.maintenance import maintenance_job
@@ -55,7 +56,7 @@ def hourly_windows(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.
     if not standing(instance, home).is_an_hour_behind:
         return dg.SkipReason("The hour has been computed.")
     if wrong := wrong_inputs(instance, home):
-        return dg.SkipReason(f"Waits until what was found wrong in {', '.join(wrong)} is repaired.")
+        return dg.SkipReason(waits_for(wrong))
     return dg.RunRequest()
 
 

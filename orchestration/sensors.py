@@ -8,6 +8,7 @@ crash between a tick and its run, or a failed run can neither lose a segment nor
 import dagster as dg
 
 from assets.ingest.schema import DELTAS
+from assets.trust import waits_for
 from orchestration.attempts import attempt, is_under_way
 from orchestration.jobs import drain_job, vectors_job
 from orchestration.timetable import DRAIN_EVERY_S, VECTORS_EVERY_S
@@ -66,6 +67,6 @@ def follow_vectors(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.Sk
     if not due:
         return dg.SkipReason("Every vector delta is folded.")
     if wrong := wrong_hours(instance, home):
-        return dg.SkipReason(f"Waits until what was found wrong in deltas is repaired: {', '.join(wrong)}.")
+        return dg.SkipReason(waits_for(wrong))
     what = f"The vector deltas up to {head_of(reported_epochs(instance))} could not be folded"
     return attempt(instance, vectors_job, tag=SEEN_TAG, about=as_seen(home, (DELTAS.name, *ALL_TABLES)), what=what)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from assets.ingest.schema import DELTAS
-from assets.trust import found_wrong, unfinished
+from assets.trust import against, found_wrong, unfinished
 from assets.vectors.index_schema import VECTOR_INDEX
 from assets.vectors.new_deltas import has_new_deltas
 from assets.vectors.schema import VECTOR_CONFLICTS, VECTORS
@@ -60,9 +60,9 @@ def as_seen(home: Home, tables: Iterable[str]) -> str:
     return " ".join(f"{name}:{known.generation}/{state.version if state else '-'}" for name, known, state in states)
 
 
-def wrong_hours(instance: "DagsterInstance", home: Home) -> tuple[str, ...]:
+def wrong_hours(instance: "DagsterInstance", home: Home) -> dict[str, tuple[str, ...]]:
     """Hours of `deltas` that must not be built upon (O4): a vector may have deltas in any of them."""
-    return tuple(sorted(found_wrong(home, instance, DELTAS.name)))
+    return against(home, instance, DELTAS.name)
 
 
 def materialize_vectors(home: Home, *, progress: Progress | None = None) -> RunResults:

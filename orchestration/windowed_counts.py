@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assets.rollups.schema import TIERS, WINDOWED_COUNTS
-from assets.trust import found_wrong
+from assets.trust import against
 from orchestration.instance import open_instance
 from orchestration.runs import Progress, RunResults, run
 from resources.record import Record, RecordError
@@ -68,8 +68,7 @@ def standing(instance: "DagsterInstance", home: Home) -> Standing:
 
 def wrong_inputs(instance: "DagsterInstance", home: Home) -> dict[str, tuple[str, ...]]:
     """Tiers with partitions that must not be built upon (O4): everything there ever was is an input."""
-    found = {spec.name: tuple(sorted(found_wrong(home, instance, spec.name))) for spec in TIERS}
-    return {name: keys for name, keys in found.items() if keys}
+    return against(home, instance, *(spec.name for spec in TIERS))
 
 
 def materialize_windowed_counts(home: Home, as_of: str = "", *, progress: Progress | None = None) -> RunResults:
