@@ -100,6 +100,14 @@ def waits_for(wrong: Mapping[str, Sequence[str]]) -> str:
     )
 
 
+def repair_first(table: str, keys: Sequence[str], before: str) -> str:
+    """Why nothing of a table goes for ever before a moment, for people; the keys in order."""
+    return (
+        f"{len(keys)} partition(s) of {table} before {before} were found wrong or were not judged, the first of them "
+        f"{keys[0]}. Nothing was removed; repair them first, ./tidemark check says what is wrong."
+    )
+
+
 def blocked(
     home: Home,
     instance: "DagsterInstance",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from assets.ingest.schema import DELTAS
-from assets.trust import found_wrong
+from assets.trust import found_wrong, repair_first
 from assets.vectors.compacted import Compacted, KeptBack, Removed
 from assets.vectors.compaction import foresee_removal, remove_payloads
 from assets.vectors.schema import VECTOR_CHECKPOINTS
@@ -216,10 +216,7 @@ def _refuse_wrong(home: Home, cut_us: int) -> None:
     with open_instance(home) as instance:
         wrong = sorted(key for key in _wrong_hours(home, instance) if DELTAS.grain.start(key) < cut_us)
     if wrong:
-        raise CompactionError(
-            f"{len(wrong)} hour(s) of {DELTAS.name} before {shown(cut_us)} were found wrong or were not judged, the "
-            f"first of them {wrong[0]}. Nothing was removed; repair them first, ./tidemark check says what is wrong."
-        )
+        raise CompactionError(repair_first(DELTAS.name, wrong, shown(cut_us)))
 
 
 def _wrong_hours(home: Home, instance: "DagsterInstance") -> set[str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
-from assets.trust import found_wrong
+from assets.trust import found_wrong, repair_first
 from orchestration.instance import open_instance
 from orchestration.materialize import drain, materialize_everything_stale
 from orchestration.runs import Progress, RunResults
@@ -166,11 +166,7 @@ def _refuse_wrong(home: Home, cuts: Cuts) -> None:
                 starts = {spec.grain.start(key): key for key in found_wrong(home, instance, spec.name)}
                 wrong = sorted(key for start, key in starts.items() if gone.get(tier, start) <= start < cut_us)
                 if wrong:
-                    raise RetentionError(
-                        f"{len(wrong)} partition(s) of {spec.name} before {shown(cut_us)} were found wrong or were not "
-                        f"judged, the first of them {wrong[0]}. Nothing was dropped; repair them first, "
-                        "./tidemark check says what is wrong."
-                    )
+                    raise RetentionError(repair_first(spec.name, wrong, shown(cut_us)))
 
 
 def _refuse_unsettled(home: Home, cuts: Cuts) -> None:
