@@ -258,8 +258,7 @@ def _starts(source: TableSpec, keys: Iterable[str]) -> set[int]:
 
 
 def _edited(edit: Edit) -> Objection:
-    what = edit.operation or "a commit"
-    return Objection(Cause.EDITED, f"where somebody else has changed rows ({what} in version {edit.version})")
+    return Objection(Cause.EDITED, f"where {edit.said}")
 
 
 def _refusal(target: str, source: TableSpec, starts: Iterable[int], why: Objection) -> str:

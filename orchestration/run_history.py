@@ -37,7 +37,7 @@ def read_history(home: Home, *, now_us: int) -> OrchestratorStatus:
         return OrchestratorStatus(
             runs=_runs(instance, now_us),
             backfills=_backfills(instance),
-            checks=read_checks(instance),
+            checks=read_checks(instance, home),
             failing=_failing(instance, now_us),
         )
 

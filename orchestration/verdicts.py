@@ -7,7 +7,7 @@ read only where it is not good. Does not belong here: what passed, failed and no
 """
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import dagster as dg
@@ -16,16 +16,19 @@ from assets.check_states import CheckState, check_key, check_states
 from orchestration.reasons import first_sentence
 from orchestration.run_status import CheckStatus, FailedCheck
 from resources.dagster_internals import AssetCheckExecutionRecordStatus
+from tidemark.model.timegrid import GRAINS
+from tidemark.storage.home import Home
+from tidemark.tables.known_table import current_edits
 
 # Verdicts in full that are read at once: a page, not a bound of truth.
 VERDICTS_READ = 1_000
 
 
-def read_checks(instance: dg.DagsterInstance) -> dict[str, CheckStatus]:
+def read_checks(instance: dg.DagsterInstance, home: Home) -> dict[str, CheckStatus]:
     """What is known of each table; nothing of what is neither partitioned nor judged, as `drain` is."""
     with _without_collector():
         tables = (key.to_user_string() for key in instance.get_asset_keys())
-        return {table: status for table in tables if (status := _check_status(instance, table))}
+        return {table: status for table in tables if (status := _check_status(instance, home, table))}
 
 
 @contextmanager
@@ -43,18 +46,32 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _check_status(instance: dg.DagsterInstance, table: str) -> CheckStatus | None:
+def _check_status(instance: dg.DagsterInstance, home: Home, table: str) -> CheckStatus | None:
     states = check_states(instance, table)
     if not states:
         return None
     failed = {partition or "" for partition, state in states.items() if state is CheckState.FAILED}
     messages = _messages(instance, check_key(table), failed) if failed else {}
-    passed = sum(state is CheckState.PASSED for state in states.values())
+    # What somebody else has edited fails its next check, and nothing is built upon it from now on (decision 0010).
+    messages = _edits(home, table, states) | messages
+    passed = sum(state is CheckState.PASSED and (key or "") not in messages for key, state in states.items())
     return CheckStatus(
         passed=passed,
         failed=[FailedCheck(partition, messages[partition]) for partition in sorted(messages, reverse=True)],
-        unjudged=len(states) - passed - len(failed),
+        unjudged=len(states) - passed - len(messages),
     )
+
+
+def _edits(home: Home, table: str, states: Mapping[str | None, CheckState]) -> dict[str, str]:
+    """Partition → what somebody else has done there, of those that the orchestrator knows; "" is the table as a whole.
+
+    What a partition is, is not asked of the table's declaration, which would need Arrow: its key says it.
+    """
+    found: dict[str, str] = {}
+    for start, edit in current_edits(home, table).items():
+        keys = [None, *(grain.key(start) for grain in GRAINS.values() if grain.floor(start) == start)]
+        found |= {key or "": edit.said for key in keys if key in states}
+    return found
 
 
 def _messages(instance: dg.DagsterInstance, check: dg.AssetCheckKey, failed: set[str]) -> dict[str, str]:

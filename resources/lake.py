@@ -24,7 +24,7 @@ from tidemark.storage.home import Home
 from tidemark.storage.privacy import file_mode, make_directory
 from tidemark.storage.quarantine import set_aside
 from tidemark.tables import lake_files
-from tidemark.tables.known_table import Edit, KnownTable, KnownTableFile, app_id, edits_of, find_break, next_floor
+from tidemark.tables.known_table import Edit, KnownTable, KnownTableFile, app_id, current_edits, find_break, next_floor
 from tidemark.tables.lake_commits import NewFile, begin_generation, commit_files, delete_partitions
 from tidemark.tables.lineage import Input, LineageFile
 from tidemark.tables.table_spec import Column, TableSpec
@@ -119,10 +119,7 @@ class Lake:
 
     def edits(self, table: str) -> dict[int, Edit]:
         """Partitions, by start, in which somebody else has changed rows; writing one anew settles it."""
-        known, path = self.known(table), self.path(table)
-        if find_break(path, known):
-            return {}
-        return {edit.partition_us: edit for edit in edits_of(path, table, known)}
+        return current_edits(self.home, table)
 
     def settle(self, spec: TableSpec) -> KnownTable:
         """Make the table exist and its generation true: a table that was tampered with continues under a new one."""

@@ -1,4 +1,4 @@
-"""Commands and the daemon do the same on the same home: what is requested, what waits, and why (O3, O4). No JVM.
+"""Commands, the daemon and `status` say the same of the same home: what is run, what waits, and why (O3, O4). No JVM.
 
 Somebody adds rows to a partition with delta-rs, as anybody could (decision 0010); then deltas arrive. Both are asked
 until nothing more is to be done, each on its own copy of the home, and their runs do what runs do.
@@ -21,6 +21,7 @@ from orchestration import automation, materialize
 from orchestration.build import build_defs
 from orchestration.instance import open_instance
 from orchestration.materialize import materialize_everything_stale
+from orchestration.run_status import FailedCheck, read_run_status
 from orchestration.runs import RunOutcome
 from tests.support.live import TEN_O_CLOCK
 from tests.support.recorded_lake import TIERS, RecordedLake
@@ -121,6 +122,11 @@ def by_daemon(home: Home, monkeypatch: pytest.MonkeyPatch) -> tuple[Runs, Whys]:
     raise AssertionError(f"it never comes to rest: {runs}")
 
 
+def failing(home: Home, table: str) -> list[FailedCheck]:
+    """As `status` shows it."""
+    return read_run_status(home, now_us=to_us(NOW)).checks[table].failed
+
+
 MINUTES_AND_HOURS, DAYS, WEEKS = ["minute_counts", "hourly_counts"], ["daily_counts"], ["weekly_counts"]
 
 
@@ -152,9 +158,12 @@ def test_o4_a_hand_edit_means_the_same_to_commands_and_to_the_daemon(
         if sent is not None:
             with open_instance(home) as instance:
                 RecordedLake(home, instance).send([sent])
+    what = f"somebody else has changed rows (WRITE in version {version})"
+    assert failing(homes[0], edited) == [FailedCheck(key(edited, EDITED), what)]
     runs, because = by_command(homes[0], monkeypatch)
     assert runs == [(set(names), [key(names[0], sent or 0)]) for names in computed]
-    said = f"{edited} {key(edited, EDITED)}, where somebody else has changed rows (WRITE in version {version})"
+    assert bool(failing(homes[0], edited)) is (sent != EDITED)
+    said = f"{edited} {key(edited, EDITED)}, where {what}"
     why = {waits: {key(waits, EDITED): said}} if waits else {}
     # What is made of what waits, waits as well; the daemon finds that out without asking what speaks against it.
     later = {"weekly_counts": {key("weekly_counts", EDITED): f"daily_counts {key('daily_counts', EDITED)}, {LATER}"}}

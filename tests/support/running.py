@@ -23,7 +23,6 @@ from assets.check_states import CheckState, check_states
 from assets.tables import TABLES
 from orchestration.attempts import OPEN
 from orchestration.ui import DAEMON
-from resources.dagster_internals import AssetCheckExecutionRecordStatus
 from resources.spark_server import SERVER_CLASS
 from tests.support.spark import without_server
 from tidemark.storage.home import Home

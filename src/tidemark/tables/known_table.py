@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from tidemark.model.errors import DamageError
 from tidemark.storage.disk import Disk, RealDisk
+from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.table_extent import TableExtent, log_state, read_extent
 
@@ -34,6 +35,11 @@ class Edit(Struct, frozen=True):
     partition_us: int  # its start, or the number of a bucket
     version: int
     operation: str
+
+    @property
+    def said(self) -> str:
+        """What has happened, for people."""
+        return f"somebody else has changed rows ({self.operation or 'a commit'} in version {self.version})"
 
 
 class KnownTable(Struct, frozen=True, rename={"generation": "lineage"}):
@@ -136,6 +142,12 @@ class KnownTableFile:
                 extent=state,
             )
         )
+
+
+def current_edits(home: Home, table: str) -> dict[int, Edit]:
+    """Partitions, by start, in which somebody else has changed rows; none of a table that will be filled again."""
+    known, path = KnownTableFile(home.plans, table).read(), home.lake / table
+    return {} if find_break(path, known) else {edit.partition_us: edit for edit in edits_of(path, table, known)}
 
 
 def edits_of(table: Path, name: str, known: KnownTable) -> tuple[Edit, ...]:
