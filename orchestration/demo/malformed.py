@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from tidemark.door.decode import DELTA_LIMIT
-from tidemark.model.deltas import Delta, Kind, Operation, Reason
+from tidemark.model.deltas import Delta, Kind, Reason
+from tidemark.model.operations import Operation
 from tidemark.model.timegrid import DAY_US, MINUTE_US, from_us
 
 # What a producer hands over: a delta, or one JSON object as bytes.

@@ -9,7 +9,8 @@ from datetime import datetime, timedelta, timezone
 from itertools import accumulate
 from random import Random
 
-from tidemark.model.deltas import Delta, Kind, Operation, Priority, Sample, Signal, Source, Vector
+from tidemark.model.deltas import Delta, Kind, Priority, Sample, Signal, Source, Vector
+from tidemark.model.operations import Operation
 from tidemark.model.timegrid import from_us
 
 SHOP = "shop"

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from tidemark.counts.warm.follower import Follower
     from tidemark.counts.windows import Window
     from tidemark.event_time.clock import system_clock
-    from tidemark.model.deltas import Delta, Kind, Level, Operation, Reason, Sample, Signal, Vector, Verdict
+    from tidemark.model.deltas import Delta, Kind, Level, Reason, Sample, Signal, Vector, Verdict
     from tidemark.model.errors import TidemarkError
+    from tidemark.model.operations import Operation
     from tidemark.storage.home import Home
     from tidemark.vectors.compose import apply_form
     from tidemark.vectors.index.metrics import Metric
@@ -59,7 +60,8 @@ _PLACES = {
     "tidemark.counts.warm.follower": ("Follower",),
     "tidemark.counts.windows": ("Window",),
     "tidemark.event_time.clock": ("system_clock",),
-    "tidemark.model.deltas": ("Delta", "Kind", "Level", "Operation", "Reason", "Sample", "Signal", "Vector", "Verdict"),
+    "tidemark.model.deltas": ("Delta", "Kind", "Level", "Reason", "Sample", "Signal", "Vector", "Verdict"),
+    "tidemark.model.operations": ("Operation",),
     "tidemark.model.errors": ("TidemarkError",),
     "tidemark.storage.home": ("Home",),
     "tidemark.vectors.compose": ("apply_form",),

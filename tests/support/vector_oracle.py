@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from hypothesis import strategies as st
 
-from tidemark.model.deltas import Operation
+from tidemark.model.operations import Operation
 from tidemark.vectors.fold import Folder, emit_last, starting_states
 from tidemark.vectors.places import PLACE_COLUMNS, with_places
 from tidemark.vectors.schema import FOLD_INPUT, STATES

@@ -14,8 +14,9 @@ from orchestration.demo.generator import DAY_START_US, DAY_VERSION, PAST_HOURS_U
 from orchestration.demo.malformed import SORTS
 from orchestration.demo.traffic import PROFILES, SHOP, SHOP_DIMENSION
 from tidemark.door.decode import decode, original_bytes
-from tidemark.model.deltas import Delta, Kind, Operation, Reason, Signal, Vector, Verdict
+from tidemark.model.deltas import Delta, Kind, Reason, Signal, Vector, Verdict
 from tidemark.model.fingerprint import SeriesNames
+from tidemark.model.operations import Operation
 from tidemark.model.settings import NAME_PATTERN, Namespace, Settings
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, to_us
 from tidemark.verdicts.checks import check

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from tests.support.live import new_home, open_platform, signal, vector
 from tests.support.vector_oracle import Delta, Oracle, deltas, payload, place_of
 from tidemark.delivery.batching import Batch
-from tidemark.model.deltas import Operation, Vector
+from tidemark.model.deltas import Vector
 from tidemark.model.log_schema import LOG_SCHEMA
 from tidemark.model.log_schema import VECTOR as PAYLOAD
+from tidemark.model.operations import Operation
 from tidemark.vectors.compose import RELATIVE_TOLERANCE, TOMBSTONE, Form, Live, State, apply_form, compose, form_of
 from tidemark.vectors.errors import UnknownOperationError
 from tidemark.vectors.merged import merged_forms

@@ -1,4 +1,4 @@
-"""The words of the live plane: kinds, operations, verdicts, reasons, levels, and a delta as a producer writes it.
+"""The words of the live plane: kinds, verdicts, reasons, levels, and a delta as a producer writes it.
 
 Belongs here: enums and plain structs without behaviour. How a delta is decoded is in `decode.py`, what is wrong
 with one in `checks.py`, how it lies in the log in `schema.py`.
@@ -16,18 +16,6 @@ class Kind(StrEnum):
     VECTOR = "vector"
     SAMPLE = "sample"
     SIGNAL = "signal"
-
-
-class Operation(StrEnum):
-    """What a vector delta does. Setting and adding are two names: every merge rule depends on it (D2)."""
-
-    CREATE = "create"
-    REPLACE = "replace"
-    SET_DIMS = "set_dims"
-    ADD_DIMS = "add_dims"
-    SCALE = "scale"
-    OFFSET = "offset"
-    DELETE = "delete"
 
 
 class Source(StrEnum):

@@ -17,7 +17,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tidemark.model.deltas import Operation, Vector
+from tidemark.model.deltas import Vector
+from tidemark.model.operations import Operation
 from tidemark.vectors.errors import UnknownOperationError
 from tidemark.vectors.maps import patched
 

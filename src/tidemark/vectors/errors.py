@@ -1,6 +1,6 @@
 """What the core of vectors refuses, and what to do about it.
 
-Belongs here: its error kinds. What ingest refuses of a delta by itself is in `tidemark/verdicts/checks.py`.
+Belongs here: its error kinds. What ingest refuses of a delta by itself is in `tidemark/verdicts/`.
 """
 
 from tidemark.model.errors import TidemarkError

@@ -1,16 +1,8 @@
 """The fold of deltas into states, batch after batch, in the memory of one vector (D3, D4, K1).
 
 Belongs here: which columns go into the compiled loop and which states come out. What the columns mean is in
-`schema.py`, what one delta does to the numbers in `loops.py`, metadata and clocks in `maps.py`.
-
-What a delta does:
-
-- `create` begins anew whatever was before: its values, and its own metadata patch on nothing.
-- `replace` takes other values and patches the metadata. `set_dims`, `add_dims`, `scale` and `offset` change the values,
-  and patch. If one index is at or beyond the vector's present length, the whole delta has no effect.
-- `delete` leaves a tombstone without values and metadata (also without its own patch), which keeps its clock.
-- Everything but `create` needs a base that lives. If there never was one, it counts as `no_base`; after a delete, or
-  with an index that points at nothing, as `no_effect`.
+`schema.py`, what one delta does in `tidemark/model/operations.py` and, to the numbers, in `loops.py`; metadata and
+clocks are in `maps.py`.
 
 A delta without effect changes nothing of the state: neither values nor metadata nor clock. It still was folded: it
 counts among `deltas`, its epoch among those folded, the place of the state moves on to it, and the delta that arrived
@@ -25,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tidemark.model.deltas import Operation
+from tidemark.model.operations import CODES, RULES
 from tidemark.vectors import loops
 from tidemark.vectors.errors import RemovedPayloadError, UnknownOperationError
 from tidemark.vectors.loops import Bytes, Codes, Doubles, Numbers, Singles, Table
@@ -38,18 +30,9 @@ GIVEN_AT_ONCE = 1 << 20
 # Bytes of a float64.
 DOUBLE = 8
 
-_OPERATIONS = {
-    Operation.CREATE: loops.CREATE,
-    Operation.REPLACE: loops.REPLACE,
-    Operation.SET_DIMS: loops.SET_DIMS,
-    Operation.ADD_DIMS: loops.ADD_DIMS,
-    Operation.SCALE: loops.SCALE,
-    Operation.OFFSET: loops.OFFSET,
-    Operation.DELETE: loops.DELETE,
-    CHECKPOINT: loops.START,
-}
+_OPERATIONS: dict[str, int] = {**CODES, CHECKPOINT: loops.START}
 # What cannot do without values.
-_VALUED = (loops.CREATE, loops.REPLACE, loops.SET_DIMS, loops.ADD_DIMS)
+_VALUED = [CODES[operation] for operation, rule in RULES.items() if "values" in rule.needs]
 # In the order of the table that the loop takes.
 _START_COLUMNS = ("exists", "is_dead", "first_epoch", "deltas", "no_base", "no_effect")
 _ABOUT_COLUMNS = {

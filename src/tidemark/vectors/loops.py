@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemark.arrays.compiled import compiled, inlined
+from tidemark.model.operations import CODES
 
 Numbers = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
@@ -19,8 +20,9 @@ Singles = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
-# Operations, by their numbers.
-CREATE, REPLACE, SET_DIMS, ADD_DIMS, SCALE, OFFSET, DELETE, START = range(8)
+# Operations by their numbers, and that of a starting state, which is none.
+CREATE, REPLACE, SET_DIMS, ADD_DIMS, SCALE, OFFSET, DELETE = CODES.values()
+START = len(CODES)
 # What became of a row.
 APPLIED, NO_BASE, AFTER_DELETE, OUT_OF_RANGE, STARTED = range(5)
 

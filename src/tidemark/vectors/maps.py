@@ -11,10 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemark.vectors.loops import APPLIED, CREATE, DELETE, START, STARTED, Bytes, Numbers
+from tidemark.model.operations import CODES, RULES
+from tidemark.vectors.loops import APPLIED, START, STARTED, Bytes, Numbers
 from tidemark.vectors.schema import CLOCK, METADATA
 
 Mask = npt.NDArray[np.bool_]
+
+# Operations by their numbers: after which metadata begins anew, and whose own patch does not count.
+_ANEW = frozenset(CODES[operation] for operation, rule in RULES.items() if rule.begins_anew)
+_WITHOUT_PATCH = frozenset(CODES[operation] for operation, rule in RULES.items() if not rule.takes_patch)
 
 
 class MapRows(NamedTuple):
@@ -50,7 +55,7 @@ class Maps:
         with_maps = np.zeros(int(vector[-1]) + 1, np.bool_)
         with_maps[vector[has_map]] = True
         with_maps[0] |= bool(self._metadata or self._clock)
-        begins_anew = np.isin(ops, (CREATE, DELETE)) & (effects == APPLIED)
+        begins_anew = np.isin(ops, tuple(_ANEW)) & (effects == APPLIED)
         visited = np.flatnonzero(with_maps[vector] & (has_map | begins_anew | (is_emitted == 1)))
         places = np.where(is_emitted, np.cumsum(is_emitted, dtype=np.int64) - 1, -1)
         numbers = [column[visited].tolist() for column in (vector, ops, has_effect, places)]
@@ -78,8 +83,8 @@ class Maps:
         self._metadata, self._clock = {}, {}
 
     def _apply(self, op: int, patch: Mapping[str, str | None], clock: Mapping[str, int | None]) -> None:
-        before = {} if op in (CREATE, DELETE, START) else self._metadata
-        if op == DELETE:
+        before = {} if op in _ANEW or op == START else self._metadata
+        if op in _WITHOUT_PATCH:
             patch = {}
         self._metadata = patched(before, patch) if patch else before
         if clock:

@@ -39,10 +39,10 @@ DELTA_FIELDS: list[tuple[str, pa.DataType]] = [
     ("epoch", pa.int64()),
     ("ordinal", pa.int32()),
     ("op", pa.string()),
-    ("values", pa.list_(pa.float32())),  # of create, replace, set_dims, add_dims
-    ("indices", pa.list_(pa.int32())),  # of set_dims, add_dims
-    ("factor", pa.float64()),  # of scale
-    ("amount", pa.float64()),  # of offset
+    ("values", pa.list_(pa.float32())),  # of the operations that need them
+    ("indices", pa.list_(pa.int32())),
+    ("factor", pa.float64()),
+    ("amount", pa.float64()),
     ("metadata", METADATA),  # a patch: null removes the key
     ("clock", CLOCK),
     ("emit", pa.bool_()),  # whether the state after this row is given out
