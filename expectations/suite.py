@@ -150,12 +150,17 @@ def _filled(raw: Any, words: Mapping[str, str], path: Path) -> Any:
     if isinstance(raw, dict):
         return {_filled(key, words, path): _filled(value, words, path) for key, value in raw.items()}
     if isinstance(raw, list):
-        return [_filled(value, words, path) for value in raw]
+        return [part for value in raw for part in _elements(value, _filled(value, words, path))]
     if not isinstance(raw, str):
         return raw
     if unknown := set(re.findall(r"<<(\w+)>>", raw)) - words.keys():
         raise SuiteError(f"{path}: nothing is known to stand for <<{min(unknown)}>>. Use one of {', '.join(words)}.")
     return re.sub(r"<<(\w+)>>", lambda found: words[found.group(1)], raw)
+
+
+def _elements(raw: Any, filled: Any) -> list[Any]:
+    """An element of a list; a name in double angle brackets that stands alone may be replaced by several words."""
+    return filled.split(", ") if isinstance(raw, str) and re.fullmatch(r"<<\w+>>", raw) else [filled]
 
 
 def _entry_of(raw: Any, message: str) -> str:

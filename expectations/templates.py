@@ -4,6 +4,7 @@ Belongs here: filling in a template for a stream. What must be true stands in `s
 table. Does not belong here: reading suite files (`suite.py`).
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from assets.windows.catalog import STREAMS, by_event_time
@@ -16,6 +17,15 @@ from tidemark.streams.fields import field_of
 from tidemark.streams.load import OPEN_SUFFIX
 
 TEMPLATES = SUITES / "templates"
+# What may become of a late delta under each policy, and how that is told; said anew from the rule (T5).
+OUTCOMES = {
+    LatePolicy.REEMIT: {"reemitted": "re-emitted", "too_late": "found too late for that"},
+    LatePolicy.DISCARD: {"discarded": "discarded"},
+    LatePolicy.NEXT_WINDOW: {"moved": "moved to the next window"},
+    LatePolicy.SIDE_OUTPUT: {"side_output": "put aside"},
+}
+# Under these a late delta has a channel.
+WITH_CHANNEL = (LatePolicy.SIDE_OUTPUT,)
 
 
 def suite_of(table: str, templates: Path = TEMPLATES) -> Suite:
@@ -30,7 +40,8 @@ def suite_of(table: str, templates: Path = TEMPLATES) -> Suite:
 def _template_of(table: str) -> tuple[str, dict[str, str]] | None:
     """Which template stands for a table, and what is filled into it."""
     if table == LATE_DELTAS.name:
-        return table, {"streams": "\nUNION ALL\n".join(_accepted(stream) for stream in by_event_time(STREAMS))}
+        streams = "\nUNION ALL\n".join(_accepted(stream) for stream in by_event_time(STREAMS))
+        return table, {"streams": streams, **late_words()}
     if join := STREAMS.joins.get(table):
         template = "session_pairs" if join.form is JoinForm.SESSIONS else "pairs"
         return template, join_words(join, STREAMS.streams[join.left], STREAMS.streams[join.right])
@@ -62,6 +73,24 @@ def words_of(stream: Stream) -> dict[str, str]:
         "pane": _pane(stream),
         "triggers": ", ".join(_literal(trigger.value) for trigger in Trigger),
     }
+
+
+def late_words() -> dict[str, str]:
+    """What stands for each name in the suite of late deltas: what may become of one."""
+    told = {outcome: words for outcomes in OUTCOMES.values() for outcome, words in outcomes.items()}
+    *most, last = told.values()
+    return {
+        "outcomes": ", ".join(told),
+        "told": f"{', '.join(most)} or {last}",
+        "fitting": "\n  ".join(_fitting(policy, tuple(outcomes)) for policy, outcomes in OUTCOMES.items()),
+        "counted": ", ".join(f"count_if(outcome = {_literal(outcome)}) AS {outcome}" for outcome in told),
+    }
+
+
+def _fitting(policy: LatePolicy, outcomes: Sequence[str]) -> str:
+    """SQL: one branch of a CASE, about the outcome under a policy."""
+    channel = " AND channel IS NOT NULL" if policy in WITH_CHANNEL else ""
+    return f"WHEN {_literal(policy.value)} THEN outcome IN ({', '.join(map(_literal, outcomes))}){channel}"
 
 
 def session_words(stream: Stream) -> dict[str, str]:

@@ -22,7 +22,7 @@ from assets.windows.open_schema import open_table
 from assets.windows.schema import LATE_DELTAS, window_table
 from tidemark.model.settings import Settings
 from tidemark.model.timegrid import HOUR, HOUR_US
-from tidemark.streams import Join, JoinForm, LatePolicy, Stream, Streams, WindowType, find_streams, load_streams
+from tidemark.streams import Join, JoinForm, Stream, Streams, WindowType, find_streams, load_streams
 
 # What other tables and assets are called.
 _OF_VECTORS = (VECTORS, VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTOR_INDEX, *PARTS)
@@ -40,7 +40,7 @@ def pane_needs(stream: Stream) -> tuple[Need, ...]:
     if stream.window.type is WindowType.FIXED:
         return (Need(DELTAS, By.RECEIPT, after_us=after_us),)
     own = Need(DELTAS, By.EVENT, after_us=after_us)
-    return (own, stamp_need(stream)) if stream.late.policy is LatePolicy.NEXT_WINDOW else (own,)
+    return (own, stamp_need(stream)) if stream.late.is_moved else (own,)
 
 
 def stamp_need(stream: Stream) -> Need:

@@ -15,7 +15,7 @@ from assets.windows.panes import first_open_pane, first_pane, last_pane, open_pa
 from assets.windows.schema import LATE_DELTAS
 from assets.windows.view import is_of
 from tidemark.model.ranges import Range
-from tidemark.streams import LatePolicy, Stream, WindowType
+from tidemark.streams import Stream, WindowType
 
 
 def late_deltas(deltas: DataFrame, streams: Sequence[Stream], hours: Range) -> DataFrame:
@@ -49,7 +49,6 @@ def _in_one(own: DataFrame, stream: Stream) -> DataFrame:
     end = session_end(stream) if is_session else pane_start(stream) + F.lit(stream.window.size_us)
     home = end if is_session else pane_start(stream)
     outcome = outcome_for(end, stream)
-    is_moved = stream.late.policy is LatePolicy.NEXT_WINDOW
     return own.where(is_late_for(end, stream)).withColumns(
         {
             "outcome": outcome,
@@ -57,21 +56,18 @@ def _in_one(own: DataFrame, stream: Stream) -> DataFrame:
             "panes": _count(F.lit(1)),
             "panes_late": _count(F.lit(1)),
             "panes_missed": _count(F.when(outcome == LateOutcome.REEMITTED.value, 0).otherwise(1)),
-            "effect_us": open_pane(stream) if is_moved else home,
+            "effect_us": open_pane(stream) if stream.late.is_moved else home,
         }
     )
 
 
 def _sliding(own: DataFrame, stream: Stream) -> DataFrame:
     """Of deltas that lie in several panes; late is what is late for the first of them."""
-    first, last, late = first_pane(stream), last_pane(stream), stream.late
+    first, last, up_to_us = first_pane(stream), last_pane(stream), stream.late.admitted_up_to_us
     end, step_us = first + F.lit(stream.window.size_us), F.lit(stream.window.step_us)
     panes_late = (first_open_pane(stream) - first) / step_us
-    missed: Column = panes_late
+    missed = F.lit(0) if up_to_us is None else (first_open_pane(stream, extra_us=up_to_us) - first) / step_us
     outcome = outcome_for(end, stream)
-    if late.policy is LatePolicy.REEMIT:
-        is_bounded = late.max_us is not None
-        missed = (first_open_pane(stream, extra_us=late.max_us or 0) - first) / step_us if is_bounded else F.lit(0)
     return own.where(is_late_for(end, stream)).withColumns(
         {
             "outcome": outcome,

@@ -25,6 +25,7 @@ class LateOutcome(StrEnum):
     SIDE_OUTPUT = "side_output"
 
 
+# What each policy makes of a late delta, where it is not too late for it.
 LATE = {
     LatePolicy.REEMIT: LateOutcome.REEMITTED,
     LatePolicy.DISCARD: LateOutcome.DISCARDED,
@@ -59,15 +60,15 @@ def is_late_for(end: Column, stream: Stream) -> Column:
 
 
 def is_too_late_for(end: Column, stream: Stream) -> Column:
-    """Whether reemit does not admit it any more."""
-    if stream.late.policy is not LatePolicy.REEMIT or stream.late.max_us is None:
+    """Whether a pane that takes what is late does not take this any more."""
+    if not stream.late.is_admitted or stream.late.max_us is None:
         return F.lit(False)
     return is_late_for(end + F.lit(stream.late.max_us), stream)
 
 
 def is_admitted_to(end: Column, stream: Stream) -> Column:
     """Whether a pane with this end takes the delta."""
-    if stream.late.policy is LatePolicy.REEMIT:
+    if stream.late.is_admitted:
         return ~is_too_late_for(end, stream)
     return ~is_late_for(end, stream)
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from assets.windows.lateness import floor_us, is_admitted_to, is_late_for
 from tidemark.model.ranges import Range
-from tidemark.streams import LatePolicy, Stream, WindowType
+from tidemark.streams import Stream, WindowType
 
 
 def pane_start(stream: Stream) -> Column:
@@ -29,7 +29,7 @@ def assign_panes(deltas: DataFrame, stream: Stream) -> DataFrame:
     if stream.window.type is WindowType.FIXED:
         return deltas.withColumns({"pane_us": own, "is_late": F.lit(False)})
     is_late = is_late_for(own + size_us, stream)
-    if stream.late.policy is LatePolicy.NEXT_WINDOW:
+    if stream.late.is_moved:
         return deltas.withColumns({"pane_us": F.when(is_late, open_pane(stream)).otherwise(own), "is_late": is_late})
     return deltas.where(is_admitted_to(own + size_us, stream)).withColumns({"pane_us": own, "is_late": is_late})
 

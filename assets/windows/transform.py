@@ -17,7 +17,7 @@ from assets.windows.schema import WINDOW_HOUR, CloseReason, window_table
 from assets.windows.view import epochs_between, epochs_of_one_key, together, value_column, view_of
 from tidemark.model.ranges import Range
 from tidemark.model.timegrid import HOUR_US
-from tidemark.streams import Aggregate, Function, LatePolicy, Stream, WindowType
+from tidemark.streams import Aggregate, Function, Stream, WindowType
 from tidemark.streams.durations import show_duration
 from tidemark.streams.fields import field_of
 
@@ -90,21 +90,17 @@ def means(aggregates: Sequence[Aggregate]) -> dict[str, Column]:
 
 def _slices(rows: DataFrame, stream: Stream) -> DataFrame:
     """Sums by slice, kept apart by the panes that take their deltas and those for which they are late (N6)."""
-    window, late = stream.window, stream.late
-    by = {"slice_us": floor_us(F.col("event_us"), window.slice_us), "open_us": first_open_pane(stream)}
-    if late.policy is LatePolicy.REEMIT and late.max_us is not None:
-        by["takes_us"] = first_open_pane(stream, extra_us=late.max_us)
+    by = {"slice_us": floor_us(F.col("event_us"), stream.window.slice_us), "open_us": first_open_pane(stream)}
+    if up_to_us := stream.late.admitted_up_to_us:
+        by["takes_us"] = first_open_pane(stream, extra_us=up_to_us)
     return _summed(rows.withColumns(by), stream, list(by), F.lit(0).cast("bigint"))
 
 
 def _spread(slices: DataFrame, stream: Stream) -> DataFrame:
     """Each slice once for each pane that takes it."""
     last, step_us = last_pane(stream, "slice_us"), F.lit(stream.window.step_us)
-    first = first_pane(stream, "slice_us")
-    if stream.late.policy is not LatePolicy.REEMIT:
-        first = F.col("open_us")
-    elif stream.late.max_us is not None:
-        first = F.col("takes_us")
+    up_to_us = stream.late.admitted_up_to_us
+    first = first_pane(stream, "slice_us") if up_to_us is None else F.col("takes_us" if up_to_us else "open_us")
     spread = slices.where(first <= last).withColumn("pane_us", F.explode(F.sequence(first, last, step_us)))
     return spread.withColumn("late", F.when(F.col("pane_us") < F.col("open_us"), F.col("deltas")).otherwise(F.lit(0)))
 

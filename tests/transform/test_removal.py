@@ -13,8 +13,7 @@ from resources.session import frame_of
 from tests.support.vector_oracle import payload
 from tidemark.model.deltas import Kind
 from tidemark.model.timegrid import HOUR_US, floor_to
-from tidemark.streams import Stream
-from tidemark.streams.model import Aggregate, Function, WindowSpec, WindowType
+from tidemark.streams import Aggregate, Function, Stream, WindowSpec, WindowType
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,7 @@ from tidemark.arrays.columns import constant, constant_of, nulls, odd_ids, odd_n
 from tidemark.arrays.hashing import combine, hash_array, hash_rows
 from tidemark.model.log_schema import SAMPLE, SIGNAL, TIMESTAMP, VECTOR
 from tidemark.model.settings import NAME_PATTERN
-from tidemark.verdicts import checks
+from tidemark.verdicts import conditions
 
 # Letters at both ends of every range that matters, white space of several kinds, and what is no ASCII.
 letters = st.sampled_from("aAzZ09_~!\x00\x1f \x7f\x85\xa0\u3000é日`{/:@[\n")
@@ -30,20 +30,20 @@ def sliced(found: list[str | None]) -> pa.Array:
 @example(["\u3000"])
 def test_an_id_that_is_not_looked_at_is_neither_empty_nor_bad(found: list[str | None]) -> None:
     column = sliced(found)
-    wrong = checks._is_empty(column) | checks._is_bad_id(column)
-    assert set(np.flatnonzero(wrong)) <= set(odd_ids(column, checks.ID_LIMIT).tolist())
+    wrong = conditions.is_empty(column) | conditions.is_bad_id(column)
+    assert set(np.flatnonzero(wrong)) <= set(odd_ids(column, conditions.ID_LIMIT).tolist())
 
 
 @given(columns)
 def test_a_name_that_is_not_looked_at_is_one_and_the_others_are_not(found: list[str | None]) -> None:
     column = sliced(found)
-    wrong = ~checks._matches(column, NAME_PATTERN)
+    wrong = ~conditions._matches(column, NAME_PATTERN)
     assert np.flatnonzero(wrong).tolist() == odd_names(column).tolist()
 
 
 @pytest.mark.parametrize("plain", ["entity-000123", "d", "a b", "x" * 256, "8f14e45f-ceea-467f-a1b2-000000000000"])
 def test_plain_ids_are_not_looked_at(plain: str) -> None:
-    assert not len(odd_ids(pa.array([plain, "other"]), checks.ID_LIMIT))
+    assert not len(odd_ids(pa.array([plain, "other"]), conditions.ID_LIMIT))
 
 
 @given(st.lists(st.sampled_from(["a", "b", "ab", "ba", ""]) | st.none(), max_size=5))

@@ -5,19 +5,10 @@ here: how windows are computed (`assets/windows`, `assets/joins`). Importing thi
 """
 
 from tidemark.streams.errors import StreamError
+from tidemark.streams.late_policies import Lateness, LatePolicy
 from tidemark.streams.load import find_streams, load_streams
-from tidemark.streams.model import (
-    Aggregate,
-    Function,
-    Join,
-    JoinForm,
-    Lateness,
-    LatePolicy,
-    Stream,
-    Streams,
-    WindowSpec,
-    WindowType,
-)
+from tidemark.streams.model import Aggregate, Function, Join, JoinForm, Stream, Streams
+from tidemark.streams.windows import WindowSpec, WindowType
 
 __all__ = [
     "Aggregate",

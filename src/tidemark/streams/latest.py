@@ -17,7 +17,8 @@ from tidemark.model.timegrid import to_us
 from tidemark.storage.home import Home
 from tidemark.streams.fields import STATISTICS
 from tidemark.streams.load import find_streams, load_streams
-from tidemark.streams.model import LatePolicy, Stream, Streams, WindowType
+from tidemark.streams.model import Stream, Streams
+from tidemark.streams.windows import WindowType
 from tidemark.tables import lake_files
 from tidemark.tables.table_watermarks import TableWatermark, TableWatermarkFile
 
@@ -90,7 +91,7 @@ def state_of(stream: Stream, end_us: int, late: int, watermark_us: int | None) -
             passed_us += stream.window.gap_us + 1
         if watermark_us is None or passed_us > watermark_us:
             return WindowState.OPEN
-    is_again = late > 0 and stream.late.policy is LatePolicy.REEMIT
+    is_again = late > 0 and stream.late.is_admitted
     return WindowState.REOPENED if is_again else WindowState.CLOSED
 
 

@@ -14,9 +14,10 @@ from tidemark.model.settings import is_name
 from tidemark.storage.home import Home, checkout
 from tidemark.streams.durations import show_duration
 from tidemark.streams.errors import StreamError
-from tidemark.streams.model import FORMS, Join, Stream, Streams, WindowType
+from tidemark.streams.model import FORMS, Join, Stream, Streams
 from tidemark.streams.nodes import Value, read_file
 from tidemark.streams.parse import JOIN_FIELDS, STREAM_FIELDS, read_stream
+from tidemark.streams.windows import WindowType
 
 STREAMS_VARIABLE = "TIDEMARK_STREAMS"
 FOLDER = "streams"

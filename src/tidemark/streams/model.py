@@ -1,36 +1,19 @@
-"""The words of event time: a stream, its windows, what becomes of what is late, and a join of two streams.
+"""The words of event time: a stream, what is computed of its windows, and a join of two streams.
 
-Belongs here: enums and frozen structs without behaviour, all durations in microseconds. How they are read from a file
-is in `load.py`, which fields a delta has in `fields.py`.
+Belongs here: enums and frozen structs without behaviour, all durations in microseconds. What windows there are is in
+`windows.py`, what becomes of what is late in `late_policies.py`, how definitions are read from a file in `load.py`,
+which fields a delta has in `fields.py`.
 """
 
 from enum import StrEnum
 from functools import cached_property
-from math import gcd
 
 from msgspec import Struct
 
 from tidemark.model.deltas import Kind
 from tidemark.streams.fields import OWN_KEY, Field, field_of
-
-
-class WindowType(StrEnum):
-    """How a stream is cut into windows (N1)."""
-
-    TUMBLING = "tumbling"  # panes of one size, side by side, by event time
-    SLIDING = "sliding"  # panes of one size, a step apart, by event time
-    SESSION = "session"  # events of a key that are no further apart than the gap
-    FIXED = "fixed"  # tumbling by the time of receipt
-    ADAPTIVE = "adaptive"  # the live batches of the coordinator, recorded
-
-
-class LatePolicy(StrEnum):
-    """What becomes of a delta that is late for a pane (T5)."""
-
-    REEMIT = "reemit"  # it is admitted, and the window is emitted again with a higher revision
-    DISCARD = "discard"  # it is not admitted, and recorded
-    NEXT_WINDOW = "next_window"  # it goes into the earliest pane that was still open under its stamp
-    SIDE_OUTPUT = "side_output"  # it is not admitted, and recorded under a channel of its own
+from tidemark.streams.late_policies import Lateness
+from tidemark.streams.windows import WindowSpec, WindowType
 
 
 class Function(StrEnum):
@@ -57,27 +40,6 @@ FORMS = {
     (WindowType.TUMBLING, WindowType.SLIDING): JoinForm.PANE_AND_SLIDES,
     (WindowType.SESSION, WindowType.SESSION): JoinForm.SESSIONS,
 }
-# Windows on the clock of the platform: nothing is ever late for them.
-BY_ARRIVAL = (WindowType.FIXED, WindowType.ADAPTIVE)
-
-
-class WindowSpec(Struct, frozen=True):
-    """A window's type and its durations; those that the type does not have are 0."""
-
-    type: WindowType
-    size_us: int = 0
-    step_us: int = 0  # of a tumbling or fixed window: its size
-    gap_us: int = 0
-
-    @property
-    def slice_us(self) -> int:
-        """The width of the slices that panes are sums of (N6)."""
-        return gcd(self.size_us, self.step_us)
-
-    @property
-    def is_by_arrival(self) -> bool:
-        """Whether windows follow the clock of the platform, and not the time of events."""
-        return self.type in BY_ARRIVAL
 
 
 class Aggregate(Struct, frozen=True):
@@ -91,15 +53,6 @@ class Aggregate(Struct, frozen=True):
     def columns(self) -> tuple[str, ...]:
         """The columns that hold it: a mean also keeps its sum and its count, from which it can be combined."""
         return (self.name, f"{self.name}_sum", f"{self.name}_count") if self.function is Function.MEAN else (self.name,)
-
-
-class Lateness(Struct, frozen=True):
-    """How long a stream waits, and what becomes of what comes after that (T5)."""
-
-    policy: LatePolicy = LatePolicy.REEMIT
-    allowed_us: int = 0
-    max_us: int | None = None  # of reemit: what is later than this is discarded; without it nothing is
-    channel: str | None = None  # of side_output
 
 
 class Stream(Struct, frozen=True, dict=True):

@@ -1,17 +1,20 @@
 """One stream, from its file to the model.
 
 Belongs here: the fields that a definition has, their defaults, and what is refused about each by itself. Does not
-belong here: what several definitions must agree on (`load.py`).
+belong here: what several definitions must agree on (`load.py`), late policies (`late_policies.py`).
 """
 
 import re
 
 from tidemark.model.deltas import Kind
 from tidemark.model.settings import is_name
-from tidemark.streams.durations import EXAMPLES, NoDurationError, parse_duration, show_duration
+from tidemark.streams.durations import show_duration
 from tidemark.streams.fields import STATISTICS, Field, field_names, find_field
-from tidemark.streams.model import Aggregate, Function, Lateness, LatePolicy, Stream, WindowSpec, WindowType
+from tidemark.streams.late_policies import Lateness, read_late_policy
+from tidemark.streams.model import Aggregate, Function, Stream
 from tidemark.streams.nodes import Mapping, Value
+from tidemark.streams.values import duration, duration_of, one_of, required_duration
+from tidemark.streams.windows import WindowSpec, WindowType
 
 STREAM_FIELDS = {
     "description",
@@ -31,7 +34,6 @@ WINDOWS = (
     "'tumbling: 10m', 'sliding: {size: 1h, step: 5m}', 'session: 30m' (the gap), 'fixed: 10m' (by receipt) "
     "or 'adaptive'"
 )
-POLICIES = "reemit, discard, next_window, 'reemit: {max_lateness: 7d}' or 'side_output: channel'"
 AGGREGATES = "'name: {sum: field}' (or min, max, mean, count), or 'name: count'"
 # What a column of the windows is called already.
 OWN_COLUMNS = {*STATISTICS, "window_hour"}
@@ -68,14 +70,14 @@ def read_stream(name: str, file: Value) -> Stream:
         where=_where(fields.get("where"), kind),
         aggregates=_aggregates(fields.get("aggregates"), kind, key),
         late=_lateness(fields, window),
-        disorder_us=_duration(fields.get("disorder"), is_zero_allowed=True),
-        idle_us=_duration(fields.get("idle_timeout")),
+        disorder_us=duration(fields.get("disorder"), is_zero_allowed=True),
+        idle_us=duration(fields.get("idle_timeout")),
         description=about.text("a sentence") if about else "",
     )
 
 
 def _window(value: Value) -> WindowSpec:
-    name, given = _one_of(value, WINDOWS)
+    name, given = one_of(value, WINDOWS)
     if name not in set(WindowType):
         value.refuse(f"there is no window {name!r}. Write {WINDOWS}.")
     kind = WindowType(name)
@@ -87,7 +89,7 @@ def _window(value: Value) -> WindowSpec:
         value.refuse(f"a {kind} window has no duration here. Write {WINDOWS}.")
     if kind is WindowType.SLIDING:
         return _sliding(given)
-    time_us = _duration_of(given, {"gap"} if kind is WindowType.SESSION else {"size"})
+    time_us = duration_of(given, {"gap"} if kind is WindowType.SESSION else {"size"})
     return (
         WindowSpec(kind, gap_us=time_us)
         if kind is WindowType.SESSION
@@ -97,9 +99,9 @@ def _window(value: Value) -> WindowSpec:
 
 def _sliding(given: Value) -> WindowSpec:
     parts = given.mapping("'sliding: {size: 1h, step: 5m}'", {"size", "step"})
-    size_us = _required(parts.require("size", "size: 1h"))
+    size_us = required_duration(parts.require("size", "size: 1h"))
     step = parts.require("step", "step: 5m")
-    step_us = _required(step)
+    step_us = required_duration(step)
     if step_us > size_us:
         step.refuse(
             f"the step is {show_duration(step_us)} and the size {show_duration(size_us)}, so deltas between two panes "
@@ -120,29 +122,8 @@ def _lateness(fields: Mapping, window: WindowSpec) -> Lateness:
             f"nothing is ever late for {window.type} windows, which follow the clock of the platform. Remove "
             f"{said.name}, or use windows on the time of events."
         )
-    allowed_us = _duration(allowed, is_zero_allowed=True) or 0
-    if late is None:
-        return Lateness(allowed_us=allowed_us)
-    name, given = _one_of(late, POLICIES)
-    if name not in set(LatePolicy):
-        late.refuse(f"there is no policy {name!r} for what is late. Write {POLICIES}.")
-    policy = LatePolicy(name)
-    if policy is LatePolicy.NEXT_WINDOW and window.type is not WindowType.TUMBLING:
-        late.refuse(
-            f"next_window is for tumbling windows, and these are {window.type}. Write reemit, discard or 'side_output: "
-            "channel'."
-        )
-    if policy is LatePolicy.SIDE_OUTPUT:
-        channel = given.text("a channel, such as audits") if given else ""
-        if not is_name(channel):
-            late.refuse("side_output needs a channel with a plain name. Write 'late: {side_output: audits}'.")
-        return Lateness(policy, allowed_us, channel=channel)
-    if given is None:
-        return Lateness(policy, allowed_us)
-    if policy is not LatePolicy.REEMIT:
-        given.refuse(f"{policy} takes nothing more. Write 'late: {policy}'.")
-    parts = given.mapping("'reemit: {max_lateness: 7d}'", {"max_lateness"})
-    return Lateness(policy, allowed_us, max_us=_required(parts.require("max_lateness", "max_lateness: 7d")))
+    allowed_us = duration(allowed, is_zero_allowed=True) or 0
+    return Lateness(allowed_us=allowed_us) if late is None else read_late_policy(late, window, allowed_us)
 
 
 def _key(value: Value | None, kind: Kind) -> tuple[str, ...]:
@@ -185,7 +166,7 @@ def _aggregates(value: Value | None, kind: Kind, key: tuple[str, ...]) -> tuple[
     for given in value.mapping(f"'aggregates:' and below it {AGGREGATES}").values() if value else ():
         if not is_name(given.name):
             given.refuse(f"{given.name!r} is not a plain name for a column. Use a letter, then a-z, 0-9 and _.")
-        function, of = _one_of(given, AGGREGATES)
+        function, of = one_of(given, AGGREGATES)
         if function not in set(Function):
             given.refuse(f"there is no function {function!r}. Write {AGGREGATES}.")
         aggregate = Aggregate(given.name, Function(function), _aggregated(given, Function(function), of, kind))
@@ -229,37 +210,3 @@ def _fields(kind: Kind) -> str:
 
 def _texts(kind: Kind) -> list[str]:
     return [name for name in field_names(kind) if not (field := find_field(kind, name)) or not field.is_number]
-
-
-def _one_of(value: Value, instead: str) -> tuple[str, Value | None]:
-    """A word, or a word with what belongs to it."""
-    if value.is_text:
-        return value.text(instead), None
-    parts = value.mapping(instead)
-    if len(parts) != 1:
-        value.refuse(f"{value.name} says {len(parts)} things, and means one. Write {instead}.")
-    given = next(parts.values())
-    return given.name, given
-
-
-def _duration_of(given: Value, names: set[str]) -> int:
-    """The one duration of a window, written alone or under its name."""
-    if given.is_text:
-        return _required(given)
-    name = min(names)
-    return _required(given.mapping(f"a duration: {EXAMPLES}", names).require(name, f"{name}: 10m"))
-
-
-def _required(value: Value) -> int:
-    found = _duration(value)
-    assert found is not None  # noqa: S101 - for the type checker: a value has a duration, or is refused
-    return found
-
-
-def _duration(value: Value | None, *, is_zero_allowed: bool = False) -> int | None:
-    if value is None:
-        return None
-    try:
-        return parse_duration(value.text(f"a duration: {EXAMPLES}"), is_zero_allowed=is_zero_allowed)
-    except NoDurationError as error:
-        value.refuse(f"{value.name}: {error}")

@@ -30,7 +30,7 @@ GIVEN_AT_ONCE = 1 << 20
 # Bytes of a float64.
 DOUBLE = 8
 
-_OPERATIONS: dict[str, int] = {**CODES, CHECKPOINT: loops.START}
+_OPERATIONS = {**{operation.value: code for operation, code in CODES.items()}, CHECKPOINT: loops.START}
 # What cannot do without values.
 _VALUED = [CODES[operation] for operation, rule in RULES.items() if "values" in rule.needs]
 # In the order of the table that the loop takes.
