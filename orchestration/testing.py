@@ -28,13 +28,13 @@ from orchestration.materialize import drain, materialize_hours
 from orchestration.runs import RunResults
 from tidemark import Platform
 from tidemark.model.errors import TidemarkError
+from tidemark.model.kinds import PAYLOADS
 from tidemark.model.timegrid import HOUR_US, hour_key, to_us
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 
 SETTINGS = '[spark]\nmaster = "local[2]"\n'
 DEFAULTS = {"namespace": "shop"}
-PAYLOADS = ("signal", "sample", "vector")
 
 
 class TableTextError(TidemarkError):

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from tidemark.log.manifest import Entry
 from tidemark.log.segments import whole
 from tidemark.model.deltas import Verdict
-from tidemark.model.log_schema import LOG_SCHEMA, PAYLOADS
+from tidemark.model.kinds import PAYLOADS
+from tidemark.model.log_schema import LOG_SCHEMA
 
 # So many hashes are held at once: 160 MB, and as much again while they are sorted.
 HASHES_AT_ONCE = 20_000_000

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from assets.ingest.schema import DELTAS, PLACE
 from assets.vectors.schema import VECTOR_CHECKPOINTS
 from tidemark.model.deltas import Kind
+from tidemark.model.kinds import REMOVABLE_BYTES
 from tidemark.model.log_schema import VECTOR
 from tidemark.tables.table_spec import sql_type
 
@@ -29,13 +30,6 @@ REMOVED = ("values", "indices", "metadata")
 
 # What becomes of a payload when those before a cut are removed.
 GOES, HAPPENED_SINCE, RECEIVED_SINCE, IN_NO_BASE = "goes", "happened_since", "received_since", "in_no_base"
-
-MAP_BYTES = "coalesce(octet_length(array_join(map_keys({0}), '')) + octet_length(array_join(map_values({0}), '')), 0)"
-# What these weigh, by what was sent, whatever its encoding; the same before and after they went.
-REMOVABLE_BYTES = (
-    "coalesce(removed_bytes, 4 * coalesce(size(vector.values), 0) + 4 * coalesce(size(vector.indices), 0) "
-    f"+ {MAP_BYTES.format('vector.metadata')})"
-)
 
 
 def bases_of(lake: "Lake") -> "DataFrame | None":

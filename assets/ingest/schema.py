@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from tidemark.model.kinds import KINDS, PAYLOADS, listed
 from tidemark.model.log_schema import LOG_SCHEMA
 from tidemark.model.timegrid import HOUR_US
 from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec, sql_type
@@ -16,6 +17,7 @@ from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec, sql_type
 IDENTITY = ("namespace", "key", "event_ts", "delta_id")
 # Where a delta stands in the log; no two have the same.
 PLACE = ("shard", "epoch", "ordinal")
+KEY_NAMES = listed(tuple(rule.key_name for rule in KINDS.values()))
 
 # Statistics cost a third of a write when they are kept for every column; these are the ones that anybody prunes by.
 STATISTICS = "delta.dataSkippingStatsColumns"
@@ -34,8 +36,8 @@ DELTAS = TableSpec(
         _log_column("epoch", "Number of the write within its shard, from 1.", is_required=True),
         _log_column("ordinal", "Place within the write, from 0.", is_required=True),
         _log_column("namespace", "The namespace that the delta belongs to.", is_required=True),
-        _log_column("kind", "vector, sample or signal.", is_required=True),
-        _log_column("key", "What the delta is about: vector id, series fingerprint or entity id.", is_required=True),
+        _log_column("kind", f"{listed(PAYLOADS)}.", is_required=True),
+        _log_column("key", f"What the delta is about: {KEY_NAMES}.", is_required=True),
         _log_column("delta_id", "The producer's name for the delta.", is_required=True),
         _log_column("event_ts", "When it happened, by the producer's word.", is_required=True),
         _log_column("received_ts", "When its write arrived.", is_required=True),
@@ -47,9 +49,7 @@ DELTAS = TableSpec(
         _log_column("priority", "How urgent its producer says it is."),
         _log_column("identity_hash", "64-bit hash of namespace, key, event_ts and delta_id.", is_required=True),
         _log_column("content_hash", "64-bit hash of the payload: tells a copy from a reused id."),
-        _log_column("vector", "Payload of a vector delta."),
-        _log_column("sample", "Payload of a time-series sample."),
-        _log_column("signal", "Payload of a signal event."),
+        *(_log_column(kind.value, f"Payload of {rule.about}.") for kind, rule in KINDS.items()),
         Column("removed_bytes", pa.int64(), "Of a vector delta whose payload compaction removed: what it weighed."),
         Column("event_hour", TIMESTAMP, "Hour of event_ts.", generated_as="date_trunc('HOUR', event_ts)"),
     ),
@@ -67,7 +67,7 @@ DEAD_LETTERS = TableSpec(
         _log_column("epoch", "Number of the write within its shard, from 1.", is_required=True),
         _log_column("ordinal", "Place within the write, from 0.", is_required=True),
         _log_column("namespace", "As sent; null where it was not readable, as all that follows."),
-        _log_column("kind", "vector, sample or signal."),
+        _log_column("kind", f"{listed(PAYLOADS)}."),
         _log_column("key", "What the delta is about."),
         _log_column("delta_id", "The producer's name for the delta."),
         _log_column("event_ts", "When it happened, by the producer's word."),

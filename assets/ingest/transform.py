@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 
 from assets.ingest.schema import DEAD_LETTERS, DELTAS, IDENTITY, PLACE
 from tidemark.model.deltas import Verdict
-from tidemark.model.log_schema import LOG_SCHEMA, PAYLOADS, RAW_LIMIT
+from tidemark.model.kinds import PAYLOADS
+from tidemark.model.log_schema import LOG_SCHEMA, RAW_LIMIT
 
 
 def hour_of(time: str) -> Column:

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from assets.ingest.removal import MAP_BYTES, REMOVABLE_BYTES
-from tidemark.model.deltas import Kind
+from tidemark.model.kinds import KINDS
 from tidemark.model.ranges import Range
 from tidemark.model.timegrid import HOUR_US
 from tidemark.streams import Stream
@@ -24,16 +23,7 @@ EPOCH_BITS = 48
 
 # The bytes of a delta: those of its texts, four for each dimension and index, eight for each number and for its time.
 # It is what was sent, whatever its encoding, and the same wherever the row lies and after its payload was removed.
-_TEXTS = "8 + octet_length(key) + octet_length(delta_id)"
-BYTES = {
-    Kind.SIGNAL: f"{_TEXTS} + octet_length(signal.signal) + 16",
-    Kind.SAMPLE: f"{_TEXTS} + {MAP_BYTES.format('sample.labels')} + 8",
-    Kind.VECTOR: (
-        f"{_TEXTS} + octet_length(vector.op) + if(vector.factor IS NULL, 0, 8) + if(vector.amount IS NULL, 0, 8) "
-        f"+ coalesce(octet_length(vector.parent_id), 0) + {REMOVABLE_BYTES} "
-        "+ coalesce(octet_length(array_join(map_keys(vector.clock), '')) + 8 * size(vector.clock), 0)"
-    ),
-}
+BYTES = {kind: f"8 + octet_length(key) + octet_length(delta_id) + {rule.bytes}" for kind, rule in KINDS.items()}
 
 
 def value_column(field: str) -> str:

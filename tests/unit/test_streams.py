@@ -22,7 +22,7 @@ from tidemark.streams import (
     load_streams,
 )
 from tidemark.streams.durations import parse_duration, show_duration
-from tidemark.streams.fields import PAYLOADS, field_of, find_field
+from tidemark.streams.fields import PLAIN_FIELDS, field_of, find_field
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "streams"
 GOOD = "namespace: shop\nkind: signal\n"
@@ -83,7 +83,7 @@ def test_the_fields_that_may_be_named_are_those_of_the_payload_that_are_texts_an
 
     for kind, payload in {Kind.VECTOR: VECTOR, Kind.SAMPLE: SAMPLE, Kind.SIGNAL: SIGNAL}.items():
         plain = {each.name: each.type for each in payload if not pa.types.is_nested(each.type)}
-        assert {name: field_of(kind, name).type for name in PAYLOADS[kind]} == plain
+        assert {name: field_of(kind, name).type for name in PLAIN_FIELDS[kind]} == plain
         for name, type_ in plain.items():
             is_integral, is_float = pa.types.is_integer(type_), pa.types.is_floating(type_)
             found = field_of(kind, name)

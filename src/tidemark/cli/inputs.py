@@ -21,6 +21,7 @@ from tidemark.cli.parquet_pieces import PIECE_BYTES, ROWS, PiecesError, read_pie
 from tidemark.door.decode import DELTA_LIMIT
 from tidemark.door.row_objects import row_objects
 from tidemark.model.errors import TidemarkError
+from tidemark.model.kinds import KINDS, PAYLOADS, PayloadField
 from tidemark.model.log_schema import SENT_FIELDS
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ T = TypeVar("T")
 CHUNK, CHUNK_BYTES = ROWS, PIECE_BYTES
 CSV_ROW_LIMIT = 4 * DELTA_LIMIT  # a row above DELTA_LIMIT is refused like any other delta; one above this is not read
 FORMATS = ("jsonl", "csv", "parquet")
-PAYLOADS = ("vector", "sample", "signal")
 _SUFFIXES = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -227,17 +227,21 @@ def _json(cell: str) -> Any:
         return cell
 
 
+def _reader_of(field: PayloadField) -> Callable[[str], Any]:
+    if not field.is_plain:
+        return _json
+    if field.type == "string":
+        return _text
+    return _integer if field.type == "int64" and not field.millionths_of else _number
+
+
 # Cells that are not text, by column.
 _CELLS: dict[str, Callable[[str], Any]] = {
     "event_ts": _integer,  # microseconds; a date stays text
-    "signal.count": _integer,
-    "signal.weight": _number,
-    "sample.value": _number,
-    "sample.labels": _json,
-    "vector.values": _json,
-    "vector.indices": _json,
-    "vector.factor": _number,
-    "vector.amount": _number,
-    "vector.clock": _json,
-    "vector.metadata": _json,
+    **{
+        f"{kind}.{field.millionths_of or name}": reader
+        for kind, rule in KINDS.items()
+        for name, field in rule.fields.items()
+        if (reader := _reader_of(field)) is not _text
+    },
 }

@@ -25,13 +25,13 @@ from tidemark.door.plain_columns import as_it_is
 from tidemark.door.row_objects import combined, row_objects
 from tidemark.model.deltas import Kind, Reason
 from tidemark.model.fingerprint import SeriesNames
-from tidemark.model.log_schema import REFUSED_FIELDS, SENT_FIELDS, SENT_SCHEMA, TIMESTAMP, VECTOR
+from tidemark.model.kinds import KINDS, PAYLOADS, PayloadField
+from tidemark.model.log_schema import REFUSED_FIELDS, SENT_FIELDS, SENT_SCHEMA, TIMESTAMP
 from tidemark.model.shard_errors import WriteFormatError
 
 # Weights in millionths beyond this are looked at by the door for rows, which knows weights alone.
 _CLEAR_MILLIONTHS = 10**12
 _REQUIRED_TEXTS = frozenset(("namespace", "kind", "delta_id"))
-_KINDS = tuple(map(str, Kind))
 
 
 def to_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
@@ -113,7 +113,7 @@ def _field(column: pa.Array | None, name: str, rows: int) -> Taken:
     try:
         if name == "event_ts":
             return take.times(column, rows)
-        if name in _FIELDS_OF:
+        if name in PAYLOADS:
             return _payload(column, name, rows)
         default = constant(DEFAULTS[name], rows) if name in DEFAULTS else None
         if column is None and default is not None:
@@ -132,8 +132,16 @@ def _payload(column: pa.Array | None, name: str, rows: int) -> Taken:
         return Taken(nulls(rows, kind), take.unknown(column))
     is_there = np.asarray(column.is_valid()) if column.null_count else None
     found = {field.name: column.field(place) for place, field in enumerate(column.type)}
-    fields, others = _FIELDS_OF[name](found, rows)
-    unknown = [take.unknown(child) for field, child in found.items() if field not in fields and field not in others]
+    declared = KINDS[Kind(name)].fields
+    fields = {
+        field.name: take.weights(found.get(sent), found.get(field.name), rows, _CLEAR_MILLIONTHS)
+        if (sent := declared[field.name].millionths_of)
+        else _payload_field(found.get(field.name), field.type, declared[field.name], rows)
+        for field in kind
+    }
+    # What is kept in millionths may stand there as it is sent, too.
+    known = {*fields, *(field.millionths_of for field in declared.values())}
+    unknown = [take.unknown(child) for field, child in found.items() if field not in known]
     doubts = either(*(field.doubts for field in fields.values()), *unknown)
     if doubts is not None and is_there is not None:
         doubts = doubts & is_there
@@ -144,44 +152,27 @@ def _payload(column: pa.Array | None, name: str, rows: int) -> Taken:
     return Taken(pa.StructArray.from_arrays(made, fields=list(kind), mask=absent), doubts)
 
 
-# The fields of a payload, and what may stand there under another name.
-_Fields = tuple[dict[str, Taken], tuple[str, ...]]
-
-
-def _vector(found: Mapping[str, pa.Array], rows: int) -> _Fields:
-    kinds = {field.name: field.type for field in VECTOR}
-    fields = {name: take.texts(found.get(name), rows, is_required=True) for name in ("vector_id", "op")}
-    fields |= {name: take.lists(found.get(name), rows, kinds[name]) for name in ("values", "indices")}
-    fields |= {name: take.numbers(found.get(name), rows) for name in ("factor", "amount")}
-    fields["parent_id"] = take.texts(found.get("parent_id"), rows, is_required=False)
-    fields |= {name: take.maps(found.get(name), rows, kinds[name]) for name in ("clock", "metadata")}
-    return fields, ()
-
-
-def _sample(found: Mapping[str, pa.Array], rows: int) -> _Fields:
-    labels = take.maps(found.get("labels"), rows, pa.map_(pa.string(), pa.string()), is_required=True)
-    return {"labels": labels, "value": take.numbers(found.get("value"), rows, is_required=True)}, ()
-
-
-def _signal(found: Mapping[str, pa.Array], rows: int) -> _Fields:
-    fields = {name: take.texts(found.get(name), rows, is_required=True) for name in ("entity_id", "signal")}
-    fields["count"] = take.whole_numbers(found.get("count"), rows, default=1)
-    weight, millionths = found.get("weight"), found.get("weight_millionths")
-    fields["weight_millionths"] = take.weights(weight, millionths, rows, _CLEAR_MILLIONTHS)
-    return fields, ("weight",)
-
-
-_FIELDS_OF = {"vector": _vector, "sample": _sample, "signal": _signal}
+def _payload_field(column: pa.Array | None, kind: pa.DataType, field: PayloadField, rows: int) -> Taken:
+    """A field of a payload, by the type that the log has for it."""
+    if pa.types.is_string(kind):
+        return take.texts(column, rows, is_required=field.is_required)
+    if pa.types.is_list(kind):
+        return take.lists(column, rows, kind)
+    if pa.types.is_map(kind):
+        return take.maps(column, rows, kind, is_required=field.is_required)
+    if pa.types.is_floating(kind):
+        return take.numbers(column, rows, is_required=field.is_required)
+    return take.whole_numbers(column, rows, default=field.default)
 
 
 def _mismatches(columns: Mapping[str, pa.Array]) -> Mask | None:
     """Rows that do not have exactly the payload that their kind promises."""
     rows = len(columns["kind"])
     known = constant_of(columns["kind"])
-    if known in _KINDS and all(columns[kind].null_count == (0 if kind == known else rows) for kind in _KINDS):
+    if known in PAYLOADS and all(columns[kind].null_count == (0 if kind == known else rows) for kind in PAYLOADS):
         return None
-    wrong = ~np.asarray(pc.is_in(columns["kind"], pa.array(_KINDS)))
-    for kind in _KINDS:
+    wrong = ~np.asarray(pc.is_in(columns["kind"], pa.array(PAYLOADS)))
+    for kind in PAYLOADS:
         promised = np.asarray(pc.fill_null(pc.equal(columns["kind"], kind), False))
         wrong |= promised != np.asarray(columns[kind].is_valid())
     return wrong

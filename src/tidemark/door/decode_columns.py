@@ -15,6 +15,7 @@ from tidemark.door.originals import FEW_ELEMENTS, Beginning
 from tidemark.door.row_objects import row_objects
 from tidemark.model.deltas import Priority, Reason, Source
 from tidemark.model.fingerprint import SeriesNames
+from tidemark.model.kinds import KEY_FIELDS, SERIES_LABELS
 from tidemark.model.log_schema import HASHES, REFUSED_FIELDS, SENT_SCHEMA
 
 # From so many rows on a look at a whole column is quicker than one at each row.
@@ -53,8 +54,9 @@ def decode_columns(batch: pa.RecordBatch, series: SeriesNames) -> DecodedBatch:
     brought = _brought(columns)
     refusals = {row: refusal for row, (refusal, _) in brought.items()}
     keys = key_column(columns)
-    if columns["sample"].null_count < len(batch):
-        keys = _with_series(keys, _flattened(columns["sample"], "labels"), series, refusals)
+    for payload, labels in SERIES_LABELS.items():
+        if columns[payload].null_count < len(batch):
+            keys = _with_series(keys, _flattened(columns[payload], labels), series, refusals)
     sent = {name: columns[name] for name in SENT_SCHEMA.names}
     columns["key"] = keys
 
@@ -81,10 +83,12 @@ def _brought(columns: dict[str, pa.Array]) -> dict[int, tuple[Refusal, Beginning
 
 
 def key_column(columns: Mapping[str, pa.Array]) -> pa.Array:
-    """What each row is about, except for samples: the fingerprint of their labels is found one by one."""
-    keys = _texts_of(columns, "signal", "entity_id")
-    if columns["vector"].null_count < len(keys):
-        keys = pc.coalesce(_texts_of(columns, "vector", "vector_id"), keys)
+    """What each row is about, except for series: the fingerprint of their labels is found one by one."""
+    (payload, field), *others = reversed(KEY_FIELDS.items())
+    keys = _texts_of(columns, payload, field)
+    for payload, field in others:
+        if columns[payload].null_count < len(keys):
+            keys = pc.coalesce(_texts_of(columns, payload, field), keys)
     return keys
 
 

@@ -7,7 +7,6 @@ every row through it that its columns do not vouch for.
 """
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -20,16 +19,17 @@ import numpy as np
 import pyarrow as pa
 
 from tidemark.arrays.columns import constant, nulls
-from tidemark.door.decode_values import all_event_us, all_millionths, event_us, millionths_of, moment_of
-from tidemark.door.decoded import FEW_WORDS, SIGNAL_NAMES, DecodedBatch, Refusal, RefusedError, Sent, name_series
+from tidemark.door.decode_values import all_event_us, all_millionths, event_us, moment_of
+from tidemark.door.decoded import FEW_WORDS, SIGNAL_NAMES, DecodedBatch, Refusal, RefusedError, Sent
 from tidemark.door.json_objects import loads, names_each_once, refuse_repeats
-from tidemark.model.deltas import Delta, Kind, Reason, Signal, Vector
+from tidemark.door.payloads import INT64_MAX, INT64_MIN, PAYLOAD_ROWS
+from tidemark.model.deltas import Delta, Kind, Reason
 from tidemark.model.fingerprint import SeriesNames
-from tidemark.model.log_schema import SAMPLE, SENT_FIELDS, SIGNAL, TIMESTAMP, VECTOR
+from tidemark.model.kinds import KEY_FIELDS, PAYLOADS
+from tidemark.model.log_schema import SENT_FIELDS, SENT_SCHEMA, SIGNAL, TIMESTAMP
 
 # One delta: a vector of 65,536 dimensions in JSON is below this.
 DELTA_LIMIT = 4 * 1024 * 1024
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 # Groups of so many rows come again and again.
 _SMALL = 256
 # Named, because a union that is written where it is asked for is made anew for every delta.
@@ -37,6 +37,15 @@ _TEXT = (bytes, str)
 
 _encoder = msgspec.json.Encoder()
 _ENVELOPE_AND_PAYLOADS = attrgetter(*(name for name, _ in SENT_FIELDS))
+_PAYLOADS_OF = attrgetter(*PAYLOADS)
+# By kind, where its payload stands among these; and there, how it is taken, and what stands before and behind it.
+_PLACES: dict[str, int] = {payload: place for place, payload in enumerate(PAYLOADS)}
+_TAKEN = [
+    (PAYLOAD_ROWS[Kind(payload)], (None,) * place, (None,) * (len(PAYLOADS) - place - 1))
+    for payload, place in _PLACES.items()
+]
+_NO_PAYLOAD_AND_NO_KEY = (None,) * (len(PAYLOADS) + 1)
+_OTHERS = tuple(payload for payload in PAYLOADS if payload != Kind.SIGNAL)
 _ENVELOPE_TEXTS = ("namespace", "kind", "delta_id", "priority", "source", "origin")
 _SIGNAL_FIELDS = list(SIGNAL)
 _SIGNAL_VALUES = attrgetter("entity_id", "signal", "count", "weight")
@@ -170,25 +179,22 @@ def _explain(message: str) -> Refusal:
 
 def _row(delta: Delta, series: SeriesNames) -> tuple[Any, ...]:
     """A well-formed delta in the order of the columns, with its key at the end."""
-    kind, vector, sample, signal = delta.kind, delta.vector, delta.sample, delta.signal
-    if kind == Kind.SIGNAL and signal is not None and vector is None and sample is None:
-        return (*_head(delta), None, None, _signal(signal, delta), signal.entity_id)
-    if kind == Kind.SAMPLE and sample is not None and vector is None and signal is None:
-        labels = sorted(sample.labels.items())
-        try:
-            name = name_series(labels, series)
-        except RefusedError as refused:
-            raise RefusedError(*refused.refusal, _envelope(delta)) from refused
-        return (*_head(delta), None, (labels, sample.value), None, name)
-    if kind == Kind.VECTOR and vector is not None and sample is None and signal is None:
-        return (*_head(delta), _vector(vector, delta), None, None, vector.vector_id)
-    payloads = {Kind.VECTOR: vector, Kind.SAMPLE: sample, Kind.SIGNAL: signal}
-    if kind not in payloads:
-        detail = f"The kind {kind!r} is not known; it is one of vector, sample, signal."
+    payloads, place = _PAYLOADS_OF(delta), _PLACES.get(delta.kind)
+    if place is None:
+        detail = f"The kind {delta.kind!r} is not known; it is one of {', '.join(PAYLOADS)}."
         raise RefusedError(Reason.UNKNOWN_KIND, detail, _envelope(delta))
-    found = ", ".join(name for name, payload in payloads.items() if payload is not None) or "none"
-    detail = f"A delta of kind {kind!r} has exactly the payload {kind!r}; this one has {found}."
-    raise RefusedError(Reason.PAYLOAD_MISMATCH, detail, _envelope(delta))
+    if payloads[place] is None or payloads.count(None) < len(payloads) - 1:
+        found = ", ".join(name for name, each in zip(PAYLOADS, payloads, strict=True) if each is not None) or "none"
+        detail = f"A delta of kind {delta.kind!r} has exactly the payload {delta.kind!r}; this one has {found}."
+        raise RefusedError(Reason.PAYLOAD_MISMATCH, detail, _envelope(delta))
+    take, before, behind = _TAKEN[place]
+    try:
+        key, payload = take(payloads[place], series)
+    except RefusedError as refused:
+        if delta.kind in KEY_FIELDS:
+            _head(delta)  # what is wrong with its time is told first
+        raise RefusedError(*refused.refusal, _envelope(delta)) from refused
+    return (*_head(delta), *before, payload, *behind, key)
 
 
 def _head(delta: Delta) -> tuple[Any, ...]:
@@ -198,38 +204,6 @@ def _head(delta: Delta) -> tuple[Any, ...]:
     except RefusedError as refused:
         raise RefusedError(*refused.refusal, _envelope(delta)) from refused
     return (delta.namespace, delta.kind, delta.delta_id, moment_us, delta.priority, delta.source, delta.origin)
-
-
-def _signal(payload: Signal, delta: Delta) -> tuple[str, str, int, int]:
-    weight = payload.weight
-    if not math.isfinite(weight):
-        raise RefusedError(Reason.NOT_FINITE, f"signal.weight is {weight}.", _envelope(delta))
-    millionths = millionths_of(weight)
-    for name, value in (("count", payload.count), ("weight", millionths)):
-        if not INT64_MIN <= value <= INT64_MAX:
-            raise RefusedError(Reason.OUT_OF_RANGE, f"signal.{name} does not fit into 64 bits.", _envelope(delta))
-    return payload.entity_id, payload.signal, payload.count, millionths
-
-
-def _vector(payload: Vector, delta: Delta) -> tuple[Any, ...]:
-    for name, numbers, low, high in (
-        ("indices", payload.indices or (), -(2**31), 2**31 - 1),
-        ("clock", (payload.clock or {}).values(), 0, INT64_MAX),
-    ):
-        if any(not low <= number <= high for number in numbers):
-            reason = Reason.INDEX_OUT_OF_RANGE if name == "indices" else Reason.OUT_OF_RANGE
-            raise RefusedError(reason, f"vector.{name} has a number outside {low} to {high}.", _envelope(delta))
-    return (
-        payload.vector_id,
-        payload.op,
-        payload.values,
-        payload.indices,
-        payload.factor,
-        payload.amount,
-        payload.parent_id,
-        sorted(payload.clock.items()) if payload.clock is not None else None,
-        sorted(payload.metadata.items()) if payload.metadata is not None else None,
-    )
 
 
 def _envelope(delta: Delta) -> dict[str, Any]:
@@ -257,10 +231,7 @@ def _partial_row(envelope: Mapping[str, Any]) -> tuple[Any, ...]:
         texts.get("priority"),
         texts.get("source"),
         texts.get("origin"),
-        None,
-        None,
-        None,
-        None,
+        *_NO_PAYLOAD_AND_NO_KEY,
     )
 
 
@@ -276,10 +247,10 @@ def _signal_columns(deltas: list[Delta]) -> _Columns | None:
         return None
     values = zip(*map(_ENVELOPE_AND_PAYLOADS, deltas), strict=True)
     by_name = dict(zip((name for name, _ in SENT_FIELDS), values, strict=True))
-    signals = by_name["signal"]
-    if by_name["kind"].count(Kind.SIGNAL) < rows or by_name["vector"].count(None) < rows:
+    signals = by_name[Kind.SIGNAL]
+    if by_name["kind"].count(Kind.SIGNAL) < rows or None in signals:
         return None
-    if by_name["sample"].count(None) < rows or None in signals:
+    if any(by_name[payload].count(None) < rows for payload in _OTHERS):
         return None
     keys, names, counts, weights = zip(*map(_SIGNAL_VALUES, signals), strict=True)
     moments, millionths = all_event_us(by_name["event_ts"]), all_millionths(weights)
@@ -289,17 +260,17 @@ def _signal_columns(deltas: list[Delta]) -> _Columns | None:
     fields = [key, _array(names, pa.string()), pa.array(np.array(counts, dtype=np.int64)), pa.array(millionths)]
     arrays = {name: _array(by_name[name], pa.string()) for name in _ENVELOPE_TEXTS}
     arrays["event_ts"] = pa.array(moments).view(TIMESTAMP)
-    arrays["signal"] = pa.StructArray.from_arrays(fields, fields=_SIGNAL_FIELDS)
-    arrays["vector"], arrays["sample"] = _no_payloads(rows) if rows <= _SMALL else _no_payloads.__wrapped__(rows)
+    arrays[Kind.SIGNAL.value] = pa.StructArray.from_arrays(fields, fields=_SIGNAL_FIELDS)
+    arrays |= _other_payloads(rows) if rows <= _SMALL else _other_payloads.__wrapped__(rows)
     arrays["key"] = key
     words = {name: frozenset(by_name[name]) for name in FEW_WORDS}
     return _Columns(arrays, words | {SIGNAL_NAMES: frozenset(names)})
 
 
 @lru_cache(_SMALL)
-def _no_payloads(rows: int) -> tuple[pa.Array, pa.Array]:
-    """Neither a vector nor a sample on any row; of as many parts as a vector has, it is worth keeping."""
-    return nulls(rows, VECTOR), nulls(rows, SAMPLE)
+def _other_payloads(rows: int) -> dict[str, pa.Array]:
+    """No payload but a signal on any row; of as many parts as a vector has, it is worth keeping."""
+    return {payload: nulls(rows, SENT_SCHEMA.field(payload).type) for payload in _OTHERS}
 
 
 def _columns(rows: list[tuple[Any, ...]]) -> _Columns:
@@ -309,8 +280,8 @@ def _columns(rows: list[tuple[Any, ...]]) -> _Columns:
     columns = {name: _array(by_name[name], kind) for name, kind in SENT_FIELDS}
     # Of signals alone the key is a column that is there already.
     columns["key"] = (
-        columns["signal"].field("entity_id")
-        if rows and not columns["signal"].null_count
+        columns[Kind.SIGNAL].field("entity_id")
+        if rows and not columns[Kind.SIGNAL].null_count
         else _array(values[len(SENT_FIELDS)], pa.string())
     )
     words = {name: frozenset(by_name[name]) for name in FEW_WORDS}
@@ -321,7 +292,7 @@ def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
     first: Any = values[0] if values else None
     if first is None and values.count(None) == len(values):
         return nulls(len(values), kind)
-    if kind in (VECTOR, SAMPLE, SIGNAL):
+    if pa.types.is_struct(kind):
         return _structs(values, kind)
     if pa.types.is_string(kind):
         return constant(first, len(values)) if values.count(first) == len(values) else pa.array(values, kind)

@@ -10,8 +10,10 @@ from typing import Any
 
 from tidemark.door.decoded import RefusedError
 from tidemark.model.deltas import Delta, Reason
+from tidemark.model.kinds import KINDS
 
-_MAPS = {"sample": ("labels",), "vector": ("clock", "metadata")}
+# By payload. The last kind is looked at first: of an object with several payloads the first repeat is told.
+_MAPS = {kind.value: rule.maps for kind, rule in reversed(KINDS.items()) if rule.maps}
 
 
 class _Object(dict[str, Any]):
@@ -47,11 +49,12 @@ def refuse_repeats(found: Mapping[str, Any]) -> None:
 
 def names_each_once(sent: bytes | str, delta: Delta) -> bool:
     """Whether no map of a JSON delta surely has the same name twice. If a name is in the text once, it is."""
-    maps = (
-        delta.sample and delta.sample.labels,
-        delta.vector and delta.vector.clock,
-        delta.vector and delta.vector.metadata,
-    )
+    maps = [
+        getattr(found, field)
+        for payload, fields in _MAPS.items()
+        if (found := getattr(delta, payload)) is not None
+        for field in fields
+    ]
     if not any(maps):
         return True
     text = sent if isinstance(sent, str) else sent.decode()

@@ -15,7 +15,8 @@ import msgspec
 
 from tidemark.door.decoded import DecodedBatch, Sent
 from tidemark.model.deltas import Delta
-from tidemark.model.log_schema import PAYLOADS, RAW_BUDGET, RAW_LIMIT, RAW_SHORT
+from tidemark.model.kinds import PAYLOADS
+from tidemark.model.log_schema import RAW_BUDGET, RAW_LIMIT, RAW_SHORT
 
 # So many elements of a list take more bytes than are kept of a delta beyond the budget.
 FEW_ELEMENTS = RAW_SHORT // 2

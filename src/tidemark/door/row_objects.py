@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from tidemark.door.decode_values import FIRST_US, LAST_US
 from tidemark.door.decoded import Sent
+from tidemark.model.kinds import KINDS
 from tidemark.model.timegrid import from_us
 
 # Microseconds in one unit of a timestamp, or how many of its units are one.
@@ -23,6 +24,14 @@ US_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
 NS_PER_US = 1_000
 # Rows are rendered together, fewer where they are large: a call costs as much as ten small rows.
 _MOST_ROWS, _MOST_BYTES = 1_024, 256 * 1024
+# Of payloads: what is kept in millionths, and under which name it is sent; and which of them have maps.
+_MILLIONTHS = [
+    (kind.value, name, field.millionths_of)
+    for kind, rule in KINDS.items()
+    for name, field in rule.fields.items()
+    if field.millionths_of
+]
+_WITH_MAPS = [kind.value for kind, rule in KINDS.items() if rule.maps]
 
 
 class _Pairs(dict[str, Any]):
@@ -89,10 +98,11 @@ def unwrapped(column: pa.Array) -> pa.Array:
 
 
 def _as_sent(found: dict[str, Any]) -> Sent:
-    payload = found.get("signal")
-    if isinstance(payload, dict) and isinstance(payload.get("weight_millionths"), int) and "weight" not in payload:
-        payload["weight"] = payload.pop("weight_millionths") / 1_000_000
-    for name in ("sample", "vector"):
+    for name, kept, sent in _MILLIONTHS:
+        payload = found.get(name)
+        if isinstance(payload, dict) and isinstance(payload.get(kept), int) and sent not in payload:
+            payload[sent] = payload.pop(kept) / 1_000_000
+    for name in _WITH_MAPS:
         payload = found.get(name)
         if isinstance(payload, dict) and any(type(value) is _Pairs for value in payload.values()):
             return json.dumps(found, default=str).encode()

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import google_crc32c
 
+from tidemark.model.kinds import SCHEMA_VERSION
 from tidemark.model.shard_errors import LogDamageError
 
 FORMAT_VERSION = 3
-SCHEMA_VERSION = 1  # of the rows in a frame (`schema.py`, which needs Arrow, as reading frames does not)
 FILE_MAGIC = b"TIDEMARK"
 FRAME_MAGIC = 0xD317
 _HEADER = struct.Struct(">8sIIIIQQQq")

@@ -22,7 +22,8 @@ from tidemark.log.log_rows import FEW_TEXTS, NUMBERING, LogRows, Writes
 from tidemark.log.manifest import Entry, HourCounts
 from tidemark.log.manifest_files import RESTORE
 from tidemark.model.deltas import Verdict
-from tidemark.model.log_schema import LOG_SCHEMA, PAYLOADS
+from tidemark.model.kinds import KINDS, PAYLOADS
+from tidemark.model.log_schema import LOG_SCHEMA
 from tidemark.model.shard_errors import SegmentDamageError
 from tidemark.model.timegrid import HOUR_US, hour_key
 from tidemark.storage.disk import Disk, RealDisk
@@ -30,10 +31,11 @@ from tidemark.storage.disk import Disk, RealDisk
 # Columns of few values. In the others a dictionary is built in vain: ids and hashes hardly repeat.
 DICTIONARIES = [
     *("shard", "epoch", "producer", "sequence", "received_ts", "watermark_ts", "verdict", "reason", "detail"),
-    *("namespace", "kind", "priority", "source", "origin", "vector.op", "signal.signal", "signal.count"),
+    *("namespace", "kind", "priority", "source", "origin"),
+    *(f"{kind}.{name}" for kind, rule in KINDS.items() for name in rule.few),
 ]
 # Numbers near one another: their differences are stored, in as many bits as these need.
-DIFFERENCES = ["ordinal", "event_ts", "signal.weight_millionths"]
+DIFFERENCES = ["ordinal", "event_ts", *(f"{kind}.{name}" for kind, rule in KINDS.items() for name in rule.near)]
 # By these a reader can pass over a whole segment, or a part of it; of the others nobody asks for the least and the
 # greatest.
 STATISTICS = ["epoch", "event_ts", "received_ts"]

@@ -1,37 +1,31 @@
 """How a delta lies in the log and in a segment: one Arrow schema, the same columns in the same order.
 
-Belongs here: columns and their meaning. The schema is a format: a change to it needs a new `SCHEMA_VERSION`
-(`frames.py`), which stands in the header of every log file and in the metadata of every segment.
+Belongs here: columns and their meaning; the payloads' columns follow from the kinds (`kinds.py`). The schema is a
+format: a change to it needs a new `SCHEMA_VERSION` (there), which stands in the header of every log file.
 """
 
 import pyarrow as pa
 
+from tidemark.model.deltas import Kind
+from tidemark.model.kinds import KINDS
+
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
-VECTOR = pa.struct(
-    [
-        ("vector_id", pa.string()),
-        ("op", pa.string()),
-        ("values", pa.list_(pa.float32())),
-        ("indices", pa.list_(pa.int32())),
-        ("factor", pa.float64()),
-        ("amount", pa.float64()),
-        ("parent_id", pa.string()),
-        ("clock", pa.map_(pa.string(), pa.int64())),
-        ("metadata", pa.map_(pa.string(), pa.string())),
-    ]
-)
-SAMPLE = pa.struct([("labels", pa.map_(pa.string(), pa.string())), ("value", pa.float64())])
-SIGNAL = pa.struct(
-    [
-        ("entity_id", pa.string()),
-        ("signal", pa.string()),
-        ("count", pa.int64()),
-        ("weight_millionths", pa.int64()),
-    ]
-)
-
-PAYLOADS = ("vector", "sample", "signal")
+# What the types of fields are called where kinds are declared (`kinds.py`).
+TYPES = {
+    "string": pa.string(),
+    "double": pa.float64(),
+    "int64": pa.int64(),
+    "list<float>": pa.list_(pa.float32()),
+    "list<int32>": pa.list_(pa.int32()),
+    "map<string, string>": pa.map_(pa.string(), pa.string()),
+    "map<string, int64>": pa.map_(pa.string(), pa.int64()),
+}
+PAYLOAD_TYPES = {
+    kind: pa.struct([(name, TYPES[field.type]) for name, field in rule.fields.items()]) for kind, rule in KINDS.items()
+}
+# For what is about one kind alone.
+VECTOR, SAMPLE, SIGNAL = (PAYLOAD_TYPES[kind] for kind in (Kind.VECTOR, Kind.SAMPLE, Kind.SIGNAL))
 
 # What a producer sends (envelope and payload), in the order of the log. Malformed deltas have gaps: all nullable.
 SENT_FIELDS: list[tuple[str, pa.DataType]] = [
@@ -42,9 +36,7 @@ SENT_FIELDS: list[tuple[str, pa.DataType]] = [
     ("priority", pa.string()),
     ("source", pa.string()),
     ("origin", pa.string()),
-    ("vector", VECTOR),
-    ("sample", SAMPLE),
-    ("signal", SIGNAL),
+    *((kind.value, payload) for kind, payload in PAYLOAD_TYPES.items()),
 ]
 
 SENT_SCHEMA = pa.schema(SENT_FIELDS)

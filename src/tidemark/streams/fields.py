@@ -9,20 +9,19 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidemark.model.deltas import Kind
+from tidemark.model.kinds import KINDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 # Of the envelope, those that may tell windows apart. The namespace and the kind are the stream's own.
 ENVELOPE = ("key", "producer", "origin", "source", "priority")
-# What the payload has besides lists and maps (`coordinator/schema.py`, which a test holds these against).
-PAYLOADS = {
-    Kind.VECTOR: {"vector_id": "string", "op": "string", "factor": "double", "amount": "double", "parent_id": "string"},
-    Kind.SAMPLE: {"value": "double"},
-    Kind.SIGNAL: {"entity_id": "string", "signal": "string", "count": "int64", "weight_millionths": "int64"},
+# What the payload has besides lists and maps, with its type.
+PLAIN_FIELDS = {
+    kind: {name: field.type for name, field in rule.fields.items() if field.is_plain} for kind, rule in KINDS.items()
 }
 # The fields that say what a delta is about: a key with one of them holds one key of deltas.
-OWN_KEY = {Kind.SIGNAL: {"key", "entity_id"}, Kind.SAMPLE: {"key"}, Kind.VECTOR: {"key", "vector_id"}}
+OWN_KEY = {kind: {"key", rule.key} - {None} for kind, rule in KINDS.items()}
 # What every row of windows has; the columns of the key come before, those of the aggregates behind.
 STATISTICS = (
     "window_id",
@@ -39,7 +38,6 @@ STATISTICS = (
     "epochs",
     "close_reason",
 )
-LABELS = "labels"
 LABEL_PATTERN = r"[a-z][a-z0-9_]{0,40}"
 
 
@@ -74,9 +72,9 @@ def find_field(kind: Kind, name: str) -> Field | None:
     if name in ENVELOPE:
         return Field(name, name, f"`{name}`", "string")
     group, _, label = name.partition(".")
-    if kind is Kind.SAMPLE and group == LABELS and re.fullmatch(LABEL_PATTERN, label):
-        return Field(name, f"{LABELS}_{label}", f"sample.labels['{label}']", "string")
-    alias = PAYLOADS[kind].get(name)
+    if group == KINDS[kind].labels and re.fullmatch(LABEL_PATTERN, label):
+        return Field(name, f"{group}_{label}", f"{kind.value}.{group}['{label}']", "string")
+    alias = PLAIN_FIELDS[kind].get(name)
     return Field(name, name, f"{kind.value}.`{name}`", alias) if alias else None
 
 
@@ -90,7 +88,6 @@ def field_of(kind: Kind, name: str) -> Field:
 
 def field_names(kind: Kind, *, is_number: bool = False) -> list[str]:
     """What may be written, for whoever wrote something else."""
-    names = [*PAYLOADS[kind], *ENVELOPE]
+    names, labels = [*PLAIN_FIELDS[kind], *ENVELOPE], KINDS[kind].labels
     found = [field for name in names if (field := find_field(kind, name)) and (field.is_number or not is_number)]
-    labels = [f"{LABELS}.NAME"] if kind is Kind.SAMPLE and not is_number else []
-    return [*labels, *(field.name for field in found)]
+    return [*([f"{labels}.NAME"] if labels and not is_number else []), *(field.name for field in found)]

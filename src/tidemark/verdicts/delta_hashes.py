@@ -15,6 +15,7 @@ from tidemark.arrays.compiled import compiled
 from tidemark.arrays.hashing import Hashes, Offsets, chain, hash_of_texts, hash_rows, hash_text, mix
 from tidemark.door.decode_columns import MANY_ROWS, key_column
 from tidemark.model.deltas import Kind
+from tidemark.model.kinds import PAYLOADS, SERIES_LABELS
 from tidemark.model.log_schema import HASHES, SIGNAL
 from tidemark.verdicts.identities import IDENTITY_COLUMNS
 
@@ -22,7 +23,7 @@ from tidemark.verdicts.identities import IDENTITY_COLUMNS
 def with_hashes(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A batch from `to_batch`; if it is large, with the hashes of its rows. Series have no name yet, and so no hash."""
     rows = len(batch)
-    if rows < MANY_ROWS or batch["sample"].null_count < rows:
+    if rows < MANY_ROWS or any(batch[payload].null_count < rows for payload in SERIES_LABELS):
         return batch
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns["key"] = key_column(columns)
@@ -50,7 +51,7 @@ def _hashes(columns: Mapping[str, pa.Array], namespace: str | None) -> dict[str,
     else:
         known = columns if namespace is None else {**columns, "namespace": namespace}
         identity = [known[name] for name in IDENTITY_COLUMNS]
-        hashes = hash_rows(identity, rows), hash_rows([columns[kind] for kind in Kind], rows)
+        hashes = hash_rows(identity, rows), hash_rows([columns[payload] for payload in PAYLOADS], rows)
     return {name: pa.array(hashed.view(np.int64)) for name, hashed in zip(HASHES, hashes, strict=True)}
 
 
@@ -58,7 +59,7 @@ def _are_signals(columns: Mapping[str, pa.Array]) -> bool:
     """Whether every row is a whole signal, as nearly always."""
     signals, rows = columns["signal"], len(columns["key"])
     is_whole = not (signals.null_count or columns["event_ts"].null_count or columns["delta_id"].null_count)
-    is_alone = all(columns[kind].null_count == rows for kind in Kind if kind != Kind.SIGNAL)
+    is_alone = all(columns[payload].null_count == rows for payload in PAYLOADS if payload != Kind.SIGNAL)
     return is_whole and is_alone and not any(signals.field(place).null_count for place in range(len(SIGNAL)))
 
 
