@@ -1,17 +1,20 @@
 """Suites that are made from a template: those of windows and of late deltas, which follow from the definitions.
 
-Belongs here: filling in a template for a stream. What must be true stands in `suites/templates/`, as for every other
-table. Does not belong here: reading suite files (`suite.py`).
+Belongs here: filling in a template for a stream, and into other suites the words that are declared elsewhere. What must
+be true stands in `suites/templates/`, as in `suites/` for every other table. Does not belong here: reading suite files
+(`suite.py`).
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.windows.catalog import STREAMS, by_event_time
 from assets.windows.open_schema import open_name, open_table
 from assets.windows.schema import LATE_DELTAS, WINDOW_HOUR
 from expectations.suite import SUITES, Suite, read_suite
 from tidemark.log.batch_record import Trigger
+from tidemark.model.deltas import KINDS, PAYLOADS, Reason, listed
 from tidemark.streams import Join, JoinForm, LatePolicy, Stream, WindowType
 from tidemark.streams.fields import field_of
 from tidemark.streams.load import OPEN_SUFFIX
@@ -32,7 +35,7 @@ def suite_of(table: str, templates: Path = TEMPLATES) -> Suite:
     """The suite of any table: of a stream from its template, else from its own file."""
     found = _template_of(table)
     if found is None:
-        return read_suite(table)
+        return read_suite(table, words=tuple(sorted(_own_words(table).items())))
     template, words = found
     return read_suite(table, template=templates / f"{template}.yaml", words=tuple(sorted(words.items())))
 
@@ -51,6 +54,22 @@ def _template_of(table: str) -> tuple[str, dict[str, str]] | None:
         return "batches" if stream.window.type is WindowType.ADAPTIVE else "panes", words_of(stream)
     stream = STREAMS.streams.get(table.removesuffix(OPEN_SUFFIX))
     return ("open", session_words(stream)) if stream and stream.window.type is WindowType.SESSION else None
+
+
+def _own_words(table: str) -> dict[str, str]:
+    """What is filled into the file of a table that has no template: the words that are declared elsewhere."""
+    if table == DEAD_LETTERS.name:
+        return {"reasons": ", ".join(Reason)}
+    if table != DELTAS.name:
+        return {}
+    fitting = [
+        f"WHEN {_literal(kind.value)} THEN "
+        + "".join(f"{other} IS NULL AND " for other in PAYLOADS if other != kind)
+        + rule.sound
+        for kind, rule in KINDS.items()
+    ]
+    told = listed([rule.name for rule in KINDS.values()])
+    return {"kinds": ", ".join(PAYLOADS), "told": told, "fitting": "\n  ".join(fitting)}
 
 
 def words_of(stream: Stream) -> dict[str, str]:
@@ -78,10 +97,9 @@ def words_of(stream: Stream) -> dict[str, str]:
 def late_words() -> dict[str, str]:
     """What stands for each name in the suite of late deltas: what may become of one."""
     told = {outcome: words for outcomes in OUTCOMES.values() for outcome, words in outcomes.items()}
-    *most, last = told.values()
     return {
         "outcomes": ", ".join(told),
-        "told": f"{', '.join(most)} or {last}",
+        "told": listed(list(told.values())),
         "fitting": "\n  ".join(_fitting(policy, tuple(outcomes)) for policy, outcomes in OUTCOMES.items()),
         "counted": ", ".join(f"count_if(outcome = {_literal(outcome)}) AS {outcome}" for outcome in told),
     }

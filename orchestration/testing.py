@@ -27,8 +27,8 @@ from assets.tables import GRAPH
 from orchestration.materialize import drain, materialize_hours
 from orchestration.runs import RunResults
 from tidemark import Platform
+from tidemark.model.deltas import PAYLOADS
 from tidemark.model.errors import TidemarkError
-from tidemark.model.kinds import PAYLOADS
 from tidemark.model.timegrid import HOUR_US, hour_key, to_us
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files

@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 
 from tidemark.log.manifest import Entry
 from tidemark.log.segments import whole
-from tidemark.model.deltas import Verdict
-from tidemark.model.kinds import PAYLOADS
+from tidemark.model.deltas import PAYLOADS, Verdict
 from tidemark.model.log_schema import LOG_SCHEMA
 
 # So many hashes are held at once: 160 MB, and as much again while they are sorted.

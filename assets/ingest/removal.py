@@ -15,8 +15,7 @@ from pyspark.sql import functions as F
 
 from assets.ingest.schema import DELTAS, PLACE
 from assets.vectors.schema import VECTOR_CHECKPOINTS
-from tidemark.model.deltas import Kind
-from tidemark.model.kinds import REMOVABLE_BYTES
+from tidemark.model.deltas import REMOVABLE_BYTES, Kind
 from tidemark.model.log_schema import VECTOR
 from tidemark.tables.table_spec import sql_type
 

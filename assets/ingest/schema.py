@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from tidemark.model.kinds import KINDS, PAYLOADS, listed
+from tidemark.model.deltas import KINDS, PAYLOADS, listed
 from tidemark.model.log_schema import LOG_SCHEMA
 from tidemark.model.timegrid import HOUR_US
 from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec, sql_type
@@ -17,7 +17,7 @@ from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec, sql_type
 IDENTITY = ("namespace", "key", "event_ts", "delta_id")
 # Where a delta stands in the log; no two have the same.
 PLACE = ("shard", "epoch", "ordinal")
-KEY_NAMES = listed(tuple(rule.key_name for rule in KINDS.values()))
+KEY_NAMES = listed([rule.key_name for rule in KINDS.values()])
 
 # Statistics cost a third of a write when they are kept for every column; these are the ones that anybody prunes by.
 STATISTICS = "delta.dataSkippingStatsColumns"

@@ -9,8 +9,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from assets.ingest.schema import DEAD_LETTERS, DELTAS, IDENTITY, PLACE
-from tidemark.model.deltas import Verdict
-from tidemark.model.kinds import PAYLOADS
+from tidemark.model.deltas import PAYLOADS, Reason, Verdict
 from tidemark.model.log_schema import LOG_SCHEMA, RAW_LIMIT
 
 
@@ -63,7 +62,7 @@ def _reason_to_set_aside() -> dict[str, Column]:
     is_same = F.col("content_hash").eqNullSafe(F.col("first.content_hash"))
     payload = F.coalesce(*(F.to_json(name) for name in PAYLOADS)).cast("binary")
     return {
-        "reason": F.when(is_same, "duplicate").otherwise("id_reuse"),
+        "reason": F.when(is_same, Reason.DUPLICATE.value).otherwise(Reason.ID_REUSE.value),
         "detail": F.format_string(
             "%s epoch %d, ordinal %d",
             F.when(is_same, "a copy of the delta at").otherwise("another delta under the identity of the one at"),

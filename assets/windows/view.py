@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.model.kinds import KINDS
+from tidemark.model.deltas import KINDS
 from tidemark.model.ranges import Range
 from tidemark.model.timegrid import HOUR_US
 from tidemark.streams import Stream

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from orchestration.demo.malformed import SORTS, Item, Sort
 from orchestration.demo.traffic import PROFILES, Profile, Traffic
-from tidemark.model.deltas import Delta, Kind, Reason, Sample, Signal, Vector, Verdict
+from tidemark.model.deltas import Delta, Kind, Reason, Verdict
 from tidemark.model.timegrid import HOUR_US, MINUTE_US, SECOND_US, from_us, to_us
 
 # To be raised whenever the same seed and size give another day: a home that has the old one must not take it for this.
@@ -188,13 +188,4 @@ class _Day:
     def _under_used_id(self, sent: list[Delta]) -> Delta:
         """Another delta under an identity that is taken: the same key, time and id, and other content."""
         # Taken out, so that it is not picked again: a copy of the first would then be "other content" to the second.
-        delta = sent.pop(self._pick(sent))
-        if isinstance(delta.vector, Vector):
-            # No honest offset is that large, so it differs from whatever was sent.
-            other = Vector(vector_id=delta.vector.vector_id, op="offset", amount=1000 + self._rng.random())
-            return structs.replace(delta, vector=other)
-        if isinstance(delta.sample, Sample):
-            return structs.replace(delta, sample=structs.replace(delta.sample, value=delta.sample.value + 1))
-        if isinstance(delta.signal, Signal):
-            return structs.replace(delta, signal=structs.replace(delta.signal, count=delta.signal.count + 1))
-        raise ValueError(f"A delta without payload was sent as a good one: {delta}")
+        return self._traffic.with_other_content(sent.pop(self._pick(sent)))

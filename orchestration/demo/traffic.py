@@ -9,8 +9,10 @@ from datetime import datetime, timedelta, timezone
 from itertools import accumulate
 from random import Random
 
+from msgspec import structs
+
 from tidemark.model.deltas import Delta, Kind, Priority, Sample, Signal, Source, Vector
-from tidemark.model.operations import Operation
+from tidemark.model.operations import RULES, Operation
 from tidemark.model.timegrid import from_us
 
 SHOP = "shop"
@@ -42,16 +44,17 @@ PROFILES = (
 _SIGNALS = ("view", "like", "share", "cart", "buy")
 _SIGNAL_WEIGHTS = (70, 12, 4, 9, 5)
 _SENSORS = ("temperature", "fuel", "speed", "door")
-_OPERATIONS = (
-    Operation.REPLACE,
-    Operation.SET_DIMS,
-    Operation.ADD_DIMS,
-    Operation.SCALE,
-    Operation.OFFSET,
-    Operation.CREATE,
-    Operation.DELETE,
-)
-_OPERATION_WEIGHTS = (20, 25, 25, 10, 10, 6, 4)
+# How often a vector that is there is changed in which way; an operation that is not named is sent now and then.
+_SHARES = {
+    Operation.REPLACE: 20,
+    Operation.SET_DIMS: 25,
+    Operation.ADD_DIMS: 25,
+    Operation.SCALE: 10,
+    Operation.OFFSET: 10,
+    Operation.CREATE: 6,
+    Operation.DELETE: 4,
+}
+_OPERATION_WEIGHTS = {**_SHARES, **{operation: 5 for operation in Operation if operation not in _SHARES}}
 _HARBOUR_TIME = timezone(timedelta(hours=1))
 _TITLES = ("chair", "lamp", "Käseglocke", "椅子", 'table 36"', "salt/pepper set")
 
@@ -102,6 +105,19 @@ class Traffic:
             self._last[delta.vector.vector_id] = delta.delta_id
             self._clocks[delta.vector.vector_id] = self._clocks.get(delta.vector.vector_id, 0) + 1
 
+    def with_other_content(self, delta: Delta) -> Delta:
+        """The same delta with another payload about the same key, which differs from whatever was sent."""
+        if isinstance(delta.vector, Vector):
+            # No honest offset is that large.
+            amount = 1000 + self._rng.random()
+            other = Vector(vector_id=delta.vector.vector_id, op=Operation.OFFSET.value, amount=amount)
+            return structs.replace(delta, vector=other)
+        if isinstance(delta.sample, Sample):
+            return structs.replace(delta, sample=structs.replace(delta.sample, value=delta.sample.value + 1))
+        if isinstance(delta.signal, Signal):
+            return structs.replace(delta, signal=structs.replace(delta.signal, count=delta.signal.count + 1))
+        raise ValueError(f"A delta without payload was sent as a good one: {delta}")
+
     def _written(self, event_us: int) -> datetime | int:
         """The time as one producer or another would write it."""
         return event_us if self._rng.random() < 0.7 else from_us(event_us).astimezone(_HARBOUR_TIME)
@@ -138,16 +154,16 @@ class Traffic:
         rng = self._rng
         vector_id = self._vectors.draw(rng)
         last = self._last.get(vector_id)
-        op = rng.choices(_OPERATIONS, _OPERATION_WEIGHTS)[0] if last else Operation.CREATE
+        op = rng.choices(list(_OPERATION_WEIGHTS), list(_OPERATION_WEIGHTS.values()))[0] if last else Operation.CREATE
         vector = Vector(vector_id=vector_id, op=op.value)
-        if op in {Operation.CREATE, Operation.REPLACE}:
-            vector.values = [round(rng.uniform(-1, 1), 4) for _ in range(SHOP_DIMENSION)]
-        elif op in {Operation.SET_DIMS, Operation.ADD_DIMS}:
+        needs = RULES[op].needs
+        if "indices" in needs:
             vector.indices = sorted(rng.sample(range(SHOP_DIMENSION), rng.randint(1, 4)))
-            vector.values = [round(rng.uniform(-1, 1), 4) for _ in vector.indices]
-        elif op is Operation.SCALE:
+        if "values" in needs:
+            vector.values = [round(rng.uniform(-1, 1), 4) for _ in vector.indices or range(SHOP_DIMENSION)]
+        if "factor" in needs:
             vector.factor = round(rng.uniform(0.5, 1.5), 4)
-        elif op is Operation.OFFSET:
+        if "amount" in needs:
             vector.amount = round(rng.uniform(-0.1, 0.1), 4)
         if last and rng.random() < 0.5:
             vector.parent_id = last

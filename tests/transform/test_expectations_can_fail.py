@@ -14,7 +14,7 @@ import pytest
 
 from assets.tables import TABLES
 from expectations.runner import run_suite
-from expectations.suite import read_suite
+from expectations.templates import suite_of
 from resources.session import frame_of
 from tidemark.model.timegrid import GRAINS, from_us, week_start
 from tidemark.tables.table_spec import TIMESTAMP
@@ -232,7 +232,7 @@ def columns_of(table: str) -> dict[str, pa.DataType]:
 
 @pytest.mark.parametrize("table", BREAKS)
 def test_every_expectation_can_fail_and_names_its_partition_and_no_other(table: str, spark: "SparkSession") -> None:
-    suite = read_suite(table)
+    suite = suite_of(table)
     breaks = {**BREAKS[table], **EVERYWHERE}
     assert {expectation.name for expectation in suite.expectations} == breaks.keys(), "each has a case here"
     cases = [good_case(table, number) for number in range(len(breaks) + 1)]

@@ -122,5 +122,5 @@ def test_every_table_has_a_suite_that_agrees_with_its_declaration() -> None:
     ],
 )
 def test_the_words_of_a_suite_are_those_of_the_model(table: str, name: str, words: type) -> None:
-    [expectation] = [each for each in read_suite(table).expectations if each.name == name]
+    [expectation] = [each for each in suite_of(table).expectations if each.name == name]
     assert sorted(expectation.arguments["value_set"]) == sorted(words)  # type: ignore[call-overload]

@@ -20,8 +20,8 @@ import pyarrow as pa
 from tidemark.cli.parquet_pieces import PIECE_BYTES, ROWS, PiecesError, read_pieces
 from tidemark.door.decode import DELTA_LIMIT
 from tidemark.door.row_objects import row_objects
+from tidemark.model.deltas import KINDS, PAYLOADS, PayloadField
 from tidemark.model.errors import TidemarkError
-from tidemark.model.kinds import KINDS, PAYLOADS, PayloadField
 from tidemark.model.log_schema import SENT_FIELDS
 
 if TYPE_CHECKING:

@@ -23,9 +23,8 @@ from tidemark.door.decoded import DecodedBatch, Refusal, bounded, scattered
 from tidemark.door.originals import keep_originals
 from tidemark.door.plain_columns import as_it_is
 from tidemark.door.row_objects import combined, row_objects
-from tidemark.model.deltas import Kind, Reason
+from tidemark.model.deltas import KINDS, PAYLOADS, Kind, PayloadField, Reason
 from tidemark.model.fingerprint import SeriesNames
-from tidemark.model.kinds import KINDS, PAYLOADS, PayloadField
 from tidemark.model.log_schema import REFUSED_FIELDS, SENT_FIELDS, SENT_SCHEMA, TIMESTAMP
 from tidemark.model.shard_errors import WriteFormatError
 

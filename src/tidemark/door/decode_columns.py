@@ -13,9 +13,8 @@ from tidemark.arrays.columns import constant_of, nulls
 from tidemark.door.decoded import FEW_WORDS, DecodedBatch, Refusal, RefusedError, Sent, name_series
 from tidemark.door.originals import FEW_ELEMENTS, Beginning
 from tidemark.door.row_objects import row_objects
-from tidemark.model.deltas import Priority, Reason, Source
+from tidemark.model.deltas import KEY_FIELDS, SERIES_LABELS, Priority, Reason, Source
 from tidemark.model.fingerprint import SeriesNames
-from tidemark.model.kinds import KEY_FIELDS, SERIES_LABELS
 from tidemark.model.log_schema import HASHES, REFUSED_FIELDS, SENT_SCHEMA
 
 # From so many rows on a look at a whole column is quicker than one at each row.

@@ -23,9 +23,8 @@ from tidemark.door.decode_values import all_event_us, all_millionths, event_us, 
 from tidemark.door.decoded import FEW_WORDS, SIGNAL_NAMES, DecodedBatch, Refusal, RefusedError, Sent
 from tidemark.door.json_objects import loads, names_each_once, refuse_repeats
 from tidemark.door.payloads import INT64_MAX, INT64_MIN, PAYLOAD_ROWS
-from tidemark.model.deltas import Delta, Kind, Reason
+from tidemark.model.deltas import KEY_FIELDS, PAYLOADS, Delta, Kind, Reason
 from tidemark.model.fingerprint import SeriesNames
-from tidemark.model.kinds import KEY_FIELDS, PAYLOADS
 from tidemark.model.log_schema import SENT_FIELDS, SENT_SCHEMA, SIGNAL, TIMESTAMP
 
 # One delta: a vector of 65,536 dimensions in JSON is below this.

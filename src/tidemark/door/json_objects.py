@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemark.door.decoded import RefusedError
-from tidemark.model.deltas import Delta, Reason
-from tidemark.model.kinds import KINDS
+from tidemark.model.deltas import KINDS, Delta, Reason
 
 # By payload. The last kind is looked at first: of an object with several payloads the first repeat is told.
 _MAPS = {kind.value: rule.maps for kind, rule in reversed(KINDS.items()) if rule.maps}

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tidemark.door.decoded import DecodedBatch, Sent
-from tidemark.model.deltas import Delta
-from tidemark.model.kinds import PAYLOADS
+from tidemark.model.deltas import PAYLOADS, Delta
 from tidemark.model.log_schema import RAW_BUDGET, RAW_LIMIT, RAW_SHORT
 
 # So many elements of a list take more bytes than are kept of a delta beyond the budget.

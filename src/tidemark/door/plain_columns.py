@@ -15,8 +15,7 @@ from tidemark.arrays.json_sizes import is_surely_below, may_exceed
 from tidemark.door.column_types import is_outside
 from tidemark.door.decode_columns import DEFAULTS
 from tidemark.door.decode_values import FIRST_US, LAST_US
-from tidemark.model.deltas import Kind
-from tidemark.model.kinds import PAYLOADS
+from tidemark.model.deltas import PAYLOADS, Kind
 from tidemark.model.log_schema import SENT_FIELDS, SENT_SCHEMA
 
 # Without these a row is no signal; the others have a default, or are none where they are left out.

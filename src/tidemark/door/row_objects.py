@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from tidemark.door.decode_values import FIRST_US, LAST_US
 from tidemark.door.decoded import Sent
-from tidemark.model.kinds import KINDS
+from tidemark.model.deltas import KINDS
 from tidemark.model.timegrid import from_us
 
 # Microseconds in one unit of a timestamp, or how many of its units are one.

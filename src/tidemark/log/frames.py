@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import google_crc32c
 
-from tidemark.model.kinds import SCHEMA_VERSION
+from tidemark.model.deltas import SCHEMA_VERSION
 from tidemark.model.shard_errors import LogDamageError
 
 FORMAT_VERSION = 3

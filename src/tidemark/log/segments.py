@@ -21,8 +21,7 @@ from tidemark.log.batch_record import BatchRecord, decode_batches
 from tidemark.log.log_rows import FEW_TEXTS, NUMBERING, LogRows, Writes
 from tidemark.log.manifest import Entry, HourCounts
 from tidemark.log.manifest_files import RESTORE
-from tidemark.model.deltas import Verdict
-from tidemark.model.kinds import KINDS, PAYLOADS
+from tidemark.model.deltas import KINDS, PAYLOADS, Verdict
 from tidemark.model.log_schema import LOG_SCHEMA
 from tidemark.model.shard_errors import SegmentDamageError
 from tidemark.model.timegrid import HOUR_US, hour_key

@@ -1,17 +1,16 @@
 """How a delta lies in the log and in a segment: one Arrow schema, the same columns in the same order.
 
-Belongs here: columns and their meaning; the payloads' columns follow from the kinds (`kinds.py`). The schema is a
+Belongs here: columns and their meaning; the payloads' columns follow from the kinds (`deltas.py`). The schema is a
 format: a change to it needs a new `SCHEMA_VERSION` (there), which stands in the header of every log file.
 """
 
 import pyarrow as pa
 
-from tidemark.model.deltas import Kind
-from tidemark.model.kinds import KINDS
+from tidemark.model.deltas import KINDS, Kind
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
-# What the types of fields are called where kinds are declared (`kinds.py`).
+# What the types of fields are called where kinds are declared (`deltas.py`).
 TYPES = {
     "string": pa.string(),
     "double": pa.float64(),

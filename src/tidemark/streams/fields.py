@@ -8,8 +8,7 @@ read a definition costs no Arrow.
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidemark.model.deltas import Kind
-from tidemark.model.kinds import KINDS
+from tidemark.model.deltas import KINDS, Kind
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,8 +14,7 @@ from tidemark.arrays.columns import Bytes, Mask, Numbers, bytes_of, constant_of,
 from tidemark.arrays.compiled import compiled
 from tidemark.arrays.hashing import Hashes, Offsets, chain, hash_of_texts, hash_rows, hash_text, mix
 from tidemark.door.decode_columns import MANY_ROWS, key_column
-from tidemark.model.deltas import Kind
-from tidemark.model.kinds import PAYLOADS, SERIES_LABELS
+from tidemark.model.deltas import PAYLOADS, SERIES_LABELS, Kind
 from tidemark.model.log_schema import HASHES, SIGNAL
 from tidemark.verdicts.identities import IDENTITY_COLUMNS
 
