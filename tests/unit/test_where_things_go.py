@@ -102,7 +102,7 @@ def rows() -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("item", [*ITEMS, "a command", "a rule for a table"])
+@pytest.mark.parametrize("item", [*ITEMS, "a command", "a rule for a table", "how often a sensor looks"])
 def test_everything_that_is_often_added_has_a_row(item: str) -> None:
     assert rows()[item]
 
