@@ -31,7 +31,7 @@ def dependent_partitions(home: Home, derived: Derived, inputs: Mapping[str, set[
             continue
         if need.by is By.EVENT:
             for start in starts:
-                found.update(need.partitions_of(derived.spec, start, need.table.partition_us))
+                found.update(need.partitions_of(derived.spec, start, need.table.grain.width_us(start)))
             continue
         log = Log(home)
         for hour in _batch_hours(log, starts) if need.by is By.BATCH else _hours_by_the_log(log, need.by, starts):

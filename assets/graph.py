@@ -5,7 +5,7 @@ partitions and the orchestrator's mappings all ask here, so they cannot disagree
 Dagster. Does not belong here: the tables themselves (each stage's `schema.py`), what is stale (`stale.py`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -43,17 +43,13 @@ class Need:
     after_us: int = 0
     partner: TableSpec | None = None  # by meeting: the table on the other side
 
-    def partitions_of(self, target: TableSpec, start_us: int, length_us: int) -> range:
+    def partitions_of(self, target: TableSpec, start_us: int, length_us: int) -> Sequence[int]:
         """Starts of the partitions of `target` that are made of what lies in this piece of time."""
-        first = target.grain.floor(start_us - self.after_us)
-        last = target.grain.floor(start_us + length_us - 1 + self.before_us)
-        return range(first, last + 1, target.partition_us)
+        return target.grain.starts(start_us - self.after_us, start_us + length_us + self.before_us)
 
-    def inputs_of(self, start_us: int, length_us: int) -> range:
+    def inputs_of(self, start_us: int, length_us: int) -> Sequence[int]:
         """Starts of the input's partitions that a partition is made of."""
-        grain = self.table.grain
-        first = grain.floor(start_us - self.before_us)
-        return range(first, grain.floor(start_us + length_us - 1 + self.after_us) + 1, self.table.partition_us)
+        return self.table.grain.starts(start_us - self.before_us, start_us + length_us + self.after_us)
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from tidemark.model.timegrid import Grain, to_us
 def requested_ranges(context: dg.AssetExecutionContext, grain: Grain) -> list[Range]:
     """The time that the run's partitions cover: as few ranges as possible, the earliest first."""
     window = context.partition_time_window
-    own = range(to_us(window.start), to_us(window.end), grain.length_us)
-    return contiguous([*own, *(grain.start(key) for key in more_partitions(context.run.tags))], grain.length_us)
+    own = grain.starts(to_us(window.start), to_us(window.end))
+    return contiguous([*own, *(grain.start(key) for key in more_partitions(context.run.tags))], grain)
 
 
 def report(context: dg.AssetExecutionContext, records: Iterable[Record]) -> None:

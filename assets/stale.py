@@ -159,7 +159,7 @@ def _behind(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int,
     for start in sorted(found.present[source.name]):
         key = source.grain.key(start)
         is_stale = key in found.stale.get(source.name, {})
-        for own in need.partitions_of(target, start, source.partition_us):
+        for own in need.partitions_of(target, start, source.grain.width_us(start)):
             made = found.records[target.name].get(target.grain.key(own))
             yield (
                 own,

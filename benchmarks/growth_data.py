@@ -186,13 +186,12 @@ def _no_spark() -> Any:
 
 
 def timed_tables() -> dict[str, TableSpec]:
-    """Tables with a partition for each hour, day or week."""
-    return {name: spec for name, spec in TABLES.items() if spec.partition_us >= HOUR_US}
+    """Tables that have partitions of time, an hour, a day, a week or a month each."""
+    return {name: spec for name, spec in TABLES.items() if not spec.is_whole}
 
 
 def _starts(spec: TableSpec, age: Age, end_us: int) -> list[int]:
-    first = spec.grain.floor(end_us - age.hours * HOUR_US)
-    return list(range(first, end_us, spec.partition_us))
+    return list(spec.grain.starts(end_us - age.hours * HOUR_US, end_us))
 
 
 def _commit(home: Home, age: Age, end_us: int) -> None:

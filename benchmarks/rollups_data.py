@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from assets.ingest.schema import DELTAS
 from assets.rollups.schema import EXTREMES, MINUTE_COUNTS, TIERS
 from resources.lake import Lake, TableSpec
-from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK_US, from_us, to_us
+from tidemark.model.timegrid import HOUR_US, MINUTE_US, from_us, to_us
 from tidemark.storage.home import Home
 from tidemark.tables.lake_files import quiet_database
 
@@ -76,9 +76,7 @@ def write_sums(home: Home) -> None:
 
 def sums_sql(spec: TableSpec) -> str:
     """SQL: the columns that all tiers have, from those of a finer tier."""
-    unit = {MINUTE_US: "minute", HOUR_US: "hour", DAY_US: "day", WEEK_US: "week"}[
-        MINUTE_US if spec is MINUTE_COUNTS else spec.partition_us
-    ]
+    unit = "minute" if spec is MINUTE_COUNTS else spec.grain.name
     return (
         f"namespace, entity_id, signal, date_trunc('{unit}', bucket_start) AS bucket_start, "
         "sum(count)::BIGINT AS count, sum(weight_sum)::BIGINT AS weight_sum, sum(deltas)::BIGINT AS deltas, "

@@ -54,7 +54,7 @@ def late_cost(home: Home, hours: int) -> Cost:
     before = {spec.name: _live(home, spec.name) for spec in TIERS}
     for (source, target), transform in zip(CHAIN, (count_minutes, count_hours, count_days, count_weeks), strict=True):
         start_us = target.grain.floor(LATE_US)
-        window = Range(start_us, start_us + target.partition_us)
+        window = Range(start_us, target.grain.next(start_us))
         seen, held = _executions(lake.spark), partitions(home.lake / source.name)
         replace_sums(lake, source, target, transform, window)
         files = _files_read(lake.spark, seen)

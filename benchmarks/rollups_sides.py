@@ -52,7 +52,7 @@ def rollup_side(root: Path, hours: int) -> dict[str, float]:
     found: dict[str, float] = {}
     for length in (WARM_HOURS, hours):
         for (source, target), transform in zip(CHAIN, transforms, strict=True):
-            end_us = target.grain.floor(START_US + length * HOUR_US - 1) + target.partition_us
+            end_us = target.grain.next(START_US + length * HOUR_US - 1)
             window = Range(target.grain.floor(START_US), end_us)
             work = partial(replace_sums, lake, source, target, transform, window)
             measured(target.name, work, found)

@@ -110,7 +110,7 @@ def _time_of(suite: Suite, recorded: Sequence[Recorded]) -> tuple[list[int], lis
         return [WHOLE_START] * len(recorded), []
     grain = GRAINS[suite.grain]
     starts = [grain.start(each.partition) for each in recorded]
-    return starts, contiguous(starts, grain.length_us)
+    return starts, contiguous(starts, grain)
 
 
 def _extended(ranges: Sequence[Range], extent: Extent) -> list[Range]:

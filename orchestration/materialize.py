@@ -143,7 +143,7 @@ def near_one_another(parts: Iterable[Part]) -> Iterator[Part]:
     for names, keys in parts:
         grain, together = TABLES[names[0]].grain, list[str]()
         for key in sorted(keys):
-            if together and grain.start(key) - grain.start(together[0]) >= PARTITIONS_PER_RUN * grain.length_us:
+            if together and len(grain.starts(grain.start(together[0]), grain.start(key))) >= PARTITIONS_PER_RUN:
                 yield names, tuple(together)
                 together = []
             together.append(key)

@@ -110,10 +110,10 @@ class RunResults:
 
 
 def ranges_of(keys: Iterable[str], grain: Grain) -> list[tuple[str, ...]]:
-    """Keys of hours, of days or of weeks, as unbroken ranges."""
+    """Keys of partitions of one grain as unbroken ranges."""
     ranges: list[list[str]] = []
     for key in sorted(set(keys)):
-        if ranges and grain.start(key) - grain.start(ranges[-1][-1]) == grain.length_us:
+        if ranges and grain.start(key) == grain.next(grain.start(ranges[-1][-1])):
             ranges[-1].append(key)
         else:
             ranges.append([key])

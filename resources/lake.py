@@ -194,7 +194,7 @@ class Lake:
         def is_rewritten(start: int) -> bool:
             return hours is None or (hours.holds(start) if isinstance(hours, Range) else start in hours)
 
-        made = range(hours.start_us, hours.end_us, spec.partition_us) if isinstance(hours, Range) else hours
+        made = spec.grain.starts(hours.start_us, hours.end_us) if isinstance(hours, Range) else hours
         if made is None:
             made = range(spec.buckets)
         return self._commit(

@@ -31,9 +31,9 @@ def add_columns(spark: "SparkSession", path: Path, spec: TableSpec) -> None:
 def compact_files(spark: "SparkSession", path: Path, spec: TableSpec, closed_before_us: int) -> None:
     """Put the small files of each closed partition together. No row changes."""
     before = lake_files.highest_version(path)
-    last_start = sql_timestamp(closed_before_us - spec.partition_us)
+    closed_before = sql_timestamp(spec.grain.floor(closed_before_us))
     try:
-        spark.sql(f"OPTIMIZE delta.`{path}` WHERE {spec.partition_by} <= {last_start}").collect()
+        spark.sql(f"OPTIMIZE delta.`{path}` WHERE {spec.partition_by} < {closed_before}").collect()
     except write_errors() as error:
         later = range(before + 1, lake_files.highest_version(path) + 1)
         if not any((lake_files.operation_of(path, version) or [""])[0] == "OPTIMIZE" for version in later):

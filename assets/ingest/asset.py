@@ -20,7 +20,7 @@ from assets.watermarks import record_watermarks
 from resources.lake import Lake, TableSpec
 from resources.platform import TidemarkResource
 from resources.record import Record, RecordError
-from tidemark.model.timegrid import HOUR_US, hour_key
+from tidemark.model.timegrid import hour_key
 from tidemark.observe.sealed_log import Log, TouchedHours, touched_hours
 from tidemark.storage.failpoints import failpoint
 from tidemark.tables import lake_files
@@ -159,9 +159,9 @@ def _rebuild(
 ) -> dg.MaterializeResult[None]:
     started, lake = time.monotonic(), tidemark.lake
     windows = requested_ranges(context, spec.grain)
-    rebuilt = rebuild(lake, spec, partitions_in(windows, HOUR_US))
+    rebuilt = rebuild(lake, spec, partitions_in(windows, spec.grain))
     plan = plan_store(lake).committed(rebuilt.number)
-    starts = [start for each in windows for start in starts_in(each, HOUR_US)]
+    starts = [start for each in windows for start in starts_in(each, spec.grain)]
     previous, duration_ms = _recorded(context.instance, spec, starts), _since(started)
     records = hour_records(lake, spec, starts, plan, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
     report(context, records)

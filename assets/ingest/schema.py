@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidemark.model.deltas import KINDS, PAYLOADS, listed
 from tidemark.model.log_schema import LOG_SCHEMA
-from tidemark.model.timegrid import HOUR_US
+from tidemark.model.timegrid import HOUR
 from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec, sql_type
 
 # Two deltas with the same four are the same delta (Q3).
@@ -54,7 +54,7 @@ DELTAS = TableSpec(
         Column("event_hour", TIMESTAMP, "Hour of event_ts.", generated_as="date_trunc('HOUR', event_ts)"),
     ),
     partition_by="event_hour",
-    partition_us=HOUR_US,
+    divided_by=HOUR,
     constraints={"epochs_start_at_1": "epoch >= 1"},
     properties={**PROPERTIES, STATISTICS: "epoch,event_ts,received_ts,watermark_ts"},
 )
@@ -87,7 +87,7 @@ DEAD_LETTERS = TableSpec(
         Column("received_hour", TIMESTAMP, "Hour of received_ts.", generated_as="date_trunc('HOUR', received_ts)"),
     ),
     partition_by="received_hour",
-    partition_us=HOUR_US,
+    divided_by=HOUR,
     constraints={"epochs_start_at_1": "epoch >= 1"},
     properties={**PROPERTIES, STATISTICS: "epoch,received_ts,reason"},
 )

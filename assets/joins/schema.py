@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from assets.ingest.schema import DELTAS
 from assets.windows.schema import PROPERTIES, WINDOW_HOUR
-from tidemark.model.timegrid import HOUR_US
+from tidemark.model.timegrid import HOUR
 from tidemark.streams import Join, JoinForm, Stream
 from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec
 
@@ -34,7 +34,7 @@ def join_table(join: Join, left: Stream, right: Stream) -> TableSpec:
             Column(WINDOW_HOUR, TIMESTAMP, _hour_comment(join.form), is_required=True),
         ),
         partition_by=WINDOW_HOUR,
-        partition_us=HOUR_US,
+        divided_by=HOUR,
         properties=PROPERTIES,
         order_by=tuple(field.column for field in left.key_fields),
     )

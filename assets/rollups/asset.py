@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from assets.ingest.schema import DELTAS
 from assets.inputs import input_of
 from assets.metadata import KINDS, OWNERS, table_metadata
-from assets.partitions import DAILY, HOURLY, SAME_TIME, WEEKLY, partitions_in, starts_in
+from assets.partitions import HOURLY, PARTITIONS, SAME_TIME, partitions_in, starts_in
 from assets.requested import report, requested_ranges
 from assets.rollups.records import rollup_records
 from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
@@ -26,6 +26,7 @@ from resources.platform import TidemarkResource
 from tidemark.counts.retention import settled_before
 from tidemark.counts.windows import shown
 from tidemark.model.ranges import Range, any_of
+from tidemark.model.timegrid import DAY, WEEK
 from tidemark.storage.failpoints import failpoint
 from tidemark.storage.home import Home
 
@@ -64,7 +65,7 @@ def hourly_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource)
 
 @dg.asset(
     deps=[dg.AssetDep(HOURLY_COUNTS.name, partition_mapping=SAME_TIME)],
-    partitions_def=DAILY,
+    partitions_def=PARTITIONS[DAY],
     backfill_policy=dg.BackfillPolicy.single_run(),
     group_name=GROUP,
     kinds=KINDS,
@@ -79,7 +80,7 @@ def daily_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource) 
 
 @dg.asset(
     deps=[dg.AssetDep(DAILY_COUNTS.name, partition_mapping=SAME_TIME)],
-    partitions_def=WEEKLY,
+    partitions_def=PARTITIONS[WEEK],
     backfill_policy=dg.BackfillPolicy.single_run(),
     group_name=GROUP,
     kinds=KINDS,
@@ -106,7 +107,7 @@ def replace_sums(
         )
         # The sums are small: one file per partition, in the order in which they are looked up.
         filed = rows.repartition(target.partition_by).sortWithinPartitions(target.partition_by, *target.order_by)
-        lake.replace(target, filed, hours=partitions_in(windows, target.partition_us), made_from=made_from)
+        lake.replace(target, filed, hours=partitions_in(windows, target.grain), made_from=made_from)
     return made_from.version
 
 
@@ -134,7 +135,7 @@ def _roll_up(
     version = replace_sums(lake, source, target, transform, *windows)
     failpoint("rollup.committed")
     duration_ms = round((time.monotonic() - started) * 1000)
-    starts = [start for each in windows for start in starts_in(each, target.partition_us)]
+    starts = [start for each in windows for start in starts_in(each, target.grain)]
     records = rollup_records(
         context.instance, lake, source, version, target, starts, duration_ms=duration_ms, now_us=tidemark.now_us()
     )

@@ -37,7 +37,7 @@ def rollup_records(
     """One record for each partition of `target`, computed from `source` at one version."""
     known, path = lake.known(target.name), lake.path(target.name)
     held = lake_files.partitions(path, known.version)
-    inputs = {start: range(start, start + target.partition_us, source.partition_us) for start in starts}
+    inputs = {start: source.grain.starts(start, target.grain.next(start)) for start in starts}
     keys = [partition_key(source, start) for each in inputs.values() for start in each]
     before = Record.latest_by_partition(instance, source.name, keys)
     own = Record.latest_by_partition(instance, target.name, [partition_key(target, start) for start in starts])
@@ -143,8 +143,7 @@ def _rows_read(lake: Lake, spec: TableSpec, tables: Tables, spans: Sequence[Span
         files.rows
         for start, files in lake_files.partitions(lake.path(spec.name), tables.versions[spec.name]).items()
         if any(
-            span.end_us > start and (span.start_us is None or span.start_us < start + spec.partition_us)
-            for span in spans
+            span.end_us > start and (span.start_us is None or span.start_us < spec.grain.next(start)) for span in spans
         )
     )
 

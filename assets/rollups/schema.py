@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from assets.ingest.schema import DELTAS
 from tidemark.counts.windows import Window
-from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK_US
+from tidemark.model.timegrid import DAY, HOUR, MINUTE, WEEK, Grain
 from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec
 
 KEYS = ("namespace", "entity_id", "signal", "bucket_start")
@@ -25,7 +25,7 @@ EXTREMES = (
 )
 
 
-def _counts(name: str, bucket: str, partition_by: str, partition_us: int, partition_comment: str) -> TableSpec:
+def _counts(name: str, bucket: str, partition_by: str, divided_by: Grain, partition_comment: str) -> TableSpec:
     return TableSpec(
         name=name,
         description=f"Signals per entity and {bucket}: how often, with what weight, by how many deltas.",
@@ -41,17 +41,17 @@ def _counts(name: str, bucket: str, partition_by: str, partition_us: int, partit
             Column(partition_by, TIMESTAMP, partition_comment, is_required=True),
         ),
         partition_by=partition_by,
-        partition_us=partition_us,
+        divided_by=divided_by,
         constraints={"deltas_are_counted": "deltas >= 1"},
         properties={"delta.enableDeletionVectors": "false", "delta.checkpointPolicy": "classic"},
         order_by=("namespace", "entity_id"),
     )
 
 
-MINUTE_COUNTS = _counts("minute_counts", "minute", "bucket_hour", HOUR_US, "Hour that holds the minute.")
-HOURLY_COUNTS = _counts("hourly_counts", "hour", "bucket_hour", HOUR_US, "The hour itself.")
-DAILY_COUNTS = _counts("daily_counts", "day", "bucket_day", DAY_US, "The day itself.")
-WEEKLY_COUNTS = _counts("weekly_counts", "week", "bucket_week", WEEK_US, "The week itself, by its Monday.")
+MINUTE_COUNTS = _counts("minute_counts", "minute", "bucket_hour", HOUR, "Hour that holds the minute.")
+HOURLY_COUNTS = _counts("hourly_counts", "hour", "bucket_hour", HOUR, "The hour itself.")
+DAILY_COUNTS = _counts("daily_counts", "day", "bucket_day", DAY, "The day itself.")
+WEEKLY_COUNTS = _counts("weekly_counts", "week", "bucket_week", WEEK, "The week itself, by its Monday.")
 
 # From fine to coarse: minutes are counted from deltas, each other one is the sum of the one before it (R1).
 TIERS = (MINUTE_COUNTS, HOURLY_COUNTS, DAILY_COUNTS, WEEKLY_COUNTS)
@@ -111,7 +111,7 @@ def _windowed() -> TableSpec:
         description="Every entity's signals over all five windows, velocities and decayed scores, as of one minute.",
         columns=columns,
         partition_by="as_of",
-        partition_us=MINUTE_US,
+        divided_by=MINUTE,
         constraints={"deltas_are_counted": "deltas_all >= 1"},
         properties={"delta.enableDeletionVectors": "false", "delta.checkpointPolicy": "classic"},
         order_by=("namespace", "entity_id"),

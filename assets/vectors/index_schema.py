@@ -29,7 +29,6 @@ def _spec(name: str, description: str, *columns: Column, order_by: tuple[str, ..
         description=description,
         columns=(_NAMESPACE, *columns, bucket),
         partition_by=BUCKET,
-        partition_us=0,
         properties={**PROPERTIES, "delta.dataSkippingStatsColumns": "namespace"},
         order_by=("namespace", *order_by),
         buckets=buckets,

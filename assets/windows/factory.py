@@ -13,7 +13,7 @@ from typing import TypeAlias
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from assets.graph import By, Derived, Need, made_of
+from assets.graph import By, Derived, made_of
 from assets.ingest.schema import DELTAS
 from assets.inputs import input_of
 from assets.metadata import KINDS, OWNERS, table_metadata
@@ -31,7 +31,6 @@ from resources.lake import Lake
 from resources.platform import TidemarkResource
 from resources.record import Record
 from tidemark.model.ranges import Range, any_of
-from tidemark.model.timegrid import HOUR_US
 from tidemark.storage.failpoints import failpoint
 from tidemark.streams import Stream
 from tidemark.tables.lineage import Input
@@ -142,7 +141,7 @@ def replace_hours(lake: Lake, derived: Derived, rows: Callable[[Inputs], DataFra
         lake.settle(spec)
         # Windows are small: one file per partition, in the order in which they are looked up.
         filed = rows(inputs).repartition(spec.partition_by).sortWithinPartitions(spec.partition_by, *spec.order_by)
-        lake.replace(spec, filed, hours=partitions_in(hours, HOUR_US), made_from=inputs[DELTAS.name])
+        lake.replace(spec, filed, hours=partitions_in(hours, spec.grain), made_from=inputs[DELTAS.name])
     failpoint("rollup.committed")
     return inputs
 
@@ -164,7 +163,7 @@ def recorded(
         tidemark.lake,
         derived,
         inputs,
-        [start for each in hours for start in starts_in(each, HOUR_US)],
+        [start for each in hours for start in starts_in(each, derived.spec.grain)],
         sources=sources,
         duration_ms=round((time.monotonic() - started) * 1000),
         now_us=tidemark.now_us(),
@@ -196,12 +195,7 @@ def mapping_of(derived: Derived, table: str) -> dg.PartitionMapping:
         # How far sessions reach back is found in the tables; the orchestrator is shown a day.
         return dg.TimeWindowPartitionMapping(start_offset=-24, allow_nonexistent_upstream_partitions=True)
     return dg.TimeWindowPartitionMapping(
-        start_offset=-max(_hours(need, need.before_us) for need in needs),
-        end_offset=max(_hours(need, need.after_us) for need in needs),
+        start_offset=-max(need.table.grain.reach(need.before_us) for need in needs),
+        end_offset=max(need.table.grain.reach(need.after_us) for need in needs),
         allow_nonexistent_upstream_partitions=True,
     )
-
-
-def _hours(need: Need, time_us: int) -> int:
-    """How many partitions of the input a piece of time may reach into."""
-    return -(-time_us // need.table.partition_us)

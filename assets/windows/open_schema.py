@@ -8,7 +8,7 @@ and the keys of all its deltas.
 import pyarrow as pa
 
 from assets.windows.schema import PROPERTIES, aggregate_columns
-from tidemark.model.timegrid import HOUR_US
+from tidemark.model.timegrid import HOUR
 from tidemark.streams import Function, Stream
 from tidemark.streams.load import OPEN_SUFFIX
 from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec
@@ -46,7 +46,7 @@ def open_table(stream: Stream) -> TableSpec:
             Column(OPEN_HOUR, TIMESTAMP, "The hour at whose end it is open.", is_required=True),
         ),
         partition_by=OPEN_HOUR,
-        partition_us=HOUR_US,
+        divided_by=HOUR,
         constraints={"deltas_are_counted": "deltas >= 1"},
         properties=PROPERTIES,
         order_by=tuple(field.column for field in stream.key_fields),

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from tidemark.model.timegrid import HOUR_US
+from tidemark.model.timegrid import HOUR
 from tidemark.streams import Aggregate, Function, Stream
 from tidemark.streams.fields import field_of
 from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec
@@ -64,7 +64,7 @@ def window_table(stream: Stream) -> TableSpec:
             Column(WINDOW_HOUR, TIMESTAMP, HOUR_COMMENTS[stream.window.type], is_required=True),
         ),
         partition_by=WINDOW_HOUR,
-        partition_us=HOUR_US,
+        divided_by=HOUR,
         constraints={"deltas_are_counted": "deltas >= 1"},
         properties=PROPERTIES,
         order_by=(*(field.column for field in stream.key_fields), "window_start"),
@@ -110,7 +110,7 @@ LATE_DELTAS = TableSpec(
         Column("effect_hour", TIMESTAMP, "Hour in which it takes effect, or would have.", is_required=True),
     ),
     partition_by="effect_hour",
-    partition_us=HOUR_US,
+    divided_by=HOUR,
     constraints={"late_is_late": "late_by_us >= 0"},
     properties=PROPERTIES,
     order_by=("stream", "event_ts"),

@@ -27,7 +27,7 @@ from resources.lake import Lake, TableSpec
 from resources.platform import TidemarkResource
 from resources.record import Record
 from tidemark.model.ranges import Range, partition_predicate
-from tidemark.model.timegrid import HOUR_US
+from tidemark.model.timegrid import HOUR, HOUR_US
 from tidemark.observe.sealed_log import Log
 from tidemark.streams import Stream, WindowType
 from tidemark.tables import lake_files, table_checksums
@@ -106,7 +106,7 @@ def batches_of(lake: Lake, stream: Stream, version: int, hours: Range) -> DataFr
 
 def carried_to(lake: Lake, table: str, version: int, hours: Range) -> dict[int, str]:
     """What is carried to each hour of a range, by checksum; nothing to those that nothing is carried to."""
-    starts = [start - HOUR_US for start in starts_in(hours, HOUR_US)]
+    starts = [start - HOUR_US for start in starts_in(hours, HOUR)]
     found = table_checksums.partition_checksums(lake.path(table), version, starts)
     return {start + HOUR_US: checksum for start, checksum in found.items()}
 
@@ -129,7 +129,7 @@ def _write_open(
 
         inputs = replace_hours(lake, derived, rows, hours)
         known = lake.known(spec.name).version
-        out_of = table_checksums.partition_checksums(lake.path(spec.name), known, starts_in(hours, HOUR_US))
+        out_of = table_checksums.partition_checksums(lake.path(spec.name), known, starts_in(hours, HOUR))
     into = {**first, **{start + HOUR_US: checksum for start, checksum in out_of.items()}}
     carried, sources = Carried(into=into, out_of=out_of), [stream.source]
     return recorded(context, tidemark, derived, inputs, [hours], sources=sources, started=started, carried=carried)

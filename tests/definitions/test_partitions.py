@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from assets.graph import By
-from assets.partitions import daily_partitions, existing, hourly_partitions, weekly_partitions
+from assets.partitions import existing, partitions_of
 from assets.windows.catalog import derived_tables
 from orchestration.cli import work
 from tests.support.windows import Event as Delta
@@ -31,7 +31,7 @@ def only(stream: Stream) -> Streams:
 
 
 def test_all_panes_of_an_event_near_the_earliest_one_lie_in_partitions() -> None:
-    partitions = hourly_partitions(SETTINGS, only(SLIDING))
+    partitions = partitions_of(HOUR, SETTINGS, only(SLIDING))
     panes = panes_of(Delta(SETTINGS.earliest_event_us + 20 * MINUTE_US), SLIDING.window)
     assert len(panes) == 12
     assert {HOUR.key(pane) for pane in panes} == {"2026-03-01-23:00", "2026-03-02-00:00"}
@@ -58,18 +58,18 @@ def test_every_partition_that_the_first_deltas_call_for_exists(stream: Stream) -
         for moment_us in (SETTINGS.earliest_event_us - behind_us.get(need.by, 0),)
         for start in need.partitions_of(spec, HOUR.floor(moment_us), HOUR_US)
     }
-    partitions = hourly_partitions(SETTINGS, only(stream))
+    partitions = partitions_of(HOUR, SETTINGS, only(stream))
     assert [key for key in sorted(called) if not partitions.has_partition_key(key)] == []
 
 
 def test_days_and_weeks_hold_the_earlier_hours_too() -> None:
-    assert daily_partitions(SETTINGS, only(SLIDING)).get_first_partition_key() == "2026-03-01"
-    assert weekly_partitions(SETTINGS, only(SLIDING)).get_first_partition_key() == "2026-02-23"
+    assert partitions_of(DAY, SETTINGS, only(SLIDING)).get_first_partition_key() == "2026-03-01"
+    assert partitions_of(WEEK, SETTINGS, only(SLIDING)).get_first_partition_key() == "2026-02-23"
 
 
 def test_without_windows_that_reach_back_partitions_begin_with_the_earliest_event() -> None:
     for streams in (Streams(), only(tumbling(10 * MINUTE_US))):
-        assert hourly_partitions(SETTINGS, streams).get_first_partition_key() == "2026-03-02-00:00"
+        assert partitions_of(HOUR, SETTINGS, streams).get_first_partition_key() == "2026-03-02-00:00"
 
 
 @pytest.mark.parametrize(
@@ -109,6 +109,6 @@ def test_a_backfill_without_an_end_leaves_out_hours_that_only_a_wrong_clock_has_
 
 def test_what_is_asked_of_the_orchestrator_is_what_it_accepts() -> None:
     """A range that begins before the first partition is an error there, after the tables were committed."""
-    partitions = hourly_partitions(SETTINGS, only(SLIDING))
+    partitions = partitions_of(HOUR, SETTINGS, only(SLIDING))
     asked = dg.PartitionKeyRange("2026-03-01-23:00", "2026-03-02-00:00")
     assert list(partitions.get_partition_keys_in_range(asked)) == ["2026-03-01-23:00", "2026-03-02-00:00"]

@@ -21,7 +21,7 @@ from tests.support.batch import FORGETFUL
 from tests.support.live import TEN_O_CLOCK, HandClock, open_platform, signal
 from tests.support.windows import TEN_MINUTES, Event, fixed, late_of, sliding, tumbling, windows_of
 from tidemark.model.ranges import Range, contiguous
-from tidemark.model.timegrid import HOUR_US, MINUTE_US, SECOND_US, to_us
+from tidemark.model.timegrid import HOUR, HOUR_US, MINUTE_US, SECOND_US, to_us
 from tidemark.storage.home import Home
 from tidemark.streams import Lateness, LatePolicy, Stream
 from tidemark.tables import lake_files, table_checksums
@@ -96,7 +96,7 @@ class Tables:
                 for own in need.partitions_of(derived.spec, hour, HOUR_US)
             }
             if hours:
-                self.write(name, *contiguous(hours, HOUR_US))
+                self.write(name, *contiguous(hours, HOUR))
 
     def backfill_reversed(self) -> None:
         """Everything, the later hours first."""

@@ -16,7 +16,7 @@ from assets.tables import TABLES
 from expectations.runner import run_suite
 from expectations.templates import suite_of
 from resources.session import frame_of
-from tidemark.model.timegrid import GRAINS, from_us, week_start
+from tidemark.model.timegrid import GRAINS, Grain, from_us, week_start
 from tidemark.tables.table_spec import TIMESTAMP
 
 if TYPE_CHECKING:
@@ -104,9 +104,17 @@ def good_count(case: Case, ordinal: int, bucket: datetime, partition: str) -> Ro
     return keys | {"count": 2, "weight_sum": 5, "deltas": 1, partition: case.start} | extremes
 
 
+def nth(grain: Grain, number: int) -> int:
+    """Start of one of the partitions from the first Monday on."""
+    start = grain.ceil(FIRST_MONDAY)
+    for _ in range(number):
+        start = grain.next(start)
+    return start
+
+
 def good_case(table: str, number: int) -> Case:
     spec = TABLES[table]
-    case = Case(table, from_us(FIRST_MONDAY + number * spec.partition_us), number)
+    case = Case(table, from_us(nth(spec.grain, number)), number)
     makers: dict[str, Callable[[int], Row]] = {
         "deltas": lambda n: good_delta(case, n),
         "dead_letters": lambda n: good_letter(case, n),
@@ -237,7 +245,7 @@ def test_every_expectation_can_fail_and_names_its_partition_and_no_other(table: 
     assert {expectation.name for expectation in suite.expectations} == breaks.keys(), "each has a case here"
     cases = [good_case(table, number) for number in range(len(breaks) + 1)]
     grain = GRAINS[suite.grain]
-    keys = [grain.key(FIRST_MONDAY + number * grain.length_us) for number in range(len(cases))]
+    keys = [grain.key(nth(grain, number)) for number in range(len(cases))]
     for case, break_it in zip(cases[1:], breaks.values(), strict=True):
         break_it(case)
     views = {

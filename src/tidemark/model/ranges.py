@@ -6,7 +6,7 @@ Belongs here: numbers and predicates, which are built from numbers alone. Readin
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tidemark.model.timegrid import from_us
+from tidemark.model.timegrid import Grain, from_us
 
 
 def sql_timestamp(time_us: int) -> str:
@@ -32,14 +32,14 @@ class Range:
         return self.start_us <= time_us < self.end_us
 
 
-def contiguous(starts: Iterable[int], length_us: int) -> list[Range]:
+def contiguous(starts: Iterable[int], grain: Grain) -> list[Range]:
     """Partitions as few ranges without gaps, the earliest first."""
     ranges: list[Range] = []
     for start in sorted(set(starts)):
         if ranges and ranges[-1].end_us == start:
-            ranges[-1] = Range(ranges[-1].start_us, start + length_us)
+            ranges[-1] = Range(ranges[-1].start_us, grain.next(start))
         else:
-            ranges.append(Range(start, start + length_us))
+            ranges.append(Range(start, grain.next(start)))
     return ranges
 
 

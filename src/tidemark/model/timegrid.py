@@ -1,9 +1,12 @@
-"""The grids of event time: minutes, hours, days, weeks, and the text keys by which the orchestrator knows them.
+"""The grids of event time: minutes, hours, days, weeks, months, and the text keys by which the orchestrator knows them.
 
-Belongs here: pure arithmetic on microseconds since the Unix epoch, UTC. All grids are anchored there and use
-floor division, so times before 1970 fall where they should; weeks start on Monday 00:00.
+Belongs here: pure arithmetic on microseconds since the Unix epoch, UTC. The grids of fixed width are anchored there and
+use floor division, so times before 1970 fall where they should; weeks start on Monday 00:00, and months are those of
+the calendar.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -14,10 +17,12 @@ DAY_US = 24 * HOUR_US
 WEEK_US = 7 * DAY_US
 # 1970-01-01 was a Thursday; the Monday of its week is three days earlier.
 MONDAY_ANCHOR_US = -3 * DAY_US
+SHORTEST_MONTH_US = 28 * DAY_US
 
 HOUR_KEY_FORMAT = "%Y-%m-%d-%H:%M"
 DAY_KEY_FORMAT = "%Y-%m-%d"
 WEEK_KEY_FORMAT = DAY_KEY_FORMAT  # of its Monday
+MONTH_KEY_FORMAT = DAY_KEY_FORMAT  # of its first
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -42,18 +47,40 @@ def from_us(time_us: int) -> datetime:
 
 
 @dataclass(frozen=True)
-class Grain:
-    """A width of partitions: where they begin, and what they are called. Days and weeks are called alike."""
+class Grain(ABC):
+    """How time is divided into partitions or buckets: where they begin, and what they are called.
+
+    Days, weeks and months are called alike. How long one is may depend on which one it is, so that nothing outside
+    of this module computes with a width: what lies beside what is asked of the grain.
+    """
 
     name: str
-    length_us: int
     key_format: str  # of the start, as Python writes it
     sql_format: str  # the same, as Spark does
-    anchor_us: int = 0
 
+    @abstractmethod
     def floor(self, time_us: int) -> int:
-        """Start of the partition that holds `time_us`."""
-        return floor_to(time_us, self.length_us, self.anchor_us)
+        """Start of the one that holds `time_us`."""
+
+    @abstractmethod
+    def next(self, time_us: int) -> int:
+        """Start of the one after the one that holds `time_us`: where that one ends."""
+
+    @abstractmethod
+    def starts(self, start_us: int, end_us: int) -> Sequence[int]:
+        """Starts of all that hold anything of the time from `start_us` (in it) to `end_us` (not in it), in order."""
+
+    @abstractmethod
+    def reach(self, time_us: int) -> int:
+        """Into how many of them a piece of time of this length may reach, from a border on."""
+
+    def ceil(self, time_us: int) -> int:
+        """Start of the first that does not begin before `time_us`."""
+        return self.next(time_us - 1)
+
+    def width_us(self, time_us: int) -> int:
+        """How long the one is that holds `time_us`."""
+        return self.next(time_us) - self.floor(time_us)
 
     def key(self, time_us: int) -> str:
         """Key of the partition that holds `time_us`, as the orchestrator writes it."""
@@ -64,19 +91,65 @@ class Grain:
         return to_us(datetime.strptime(key, self.key_format).replace(tzinfo=UTC))
 
 
-MINUTE = Grain("minute", MINUTE_US, HOUR_KEY_FORMAT, "yyyy-MM-dd-HH:mm")
-HOUR = Grain("hour", HOUR_US, HOUR_KEY_FORMAT, "yyyy-MM-dd-HH:mm")
-DAY = Grain("day", DAY_US, DAY_KEY_FORMAT, "yyyy-MM-dd")
-WEEK = Grain("week", WEEK_US, WEEK_KEY_FORMAT, "yyyy-MM-dd", MONDAY_ANCHOR_US)
+@dataclass(frozen=True)
+class FixedGrain(Grain):
+    """One whose buckets are all equally long."""
+
+    length_us: int
+    anchor_us: int = 0
+
+    def floor(self, time_us: int) -> int:
+        return floor_to(time_us, self.length_us, self.anchor_us)
+
+    def next(self, time_us: int) -> int:
+        return self.floor(time_us) + self.length_us
+
+    def starts(self, start_us: int, end_us: int) -> range:
+        return range(self.floor(start_us), end_us, self.length_us) if start_us < end_us else range(0)
+
+    def reach(self, time_us: int) -> int:
+        return -(-time_us // self.length_us)
+
+
+@dataclass(frozen=True)
+class MonthGrain(Grain):
+    """Months of the calendar, from the first at 00:00 UTC."""
+
+    def floor(self, time_us: int) -> int:
+        return _month_start(_month_of(time_us))
+
+    def next(self, time_us: int) -> int:
+        return _month_start(_month_of(time_us) + 1)
+
+    def starts(self, start_us: int, end_us: int) -> list[int]:
+        if start_us >= end_us:
+            return []
+        return [_month_start(month) for month in range(_month_of(start_us), _month_of(end_us - 1) + 1)]
+
+    def reach(self, time_us: int) -> int:
+        return -(-time_us // SHORTEST_MONTH_US)
+
+
+def _month_of(time_us: int) -> int:
+    """Months since the year 0."""
+    moment = from_us(time_us)
+    return moment.year * 12 + moment.month - 1
+
+
+def _month_start(month: int) -> int:
+    year, place = divmod(month, 12)
+    return to_us(datetime(year, place + 1, 1, tzinfo=UTC))
+
+
+MINUTE = FixedGrain("minute", HOUR_KEY_FORMAT, "yyyy-MM-dd-HH:mm", MINUTE_US)
+HOUR = FixedGrain("hour", HOUR_KEY_FORMAT, "yyyy-MM-dd-HH:mm", HOUR_US)
+DAY = FixedGrain("day", DAY_KEY_FORMAT, "yyyy-MM-dd", DAY_US)
+WEEK = FixedGrain("week", WEEK_KEY_FORMAT, "yyyy-MM-dd", WEEK_US, MONDAY_ANCHOR_US)
+MONTH = MonthGrain("month", MONTH_KEY_FORMAT, "yyyy-MM-dd")
 # Every grain that a table's partitions may have, from fine to coarse.
-GRAINS = {grain.name: grain for grain in (MINUTE, HOUR, DAY, WEEK)}
+GRAINS: dict[str, Grain] = {grain.name: grain for grain in (MINUTE, HOUR, DAY, WEEK, MONTH)}
 # Instead of one, for a table that is not divided by time: it is spoken of as a whole, and this stands for it.
 WHOLE = "whole"
-
-
-def grain_of(length_us: int) -> Grain:
-    """The grain of this width."""
-    return next(grain for grain in GRAINS.values() if grain.length_us == length_us)
 
 
 def hour_key(time_us: int) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.model.timegrid import Grain, grain_of
+from tidemark.model.timegrid import Grain
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -56,7 +56,8 @@ class TableSpec:
     description: str
     columns: tuple[Column, ...]
     partition_by: str
-    partition_us: int
+    # What a partition is: an hour, a day, a month; none, of a table that is divided into buckets.
+    divided_by: Grain | None = None
     constraints: dict[str, str] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=dict)
     order_by: tuple[str, ...] = ()
@@ -78,8 +79,10 @@ class TableSpec:
 
     @property
     def grain(self) -> Grain:
-        """What a partition is: an hour, a day, a week; a table of buckets has none."""
-        return grain_of(self.partition_us)
+        """What a partition is, of a table that is divided by time."""
+        if self.divided_by is None:
+            raise TypeError(f"{self.name} is divided into buckets and not by time")
+        return self.divided_by
 
 
 def sql_type(kind: pa.DataType) -> str:
