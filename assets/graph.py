@@ -62,6 +62,7 @@ class Derived:
     spec: TableSpec
     needs: tuple[Need, ...]
     definition: str | None = None
+    group: str = "windows"  # under which the orchestrator shows it
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -110,6 +111,6 @@ def followers(graph: Mapping[str, Derived], table: str) -> Iterator[Derived]:
     return (each for each in graph.values() if table in each.inputs)
 
 
-# Every tier of counts is made from the one before it, for the same time.
-ROLLUPS = tuple(Derived(target, (Need(source),)) for source, target in CHAIN)
+# Every tier of counts is made from a finer one, for the same time.
+ROLLUPS = tuple(Derived(target, (Need(source),), group="rollups") for source, target in CHAIN)
 ROOTS = (DELTAS,)

@@ -1,9 +1,8 @@
 """The partitions of time: hours, days, weeks and months, from the first moment that a window may begin at.
 
-Belongs here: the partition definitions that all assets share, how they map to each other, and which partitions there
-are by now. A window may begin before the first event that the platform takes, and so do partitions. All hourly assets
-have the same start, or a range over several of them would not be one run. The home is the one of `TIDEMARK_HOME` when
-definitions are loaded.
+Belongs here: the partition definitions that all assets share, and which partitions there are by now. A window may begin
+before the first event that the platform takes, and so do partitions. All hourly assets have the same start, or a range
+over several of them would not be one run. The home is the one of `TIDEMARK_HOME` when definitions are loaded.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -40,9 +39,6 @@ def partitions_of(grain: Grain, settings: Settings, streams: Streams | None = No
 
 PARTITIONS = {grain: partitions_of(grain, Home.locate().settings) for grain in _DEFINITIONS}
 HOURLY = PARTITIONS[HOUR]
-
-# A running day or week has hours that do not exist yet; without this its update would fail, and be lost.
-SAME_TIME = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
 
 
 def existing(settings: Settings, grain: Grain, keys: Iterable[str], now_us: int) -> list[str]:

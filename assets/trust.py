@@ -249,7 +249,9 @@ def _inputs_of(derived: Derived, source: TableSpec, own: int, starts: Iterable[i
     needs = [need for need in derived.needs if need.table.name == source.name]
     if any(need.by is not By.EVENT for need in needs):
         return set(starts)
-    return {start for need in needs for start in need.inputs_of(own, derived.spec.partition_us)}.intersection(starts)
+    return {start for need in needs for start in need.inputs_of(own, derived.spec.grain.width_us(own))}.intersection(
+        starts
+    )
 
 
 def _starts(source: TableSpec, keys: Iterable[str]) -> set[int]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assets.ingest.schema import DELTAS
-from assets.rollups.schema import EXTREMES, MINUTE_COUNTS, TIERS
+from assets.rollups.schema import CHAIN, EXTREMES, MINUTE_COUNTS
 from resources.lake import Lake, TableSpec
 from tidemark.model.timegrid import HOUR_US, MINUTE_US, from_us, to_us
 from tidemark.storage.home import Home
@@ -56,14 +56,15 @@ def write_late(home: Home, hour_us: int, *, entities: int) -> None:
 
 
 def write_sums(home: Home) -> None:
-    """All four tiers as they follow from `deltas`, a file for each partition, without a JVM: there are thousands."""
-    source = SIGNALS_SQL.format(files=home.lake / DELTAS.name)
-    for spec in TIERS:
+    """All tiers as they follow from `deltas`, a file for each partition, without a JVM: there are thousands."""
+    sources = {DELTAS.name: SIGNALS_SQL.format(files=home.lake / DELTAS.name)}
+    for made_from, spec in CHAIN:
         path = _made(home, spec)
         more = "".join(f", min({column.name}) AS {column.name}" for column in EXTREMES if column in spec.columns)
         with quiet_database() as database:
             for setting in ("threads = 1", "TimeZone = 'UTC'"):
                 database.execute(f"SET {setting}")
+            source = sources[made_from.name]
             database.execute(
                 f"COPY (SELECT {sums_sql(spec)}{more} FROM ({source}) GROUP BY ALL ORDER BY {spec.partition_by}) "
                 f"TO '{path}' (FORMAT parquet, COMPRESSION zstd, PARTITION_BY ({spec.partition_by}), APPEND)"
@@ -71,7 +72,7 @@ def write_sums(home: Home) -> None:
         files = sorted(path.glob(f"{spec.partition_by}=*/*.parquet"))
         _commit(path, 1, [_added(path, file, spec.partition_by) for file in files])
         own = ", bucket_start AS first_minute, count AS lowest_minute" if spec is MINUTE_COUNTS else ""
-        source = f"SELECT *{own} FROM read_parquet('{path}/*/*.parquet', hive_partitioning = false)"
+        sources[spec.name] = f"SELECT *{own} FROM read_parquet('{path}/*/*.parquet', hive_partitioning = false)"
 
 
 def sums_sql(spec: TableSpec) -> str:

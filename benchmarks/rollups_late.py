@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from assets.rollups.asset import replace_sums
 from assets.rollups.schema import CHAIN, TIERS
-from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
+from assets.rollups.transform import count_tier
 from benchmarks.rollups_data import SIGNALS_SQL, START_US, sums_sql, write_deltas, write_late, write_sums
 from resources.lake import Lake
 from resources.session import start_session
@@ -22,6 +22,7 @@ from tidemark.model.ranges import Range
 from tidemark.model.timegrid import HOUR_US
 from tidemark.storage.home import Home
 from tidemark.tables.lake_files import partitions, quiet_database
+from tidemark.tables.tiers import Tier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +53,7 @@ def late_cost(home: Home, hours: int) -> Cost:
     lake = Lake(home, lambda: start_session(home))
     read = bytes_read = 0
     before = {spec.name: _live(home, spec.name) for spec in TIERS}
-    for (source, target), transform in zip(CHAIN, (count_minutes, count_hours, count_days, count_weeks), strict=True):
+    for (source, target), transform in zip(CHAIN, tuple(count_tier(tier) for tier in Tier), strict=True):
         start_us = target.grain.floor(LATE_US)
         window = Range(start_us, target.grain.next(start_us))
         seen, held = _executions(lake.spark), partitions(home.lake / source.name)

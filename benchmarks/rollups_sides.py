@@ -9,17 +9,17 @@ import json
 import sys
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
 import psutil
 
 from assets.ingest.schema import DELTAS
-from assets.rollups.schema import CHAIN, TIERS
+from assets.rollups.schema import CHAIN
 from benchmarks.rollups_data import SIGNALS_SQL, START_US, sums_sql
 from tidemark.model.timegrid import HOUR_US
 from tidemark.storage.home import Home
 from tidemark.tables.lake_files import quiet_database
+from tidemark.tables.tiers import Tier
 
 WARM_HOURS = 48
 COLUMNS = "namespace, entity_id, signal, bucket_start, count, weight_sum, deltas"
@@ -39,16 +39,16 @@ def measured(name: str, work: Callable[[], object], into: dict[str, float]) -> N
 
 
 def rollup_side(root: Path, hours: int) -> dict[str, float]:
-    """All four tiers over the whole range: each one Spark job and one commit (O2)."""
+    """All tiers over the whole range: each one Spark job and one commit (O2)."""
     from assets.rollups.asset import replace_sums
-    from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
+    from assets.rollups.transform import count_tier
     from resources.lake import Lake
     from resources.session import start_session
     from tidemark.model.ranges import Range
 
     home = Home(root)
     lake = Lake(home, lambda: start_session(home))
-    transforms = (count_minutes, count_hours, count_days, count_weeks)
+    transforms = tuple(count_tier(tier) for tier in Tier)
     found: dict[str, float] = {}
     for length in (WARM_HOURS, hours):
         for (source, target), transform in zip(CHAIN, transforms, strict=True):
@@ -73,11 +73,9 @@ def duckdb_side(root: Path, target: Path, hours: int) -> dict[str, float]:
             deltas = SIGNALS_SQL.format(files=Home(root).lake / DELTAS.name) + (
                 f" AND event_ts < make_timestamptz({end})"
             )
-            sources = (
-                deltas,
-                *(f"SELECT {COLUMNS} FROM read_parquet('{place / spec.name}/*/*.parquet')" for spec in TIERS),
-            )
-            for (source, _), spec in zip(pairwise(sources), TIERS, strict=True):
+            for made_from, spec in CHAIN:
+                finer = f"SELECT {COLUMNS} FROM read_parquet('{place / made_from.name}/*/*.parquet')"
+                source = deltas if made_from is DELTAS else finer
                 query = (
                     f"COPY (SELECT {sums_sql(spec)} FROM ({source}) GROUP BY ALL) TO '{place / spec.name}' "
                     f"(FORMAT parquet, PARTITION_BY ({spec.partition_by}))"

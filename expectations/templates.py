@@ -1,6 +1,8 @@
-"""Suites that are made from a template: those of windows and of late deltas, which follow from the definitions.
+"""Suites that are made from a template: those of windows and late deltas, and those of counts that are sums.
 
-Belongs here: filling in a template for a stream, and into other suites the words that are declared elsewhere. What must
+They follow from the definitions (`streams/`), and from the chain of tiers (`tidemark/tables/tiers.py`).
+
+Belongs here: filling in a template for a table, and into other suites the words that are declared elsewhere. What must
 be true stands in `suites/templates/`, as in `suites/` for every other table. Does not belong here: reading suite files
 (`suite.py`).
 """
@@ -9,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
+from assets.rollups.schema import COUNTS
 from assets.windows.catalog import STREAMS, by_event_time
 from assets.windows.open_schema import open_name, open_table
 from assets.windows.schema import LATE_DELTAS, WINDOW_HOUR
@@ -18,6 +21,7 @@ from tidemark.model.deltas import KINDS, PAYLOADS, Reason, listed
 from tidemark.streams import Join, JoinForm, LatePolicy, Stream, WindowType
 from tidemark.streams.fields import field_of
 from tidemark.streams.load import OPEN_SUFFIX
+from tidemark.tables.tiers import Tier
 
 TEMPLATES = SUITES / "templates"
 # What may become of a late delta under each policy, and how that is told; said anew from the rule (T5).
@@ -32,7 +36,7 @@ WITH_CHANNEL = (LatePolicy.SIDE_OUTPUT,)
 
 
 def suite_of(table: str, templates: Path = TEMPLATES) -> Suite:
-    """The suite of any table: of a stream from its template, else from its own file."""
+    """The suite of any table: of a stream or a tier from its template, else from its own file."""
     found = _template_of(table)
     if found is None:
         return read_suite(table, words=tuple(sorted(_own_words(table).items())))
@@ -42,6 +46,8 @@ def suite_of(table: str, templates: Path = TEMPLATES) -> Suite:
 
 def _template_of(table: str) -> tuple[str, dict[str, str]] | None:
     """Which template stands for a table, and what is filled into it."""
+    if tier := next((tier for tier in Tier if tier.table == table and tier.made_from), None):
+        return "sums", sum_words(tier)
     if table == LATE_DELTAS.name:
         streams = "\nUNION ALL\n".join(_accepted(stream) for stream in by_event_time(STREAMS))
         return table, {"streams": streams, **late_words()}
@@ -70,6 +76,25 @@ def _own_words(table: str) -> dict[str, str]:
     ]
     told = listed([rule.name for rule in KINDS.values()])
     return {"kinds": ", ".join(PAYLOADS), "told": told, "fitting": "\n  ".join(fitting)}
+
+
+def sum_words(tier: Tier) -> dict[str, str]:
+    """What stands for each name, for a tier that is the sum of a finer one."""
+    finer, spec = tier.made_from or Tier.MINUTE, COUNTS[tier]
+    is_first = finer is Tier.MINUTE
+    return {
+        "table": tier.table,
+        "bucket": str(tier),
+        "title": tier.declared.title,
+        "begins": tier.declared.begins,
+        "unit": tier.grain.name.upper(),
+        "partition": spec.partition_by,
+        "finer": str(finer),
+        "finer_table": finer.table,
+        # Minutes do not say which minute was the first in them, and which count the lowest: it is their own.
+        "finer_first": "bucket_start" if is_first else "first_minute",
+        "finer_lowest": "count" if is_first else "lowest_minute",
+    }
 
 
 def words_of(stream: Stream) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Putting it together: assets, a suite for each table, jobs and resources, as one `Definitions`.
 
-Belongs here: the lists. A new table is added to `TABLE_ASSETS` and gets its checks, its metadata and its automation
-by that. Loading this starts no JVM and imports no Great Expectations.
+Belongs here: the lists. A table in `TABLE_ASSETS` gets its checks, its metadata and its automation by that; tiers of
+counts and defined streams are there by being declared. Loading this starts no JVM and imports no Great Expectations.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import dagster as dg
 
 from assets.ingest.asset import dead_letters, deltas, drain_asset
 from assets.joins.asset import join_assets
-from assets.rollups.asset import daily_counts, hourly_counts, minute_counts, weekly_counts
+from assets.rollups.asset import rollup_assets
 from assets.rollups.windowed_asset import windowed_counts
 from assets.vectors.asset import vector_conflicts, vectors
 from assets.vectors.compaction import vector_checkpoints
@@ -34,10 +34,7 @@ from tidemark.storage.home import Home
 TABLE_ASSETS = (
     deltas,
     dead_letters,
-    minute_counts,
-    hourly_counts,
-    daily_counts,
-    weekly_counts,
+    *rollup_assets(),
     windowed_counts,
     vectors,
     vector_conflicts,

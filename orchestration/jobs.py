@@ -6,11 +6,12 @@ Belongs here: which assets go together. All of them run in one process: a proces
 import dagster as dg
 
 from assets.ingest.asset import dead_letters, deltas
-from assets.rollups.asset import daily_counts, hourly_counts, minute_counts, weekly_counts
 from assets.rollups.windowed_asset import windowed_counts
 from assets.vectors.asset import vector_conflicts, vectors
 from assets.vectors.compaction import vector_checkpoints
 from assets.vectors.index_asset import vector_index
+from tidemark.model.timegrid import HOUR, Grain
+from tidemark.tables.tiers import Tier
 
 EXECUTOR = dg.in_process_executor
 
@@ -28,26 +29,24 @@ rebuild_job = dg.define_asset_job(
     description="Write hours of deltas and dead_letters again, from the segments of committed plans.",
 )
 
-rollups_job = dg.define_asset_job(
-    "rollups_job",
-    selection=[minute_counts, hourly_counts],
-    executor_def=EXECUTOR,
-    description="Sum up hours: minutes from deltas, hours from minutes.",
-)
 
-days_job = dg.define_asset_job(
-    "days_job",
-    selection=[daily_counts],
-    executor_def=EXECUTOR,
-    description="Sum up days from hours.",
-)
+def _sums(grain: Grain) -> str:
+    """What a job of the tiers with such partitions does, in words."""
+    tiers = [tier for tier in Tier if tier.partition_grain is grain]
+    sums = [f"{tier}s from {f'{tier.made_from}s' if tier.made_from else tier.source}" for tier in tiers]
+    return f"Sum up {sums[0]}." if len(sums) == 1 else f"Sum up {grain.name}s: {', '.join(sums)}."
 
-weeks_job = dg.define_asset_job(
-    "weeks_job",
-    selection=[weekly_counts],
-    executor_def=EXECUTOR,
-    description="Sum up weeks from days.",
-)
+
+# A job for the tiers of each partition: `rollups_job` for those of hours, then `days_job`, `weeks_job` and so on.
+ROLLUP_JOBS = [
+    dg.define_asset_job(
+        "rollups_job" if grain is HOUR else f"{grain.name}s_job",
+        selection=[tier.table for tier in Tier if tier.partition_grain is grain],
+        executor_def=EXECUTOR,
+        description=_sums(grain),
+    )
+    for grain in dict.fromkeys(tier.partition_grain for tier in Tier)
+]
 
 windows_job = dg.define_asset_job(
     "windows_job",
@@ -70,4 +69,4 @@ vectors_job = dg.define_asset_job(
     description="Fold new vector deltas into the vectors that they are about, compare their clocks, and index them.",
 )
 
-JOBS = [drain_job, rebuild_job, rollups_job, days_job, weeks_job, windows_job, vectors_job, compaction_job]
+JOBS = [drain_job, rebuild_job, *ROLLUP_JOBS, windows_job, vectors_job, compaction_job]

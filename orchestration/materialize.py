@@ -15,7 +15,7 @@ from assets.trust import WAITS_ITSELF, blocked, made_of_any, unfinished
 from orchestration.instance import open_instance
 from orchestration.runs import Progress, RunResults, Step, ranges_of, run
 from tidemark.model.errors import TidemarkError
-from tidemark.model.timegrid import DAY, HOUR, HOUR_US, WEEK, Grain, floor_to, hour_key, hour_start
+from tidemark.model.timegrid import GRAINS, HOUR_US, Grain, floor_to, hour_key, hour_start
 from tidemark.storage.home import Home
 
 if TYPE_CHECKING:
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 DRAIN = "drain"
 # The assets that have partitions, by what a partition is; in the order in which they follow one another.
 PARTITIONED = {
-    grain: tuple(spec.name for spec in TABLES.values() if not spec.is_whole and spec.grain is grain)
-    for grain in (HOUR, DAY, WEEK)
+    grain: names
+    for grain in GRAINS.values()
+    if (names := tuple(spec.name for spec in TABLES.values() if not spec.is_whole and spec.grain is grain))
 }
 PARTITIONED_ASSETS = tuple(name for names in PARTITIONED.values() for name in names)
 
@@ -55,9 +56,9 @@ def materialize_hours(
     progress: Progress | None = None,
     is_resumed: bool = False,
 ) -> RunResults:
-    """Materialize hours of assets, and the days and weeks that hold them where an asset is daily or weekly.
+    """Materialize hours of assets, and the days, weeks and months that hold them where an asset has such partitions.
 
-    Unbroken ranges of hours, at most a week of them in a run with all hourly assets in it; then days, then weeks. What
+    Unbroken ranges of hours, at most a week of them in a run with all hourly assets in it; then coarser ones. What
     hangs on a partition that was found wrong is held back. With `is_resumed`, parts that an interrupted request for the
     same has finished are not done again.
     """
@@ -153,7 +154,7 @@ def near_one_another(parts: Iterable[Part]) -> Iterator[Part]:
 def check_hours(
     home: Home, tables: Sequence[str], hours: Iterable[str], *, progress: Progress | None = None
 ) -> RunResults:
-    """Run the suites of tables again on hours (days, weeks) that were materialized; only verdicts are written."""
+    """Run the suites of tables again on hours (days and coarser) that were materialized; only verdicts are written."""
     from resources.record import Record
 
     _refuse_unknown(tables)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
+from assets.rollups.schema import COUNTS
 from assets.trust import found_wrong, repair_first
 from orchestration.instance import open_instance
 from orchestration.materialize import drain, materialize_everything_stale
@@ -22,23 +22,31 @@ from orchestration.runs import Progress, RunResults
 from resources.lake import Lake
 from tidemark import Platform
 from tidemark.counts.decay import HalfLife, half_life
-from tidemark.counts.retention import CUT_AT, Cuts, RetentionError, decide_cuts, gone_before, remember
+from tidemark.counts.retention import (
+    CUT_AT,
+    Cuts,
+    RetentionError,
+    decide_cuts,
+    dropped_before,
+    gone_before,
+    remember,
+    to_be_dropped,
+)
 from tidemark.counts.tables import Tables
-from tidemark.counts.windows import Tier, shown
+from tidemark.counts.windows import shown
 from tidemark.observe.status import read_raised, read_status
 from tidemark.shard_state.clock_reset import read_times, refuse_doubtful
 from tidemark.storage.failpoints import failpoint
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.plans import durable_epochs
+from tidemark.tables.tiers import Tier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # What may be dropped, finest first.
-DROPPED = {Tier.MINUTE: MINUTE_COUNTS, Tier.HOUR: HOURLY_COUNTS, Tier.DAY: DAILY_COUNTS}
-# What holds the sums of it.
-COARSER = {Tier.MINUTE: HOURLY_COUNTS, Tier.HOUR: DAILY_COUNTS, Tier.DAY: WEEKLY_COUNTS}
+DROPPED = {tier: COUNTS[tier] for tier in CUT_AT}
 
 
 @dataclass(frozen=True)
@@ -103,10 +111,10 @@ def drop_settled(home: Home, cuts: Cuts, clock: Callable[[], int]) -> tuple[Drop
     dropped = tuple(_droppings(home, cuts))
     remember(home, cuts)
     failpoint("retain.decided")
-    lake = Lake(home, _no_session, clock=clock)
+    lake, before = Lake(home, _no_session, clock=clock), dropped_before(home)
     for tier, spec in DROPPED.items():
         if tier in cuts:
-            lake.drop(spec, cuts[tier])
+            lake.drop(spec, before[tier])
             failpoint("retain.dropped")
     return dropped
 
@@ -127,12 +135,11 @@ def half_lives_of(home: Home) -> list[HalfLife]:
 
 def _droppings(home: Home, cuts: Cuts) -> list[Dropping]:
     found = []
-    for tier, spec in DROPPED.items():
-        if tier in cuts:
-            partitions = lake_files.partitions(home.lake / spec.name)
-            old = [files for start, files in partitions.items() if start < cuts[tier]]
-            rows, size = sum(files.rows for files in old), sum(files.bytes for files in old)
-            found.append(Dropping(spec.name, cuts[tier], len(old), rows, size))
+    for tier, before_us in to_be_dropped(cuts, dropped_before(home)).items():
+        partitions = lake_files.partitions(home.lake / tier.table)
+        old = [files for start, files in partitions.items() if start < before_us]
+        rows, size = sum(files.rows for files in old), sum(files.bytes for files in old)
+        found.append(Dropping(tier.table, before_us, len(old), rows, size))
     return found
 
 
@@ -159,27 +166,36 @@ def _refuse_undrained(home: Home, flushed: Mapping[int, int]) -> None:
 
 def _refuse_wrong(home: Home, cuts: Cuts) -> None:
     """Nothing is dropped under what was found wrong, or was not judged: afterwards nobody could judge it."""
-    gone = gone_before(home)
+    gone, dropped = gone_before(home), dropped_before(home)
     with open_instance(home) as instance:
         for tier, cut_us in cuts.items():
-            for spec in (DROPPED[tier], COARSER[tier]):
+            for each in (tier, *tier.made_of_it):
+                spec, done = COUNTS[each], gone if each.is_trailing else dropped
                 starts = {spec.grain.start(key): key for key in found_wrong(home, instance, spec.name)}
-                wrong = sorted(key for start, key in starts.items() if gone.get(tier, start) <= start < cut_us)
+                wrong = sorted(key for start, key in starts.items() if done.get(tier, start) <= start < cut_us)
                 if wrong:
                     raise RetentionError(repair_first(spec.name, wrong, shown(cut_us)))
 
 
 def _refuse_unsettled(home: Home, cuts: Cuts) -> None:
     """What is dropped must be in what is kept: the next coarser bucket is the sum of the deltas that there are."""
-    tables = Tables(home, gone_before(home))
+    dropped = dropped_before(home)
+    tables = Tables(home, gone_before(home), dropped_before=dropped, tiers=tuple(Tier))
     for tier, cut_us in cuts.items():
-        coarser = CUT_AT[tier]
-        behind = sorted(start for start in tables.behind[coarser] if start < cut_us)
-        if behind:
-            raise RetentionError(
-                f"{len(behind)} {coarser}(s) before {shown(cut_us)} are not known to be the sum of their deltas, the "
-                f"first of them {shown(behind[0])}. Nothing was dropped; compute them first: ./tidemark backfill."
+        for coarser in tier.made_of_it:
+            # What an earlier version dropped is in no tier that did not exist then, and cannot be put into it any more.
+            lost_us = None if coarser.is_trailing else dropped.get(tier)
+            behind = sorted(
+                start
+                for start in tables.behind[coarser]
+                if start < coarser.floor(cut_us) and (lost_us is None or start >= lost_us)
             )
+            if behind:
+                raise RetentionError(
+                    f"{len(behind)} {coarser}(s) before {shown(cut_us)} are not known to be the sum of their deltas, "
+                    f"the first of them {shown(behind[0])}. Nothing was dropped; compute them first: "
+                    "./tidemark backfill."
+                )
 
 
 def _no_session() -> "SparkSession":

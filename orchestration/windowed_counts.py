@@ -7,7 +7,7 @@ Belongs here: whether it is due, what keeps it from being computed, and the run.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from assets.rollups.schema import TIERS, WINDOWED_COUNTS
+from assets.rollups.schema import TRAILING_COUNTS, WINDOWED_COUNTS
 from assets.trust import against
 from orchestration.instance import open_instance
 from orchestration.runs import Progress, RunResults, run
@@ -53,10 +53,10 @@ def standing(instance: "DagsterInstance", home: Home) -> Standing:
     """Compare the last record with what lies there; no JVM."""
     from assets.rollups.records import input_watermark
 
-    inputs = [Record.latest_by_partition(instance, spec.name) for spec in TIERS]
+    inputs = [Record.latest_by_partition(instance, spec.name) for spec in TRAILING_COUNTS.values()]
     versions = {
         spec.name: max((record.table_version for record in records.values()), default=-1)
-        for spec, records in zip(TIERS, inputs, strict=True)
+        for spec, records in zip(TRAILING_COUNTS.values(), inputs, strict=True)
     }
     last = _last(instance, home)
     is_new = last is None or any(version > last.input_versions.get(name, -1) for name, version in versions.items())
@@ -68,7 +68,7 @@ def standing(instance: "DagsterInstance", home: Home) -> Standing:
 
 def wrong_inputs(instance: "DagsterInstance", home: Home) -> dict[str, tuple[str, ...]]:
     """Tiers with partitions that must not be built upon (O4): everything there ever was is an input."""
-    return against(home, instance, *(spec.name for spec in TIERS))
+    return against(home, instance, *(spec.name for spec in TRAILING_COUNTS.values()))
 
 
 def materialize_windowed_counts(home: Home, as_of: str = "", *, progress: Progress | None = None) -> RunResults:

@@ -14,9 +14,10 @@ from assets.graph import Derived
 from assets.joins.rows import delta_pairs, session_pairs
 from assets.partitions import starts_in
 from assets.stale import look_back
+from assets.table_asset import table_asset
 from assets.tables import GRAPH
 from assets.windows.catalog import STREAMS
-from assets.windows.factory import Inputs, declared, hourly_asset, one_by_one, recorded, replace_hours
+from assets.windows.factory import Inputs, hourly_asset, one_by_one, recorded, replace_hours
 from assets.windows.schema import WINDOW_HOUR, window_table
 from resources.lake import Lake
 from resources.platform import TidemarkResource
@@ -51,7 +52,7 @@ def _session_join(join: Join, left: Stream, right: Stream, derived: Derived) -> 
         inputs = replace_hours(lake, derived, rows, hours)
         return recorded(context, tidemark, derived, inputs, [hours], sources=sources, started=started)
 
-    return declared(derived, one_by_one(materialize))
+    return table_asset(derived, one_by_one(materialize))
 
 
 def meeting(lake: Lake, stream: Stream, partner: Stream, inputs: Inputs, hours: Range) -> DataFrame:

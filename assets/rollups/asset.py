@@ -1,96 +1,62 @@
-"""The assets of the rollups: `minute_counts`, `hourly_counts`, `daily_counts` and `weekly_counts`.
+"""The assets of the rollups: one for each tier of counts, from `minute_counts` on.
 
-Belongs here: read, transform, replace, record. Any ranges of partitions are one Spark job (O2), a pure function of one
-version of the input (decision 0052, pure functions).
+Belongs here: read, transform, replace, record; which tiers there are is declared in `tidemark/tables/tiers.py`. Any
+ranges of partitions are one Spark job (O2), a pure function of one version of the input (decision 0052, pure
+functions).
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from assets.ingest.schema import DELTAS
 from assets.inputs import input_of
-from assets.metadata import KINDS, OWNERS, table_metadata
-from assets.partitions import HOURLY, PARTITIONS, SAME_TIME, partitions_in, starts_in
-from assets.requested import report, requested_ranges
+from assets.partitions import partitions_in, starts_in
 from assets.rollups.records import rollup_records
-from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
-from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
+from assets.rollups.transform import count_tier
+from assets.table_asset import table_asset
 from assets.tables import GRAPH
-from assets.trust import refuse_edited, refuse_wrong
-from assets.watermarks import input_watermarks, record_watermarks
+from assets.trust import refuse_edited
 from resources.lake import Lake, LakeError, TableSpec
 from resources.platform import TidemarkResource
+from resources.record import Record
 from tidemark.counts.retention import settled_before
 from tidemark.counts.windows import shown
 from tidemark.model.ranges import Range, any_of
-from tidemark.model.timegrid import DAY, WEEK
 from tidemark.storage.failpoints import failpoint
 from tidemark.storage.home import Home
-
-GROUP = "rollups"
-
-
-@dg.asset(
-    deps=[dg.AssetDep(DELTAS.name, partition_mapping=SAME_TIME)],
-    partitions_def=HOURLY,
-    backfill_policy=dg.BackfillPolicy.single_run(),
-    group_name=GROUP,
-    kinds=KINDS,
-    owners=OWNERS,
-    description=MINUTE_COUNTS.description,
-    metadata=table_metadata(MINUTE_COUNTS),
-)
-def minute_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
-    """Signals per entity and minute, from the deltas of the same hours."""
-    return _roll_up(context, tidemark, DELTAS, MINUTE_COUNTS, count_minutes)
+from tidemark.tables.tiers import Tier
 
 
-@dg.asset(
-    deps=[dg.AssetDep(MINUTE_COUNTS.name, partition_mapping=SAME_TIME)],
-    partitions_def=HOURLY,
-    backfill_policy=dg.BackfillPolicy.single_run(),
-    group_name=GROUP,
-    kinds=KINDS,
-    owners=OWNERS,
-    description=HOURLY_COUNTS.description,
-    metadata=table_metadata(HOURLY_COUNTS),
-)
-def hourly_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
-    """Sums of minutes, for the same hours."""
-    return _roll_up(context, tidemark, MINUTE_COUNTS, HOURLY_COUNTS, count_hours)
+def rollup_assets() -> list[dg.AssetsDefinition]:
+    """An asset for each tier, from fine to coarse."""
+    return [rollup_asset(tier) for tier in Tier]
 
 
-@dg.asset(
-    deps=[dg.AssetDep(HOURLY_COUNTS.name, partition_mapping=SAME_TIME)],
-    partitions_def=PARTITIONS[DAY],
-    backfill_policy=dg.BackfillPolicy.single_run(),
-    group_name=GROUP,
-    kinds=KINDS,
-    owners=OWNERS,
-    description=DAILY_COUNTS.description,
-    metadata=table_metadata(DAILY_COUNTS),
-)
-def daily_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
-    """Sums of hours, for the days that hold them."""
-    return _roll_up(context, tidemark, HOURLY_COUNTS, DAILY_COUNTS, count_days)
+def rollup_asset(tier: Tier) -> dg.AssetsDefinition:
+    """The asset of a tier: the sums of what it is made from, for the same time."""
+    derived, transform = GRAPH[tier.table], count_tier(tier)
+    source = derived.needs[0].table
 
+    def materialize(
+        context: dg.AssetExecutionContext, tidemark: TidemarkResource, windows: Sequence[Range]
+    ) -> list[Record]:
+        started, lake = time.monotonic(), tidemark.lake
+        version = replace_sums(lake, source, derived.spec, transform, *windows)
+        failpoint("rollup.committed")
+        return rollup_records(
+            context.instance,
+            lake,
+            source,
+            version,
+            derived.spec,
+            [start for each in windows for start in starts_in(each, derived.spec.grain)],
+            duration_ms=round((time.monotonic() - started) * 1000),
+            now_us=tidemark.now_us(),
+        )
 
-@dg.asset(
-    deps=[dg.AssetDep(DAILY_COUNTS.name, partition_mapping=SAME_TIME)],
-    partitions_def=PARTITIONS[WEEK],
-    backfill_policy=dg.BackfillPolicy.single_run(),
-    group_name=GROUP,
-    kinds=KINDS,
-    owners=OWNERS,
-    description=WEEKLY_COUNTS.description,
-    metadata=table_metadata(WEEKLY_COUNTS),
-)
-def weekly_counts(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
-    """Sums of days, for the weeks that hold them."""
-    return _roll_up(context, tidemark, DAILY_COUNTS, WEEKLY_COUNTS, count_weeks)
+    return table_asset(derived, materialize, is_held_by_tables=True)
 
 
 def replace_sums(
@@ -119,27 +85,3 @@ def refuse_settled(home: Home, target: TableSpec, window: Range) -> None:
             f"{target.name} before {shown(settled_us)} is settled: what it is made of was dropped. Nothing was "
             f"changed; begin with {target.grain.key(settled_us)}."
         )
-
-
-def _roll_up(
-    context: dg.AssetExecutionContext,
-    tidemark: TidemarkResource,
-    source: TableSpec,
-    target: TableSpec,
-    transform: Callable[[DataFrame], DataFrame],
-) -> dg.MaterializeResult[None]:
-    """Read the ranges at one version of the input, sum them up, replace them, one record per partition."""
-    started, lake = time.monotonic(), tidemark.lake
-    windows, marks = requested_ranges(context, target.grain), input_watermarks(lake.home.plans, [source.name])
-    refuse_wrong(context.instance, lake.home, GRAPH[target.name], windows)
-    version = replace_sums(lake, source, target, transform, *windows)
-    failpoint("rollup.committed")
-    duration_ms = round((time.monotonic() - started) * 1000)
-    starts = [start for each in windows for start in starts_in(each, target.grain)]
-    records = rollup_records(
-        context.instance, lake, source, version, target, starts, duration_ms=duration_ms, now_us=tidemark.now_us()
-    )
-    report(context, records)
-    record_watermarks(lake.home.plans, records, marks)
-    failpoint("record.logged")
-    return dg.MaterializeResult()

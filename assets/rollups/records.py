@@ -6,13 +6,14 @@ Belongs here: how epochs and watermarks propagate along the asset graph (T3). No
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from assets.rollups.schema import MINUTE_COUNTS, TIERS, WINDOWED_COUNTS
+from assets.rollups.schema import MINUTE_COUNTS, TRAILING_COUNTS, WINDOWED_COUNTS
 from resources.lake import Lake, TableSpec
 from resources.record import Record, RecordError, believed, not_below
 from tidemark.counts.tables import Tables
-from tidemark.counts.windows import Span, Tier
+from tidemark.counts.windows import Span
 from tidemark.shard_state.clock_reset import ceiling_us
 from tidemark.tables import lake_files
+from tidemark.tables.tiers import Tier
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -106,15 +107,15 @@ def windowed_record(
         generation=known.generation,
         table_version=known.version,
         table_id=known.table_id,
-        input_versions={spec.name: tables.versions[spec.name] for spec in TIERS},
-        input_generations={spec.name: lake.known(spec.name).generation for spec in TIERS},
+        input_versions={spec.name: tables.versions[spec.name] for spec in TRAILING_COUNTS.values()},
+        input_generations={spec.name: lake.known(spec.name).generation for spec in TRAILING_COUNTS.values()},
         epochs=_epochs(minutes.values()),
         applied=_highest(record.applied for record in minutes.values()),
         flushed=_highest(record.flushed for record in minutes.values()),
         durable=_covered(minutes, tables.behind[Tier.MINUTE], previous),
         watermark_us=watermark_us,
         held_by=held_by,
-        rows_in=sum(_rows_read(lake, spec, tables, spans[tier]) for tier, spec in zip(Tier, TIERS, strict=True)),
+        rows_in=sum(_rows_read(lake, spec, tables, spans[tier]) for tier, spec in TRAILING_COUNTS.items()),
         rows_out=sum(files.rows for files in held),
         bytes=sum(files.bytes for files in held),
         duration_ms=duration_ms,

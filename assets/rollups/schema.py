@@ -1,18 +1,17 @@
-"""Columns of the counts per minute, hour, day and week, and their meaning.
+"""Columns of the counts per minute, hour, day and so on, and their meaning.
 
-Belongs here: the tables as they are declared, and the chain that four of them form. These have the same columns; only
-the width of a bucket differs. The coarser ones also keep what a sum forgets and no coarse bucket can be asked for
+Belongs here: the columns, and the tables that follow from the chain of tiers. These have the same columns; only the
+width of a bucket differs. The coarser ones also keep what a sum forgets and no coarse bucket can be asked for
 later: when the first delta was, to the minute, and whether a minute ever fell below zero.
 """
-
-from itertools import pairwise
 
 import pyarrow as pa
 
 from assets.ingest.schema import DELTAS
 from tidemark.counts.windows import Window
-from tidemark.model.timegrid import DAY, HOUR, MINUTE, WEEK, Grain
+from tidemark.model.timegrid import MINUTE
 from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec
+from tidemark.tables.tiers import TRAILING, Tier
 
 KEYS = ("namespace", "entity_id", "signal", "bucket_start")
 MEASURES = ("count", "weight_sum", "deltas")
@@ -25,38 +24,38 @@ EXTREMES = (
 )
 
 
-def _counts(name: str, bucket: str, partition_by: str, divided_by: Grain, partition_comment: str) -> TableSpec:
+def _counts(tier: Tier) -> TableSpec:
+    partition_by = f"bucket_{tier.partition_grain.name}"
     return TableSpec(
-        name=name,
-        description=f"Signals per entity and {bucket}: how often, with what weight, by how many deltas.",
+        name=tier.table,
+        description=f"Signals per entity and {tier}: how often, with what weight, by how many deltas.",
         columns=(
             Column("namespace", pa.string(), "The namespace of the entity.", is_required=True),
             Column("entity_id", pa.string(), "What the signals are about.", is_required=True),
             Column("signal", pa.string(), "Which signal.", is_required=True),
-            Column("bucket_start", TIMESTAMP, f"Start of the {bucket}, in event time.", is_required=True),
+            Column("bucket_start", TIMESTAMP, f"Start of the {tier}, in event time.", is_required=True),
             Column("count", pa.int64(), "Sum of the signals' counts; retractions are negative.", is_required=True),
             Column("weight_sum", pa.int64(), "Sum of the weights, in millionths.", is_required=True),
             Column("deltas", pa.int64(), "How many deltas were summed up.", is_required=True),
-            *(() if bucket == "minute" else EXTREMES),
-            Column(partition_by, TIMESTAMP, partition_comment, is_required=True),
+            *(() if tier.made_from is None else EXTREMES),
+            Column(partition_by, TIMESTAMP, tier.declared.partition_comment, is_required=True),
         ),
         partition_by=partition_by,
-        divided_by=divided_by,
+        divided_by=tier.partition_grain,
         constraints={"deltas_are_counted": "deltas >= 1"},
         properties={"delta.enableDeletionVectors": "false", "delta.checkpointPolicy": "classic"},
         order_by=("namespace", "entity_id"),
     )
 
 
-MINUTE_COUNTS = _counts("minute_counts", "minute", "bucket_hour", HOUR, "Hour that holds the minute.")
-HOURLY_COUNTS = _counts("hourly_counts", "hour", "bucket_hour", HOUR, "The hour itself.")
-DAILY_COUNTS = _counts("daily_counts", "day", "bucket_day", DAY, "The day itself.")
-WEEKLY_COUNTS = _counts("weekly_counts", "week", "bucket_week", WEEK, "The week itself, by its Monday.")
-
-# From fine to coarse: minutes are counted from deltas, each other one is the sum of the one before it (R1).
-TIERS = (MINUTE_COUNTS, HOURLY_COUNTS, DAILY_COUNTS, WEEKLY_COUNTS)
-# Each rollup with its input, in the order in which they are to be refreshed.
-CHAIN = tuple(pairwise((DELTAS, *TIERS)))
+# The table of each tier, from fine to coarse: what there is stands in `tidemark/tables/tiers.py`.
+COUNTS = {tier: _counts(tier) for tier in Tier}
+MINUTE_COUNTS = COUNTS[Tier.MINUTE]
+TIERS = tuple(COUNTS.values())
+# Those that trailing counts are made of.
+TRAILING_COUNTS = {tier: COUNTS[tier] for tier in TRAILING}
+# Each rollup with its input, in the order in which they are to be refreshed (R1).
+CHAIN = tuple((DELTAS if tier.made_from is None else COUNTS[tier.made_from], COUNTS[tier]) for tier in Tier)
 # The same by name: what each is made from.
 INPUTS = {target.name: source.name for source, target in CHAIN}
 

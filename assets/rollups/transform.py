@@ -1,14 +1,17 @@
-"""From deltas to minutes, to hours, to days, to weeks: pure functions of DataFrames (R1).
+"""From deltas to minutes, and from finer buckets to coarser ones: pure functions of DataFrames (R1).
 
 Belongs here: the sums. Minutes are the only counts that look at deltas; everything coarser is a sum of finer ones.
 All sums are of 64-bit integers, so they are exact and in any order the same; an overflow is an error, not a number.
 """
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MEASURES, MINUTE_COUNTS, WEEKLY_COUNTS
+from assets.rollups.schema import COUNTS, MEASURES, MINUTE_COUNTS
 from tidemark.model.deltas import Kind
+from tidemark.tables.tiers import Tier
 
 
 def count_minutes(deltas: DataFrame) -> DataFrame:
@@ -26,20 +29,18 @@ def count_minutes(deltas: DataFrame) -> DataFrame:
     return _sum_up(signals, "bucket_hour").select(*MINUTE_COUNTS.names)
 
 
-def count_hours(minutes: DataFrame) -> DataFrame:
-    """Sums of minutes per entity and hour."""
-    own = minutes.withColumns({"first_minute": F.col("bucket_start"), "lowest_minute": F.col("count")})
-    return _coarser(own, "bucket_hour", "HOUR").select(*HOURLY_COUNTS.names)
+def count_tier(tier: Tier) -> Callable[[DataFrame], DataFrame]:
+    """How the buckets of a tier are computed from the rows of what it is made from."""
+    if tier.made_from is None:
+        return count_minutes
 
+    def count(finer: DataFrame) -> DataFrame:
+        if tier.made_from is Tier.MINUTE:
+            # A minute is its own first one, and its own lowest.
+            finer = finer.withColumns({"first_minute": F.col("bucket_start"), "lowest_minute": F.col("count")})
+        return _coarser(finer, COUNTS[tier].partition_by, tier.grain.name).select(*COUNTS[tier].names)
 
-def count_days(hours: DataFrame) -> DataFrame:
-    """Sums of hours per entity and day."""
-    return _coarser(hours, "bucket_day", "DAY").select(*DAILY_COUNTS.names)
-
-
-def count_weeks(days: DataFrame) -> DataFrame:
-    """Sums of days per entity and week, from Monday."""
-    return _coarser(days, "bucket_week", "WEEK").select(*WEEKLY_COUNTS.names)
+    return count
 
 
 def _coarser(rows: DataFrame, partition: str, unit: str) -> DataFrame:

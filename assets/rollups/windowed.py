@@ -1,4 +1,4 @@
-"""All five windows of all entities at once, as of a minute: a pure function of the four tiers (R2, R4).
+"""All five windows of all entities at once, as of a minute: a pure function of the tiers (R2, R4).
 
 Belongs here: which buckets of which tier make up a window or a decayed score, as one plan. Whole buckets and minute
 edges only, as `tidemark/counts` cuts them; no delta is looked at. Every sum is one of integers. Does not belong
@@ -11,16 +11,15 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from assets.rollups.schema import TIERS, WINDOWED_COUNTS, WINDOWS
+from assets.rollups.schema import TRAILING_COUNTS, WINDOWED_COUNTS, WINDOWS
 from resources.lake import TableSpec
 from tidemark.counts.decay import ONE, HalfLife, fractions
-from tidemark.counts.windows import Span, Tier, Window, window_pieces
+from tidemark.counts.windows import Span, Window, window_pieces
 from tidemark.model.ranges import sql_timestamp
 from tidemark.model.timegrid import HOUR_US
+from tidemark.tables.tiers import Tier
 
 KEYS = ("namespace", "entity_id", "signal")
-# The table of each tier, from fine to coarse.
-TABLES: dict[Tier, TableSpec] = dict(zip(Tier, TIERS, strict=True))
 # A count of 64 bits by a weight of 33, and many of them: Spark's widest integer.
 WIDE = "decimal(38, 0)"
 
@@ -45,7 +44,7 @@ def spans_of(tier: Tier, as_of_us: int, half_lives: Sequence[HalfLife]) -> dict[
 
 def _contributions(rows: DataFrame, tier: Tier, as_of_us: int, half_lives: Sequence[HalfLife]) -> DataFrame:
     """What each bucket of a tier adds to what; null where it adds nothing."""
-    spec, cuts = TABLES[tier], spans_of(tier, as_of_us, half_lives)
+    spec, cuts = TRAILING_COUNTS[tier], spans_of(tier, as_of_us, half_lives)
     if tier is Tier.MINUTE:
         rows = rows.withColumns({"first_minute": F.col("bucket_start"), "lowest_minute": F.col("count")})
     columns: dict[str, Column] = {}

@@ -1,8 +1,8 @@
 """The asset `windowed_counts`: every entity's windows as of one minute.
 
 Belongs here: which minute, which versions of the tiers, and whether they may be relied on. The table holds one moment
-at a time and is replaced whole. It follows the clock and not its inputs: a late delta re-runs its hour, its day and its
-week, and shows here at the next hour (decision 0016).
+at a time and is replaced whole. It follows the clock and not its inputs: a late delta re-runs the
+buckets that hold it, and shows here at the next hour (decision 0016).
 """
 
 import time
@@ -14,8 +14,8 @@ from pydantic import Field
 
 from assets.metadata import KINDS, OWNERS, table_metadata
 from assets.rollups.records import input_watermark, windowed_record
-from assets.rollups.schema import TIERS, WINDOWED_COUNTS
-from assets.rollups.windowed import TABLES, count_windows, spans_of
+from assets.rollups.schema import TRAILING_COUNTS, WINDOWED_COUNTS
+from assets.rollups.windowed import count_windows, spans_of
 from assets.trust import refuse_any_edit, refuse_any_wrong
 from assets.watermarks import input_watermarks, record_watermarks
 from resources.lake import LakeError
@@ -24,12 +24,15 @@ from resources.record import Record
 from tidemark.counts.decay import HalfLife, half_life
 from tidemark.counts.retention import LONGEST_US, GoneError, gone_before
 from tidemark.counts.tables import Tables
-from tidemark.counts.windows import Tier, on_a_minute, shown
+from tidemark.counts.windows import on_a_minute, shown
 from tidemark.model.errors import TidemarkError
 from tidemark.model.timegrid import MINUTE, to_us
 from tidemark.shard_state.clock_reset import ceiling_us
 from tidemark.storage.failpoints import failpoint
+from tidemark.tables.tiers import TRAILING, Tier
 
+# The tables that it is made from.
+NAMES = [spec.name for spec in TRAILING_COUNTS.values()]
 # Enough to see where to look.
 NAMED = 3
 
@@ -53,7 +56,7 @@ class WindowedConfig(dg.Config):
 
 
 @dg.asset(
-    deps=[spec.name for spec in TIERS],
+    deps=NAMES,
     group_name="rollups",
     kinds=KINDS,
     owners=OWNERS,
@@ -67,17 +70,17 @@ def windowed_counts(
     started, lake, spec = time.monotonic(), tidemark.lake, WINDOWED_COUNTS
     half_lives = [half_life(name) for name in lake.home.settings.counts.half_lives]
     with lake.lock(spec.name):
-        marks = input_watermarks(lake.home.plans, [table.name for table in TIERS])
+        marks = input_watermarks(lake.home.plans, NAMES)
         tables = Tables(lake.home, gone_before(lake.home))
-        inputs = {table.name: Record.latest_by_partition(context.instance, table.name) for table in TIERS}
+        inputs = {name: Record.latest_by_partition(context.instance, name) for name in NAMES}
         as_of_us = chosen_moment(
             config.as_of, input_watermark(inputs.values(), ceiling_us(lake.home, tidemark.now_us()))
         )
-        refuse_any_edit(lake, spec.name, *(table.name for table in TIERS))
-        refuse_any_wrong(context.instance, spec.name, *(table.name for table in TIERS))
+        refuse_any_edit(lake, spec.name, *NAMES)
+        refuse_any_wrong(context.instance, spec.name, *NAMES)
         refuse_unreliable(tables, gone_before(lake.home), as_of_us, half_lives)
         lake.settle(spec)
-        tiers = {tier: lake.read(table.name, tables.versions[table.name]) for tier, table in TABLES.items()}
+        tiers = {tier: lake.read(table.name, tables.versions[table.name]) for tier, table in TRAILING_COUNTS.items()}
         rows = count_windows(tiers, as_of_us=as_of_us, half_lives=half_lives)
         lake.replace(spec, rows.sort(*spec.order_by, "signal"), hours=None)
     failpoint("rollup.committed")
@@ -86,7 +89,7 @@ def windowed_counts(
         lake,
         inputs,
         tables,
-        {tier: [span for cut in spans_of(tier, as_of_us, half_lives).values() for span in cut] for tier in Tier},
+        {tier: [span for cut in spans_of(tier, as_of_us, half_lives).values() for span in cut] for tier in TRAILING},
         as_of_us=as_of_us,
         duration_ms=round((time.monotonic() - started) * 1000),
         now_us=tidemark.now_us(),
@@ -116,7 +119,7 @@ def chosen_moment(text: str, watermark_us: int | None) -> int:
 
 def refuse_unreliable(tables: Tables, gone: Mapping[Tier, int], as_of_us: int, half_lives: Sequence[HalfLife]) -> None:
     """Raise if a bucket that is needed was dropped, is missing, or is not the sum of what lies below it now."""
-    if missing := [spec.name for spec in TIERS if spec.name not in tables.versions]:
+    if missing := [name for name in NAMES if name not in tables.versions]:
         raise LakeError(f"There is no table {missing[0]} yet. Drain first: ./tidemark drain.")
     if gone and as_of_us < max(gone.values()) + LONGEST_US:
         raise GoneError(
@@ -130,11 +133,11 @@ def refuse_unreliable(tables: Tables, gone: Mapping[Tier, int], as_of_us: int, h
                     f"The half-life {each.name} needs {tier}s from {shown(span.start_us)} on, and those before "
                     f"{shown(gone[tier])} were dropped. Leave it out of [counts] half_lives in platform.toml."
                 )
-    for tier in (Tier.HOUR, Tier.DAY, Tier.WEEK):
+    for tier in TRAILING[1:]:
         needed = [span for cut in spans_of(tier, as_of_us, half_lives).values() for span in cut]
         behind = sorted(start for start in tables.behind[tier] if any(span.holds(start) for span in needed))
         if behind:
-            spec = TABLES[tier]
+            spec = TRAILING_COUNTS[tier]
             named = ", ".join(spec.grain.key(start) for start in behind[-NAMED:])
             raise BehindError(
                 f"{len(behind)} partition(s) of {spec.name} are behind their input ({named}), so that counts as of "

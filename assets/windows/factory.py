@@ -13,15 +13,13 @@ from typing import TypeAlias
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from assets.graph import By, Derived, made_of
+from assets.graph import Derived, made_of
 from assets.ingest.schema import DELTAS
 from assets.inputs import input_of
-from assets.metadata import KINDS, OWNERS, table_metadata
-from assets.partitions import HOURLY, partitions_in, starts_in
-from assets.requested import report, requested_ranges
+from assets.partitions import partitions_in, starts_in
+from assets.table_asset import Materialize, table_asset
 from assets.tables import GRAPH
-from assets.trust import refuse_edited, refuse_wrong
-from assets.watermarks import record_watermarks
+from assets.trust import refuse_edited
 from assets.windows.catalog import PANES, STREAMS, by_event_time, of_type
 from assets.windows.late import late_deltas
 from assets.windows.records import Carried, window_records
@@ -35,13 +33,10 @@ from tidemark.storage.failpoints import failpoint
 from tidemark.streams import Stream
 from tidemark.tables.lineage import Input
 
-GROUP = "windows"
-
 # The rows of a range of hours, from `deltas` at one version.
 Compute: TypeAlias = Callable[[DataFrame, Range], DataFrame]
 # The tables that rows are made from, by name, each as it is read.
 Inputs: TypeAlias = Mapping[str, Input]
-Materialize: TypeAlias = Callable[[dg.AssetExecutionContext, TidemarkResource, Sequence[Range]], list[Record]]
 
 
 def stream_assets() -> list[dg.AssetsDefinition]:
@@ -80,34 +75,7 @@ def hourly_asset(derived: Derived, compute: Compute, *, sources: Iterable[str]) 
         inputs = write_hours(tidemark.lake, derived, compute, *hours)
         return recorded(context, tidemark, derived, inputs, hours, sources=followed, started=started)
 
-    return declared(derived, materialize)
-
-
-def declared(derived: Derived, materialize: Materialize) -> dg.AssetsDefinition:
-    """The asset of a derived table with a partition an hour; `materialize` writes ranges and gives their records."""
-    spec = derived.spec
-
-    @dg.asset(
-        name=spec.name,
-        deps=[dg.AssetDep(table, partition_mapping=mapping_of(derived, table)) for table in derived.inputs],
-        partitions_def=HOURLY,
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        group_name=GROUP,
-        kinds=KINDS,
-        owners=OWNERS,
-        description=spec.description,
-        metadata=table_metadata(spec),
-    )
-    def windows(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
-        hours = requested_ranges(context, spec.grain)
-        refuse_wrong(context.instance, tidemark.home, derived, hours)
-        records = materialize(context, tidemark, hours)
-        report(context, records)
-        record_watermarks(tidemark.home.plans, records)
-        failpoint("record.logged")
-        return dg.MaterializeResult()
-
-    return windows
+    return table_asset(derived, materialize)
 
 
 def one_by_one(
@@ -181,21 +149,3 @@ def rows_of(deltas: DataFrame, derived: Derived, compute: Compute, hours: Sequen
     whole = Range(hours[0].start_us, hours[-1].end_us, gaps_us)
     rows = compute(deltas.where(made_of(derived.needs, DELTAS.name, hours)), whole)
     return rows if len(hours) == 1 else rows.where(any_of(derived.spec.partition_by, hours))
-
-
-def mapping_of(derived: Derived, table: str) -> dg.PartitionMapping:
-    """What the graph says of an input, as the orchestrator says it.
-
-    What arrived in an hour, or under a watermark of that hour, may have happened at any time before.
-    """
-    needs = [need for need in derived.needs if need.table.name == table]
-    if any(need.by in (By.RECEIPT, By.STAMP, By.BATCH) for need in needs):
-        return dg.AllPartitionMapping()
-    if any(need.by is By.MEETING for need in needs):
-        # How far sessions reach back is found in the tables; the orchestrator is shown a day.
-        return dg.TimeWindowPartitionMapping(start_offset=-24, allow_nonexistent_upstream_partitions=True)
-    return dg.TimeWindowPartitionMapping(
-        start_offset=-max(need.table.grain.reach(need.before_us) for need in needs),
-        end_offset=max(need.table.grain.reach(need.after_us) for need in needs),
-        allow_nonexistent_upstream_partitions=True,
-    )

@@ -16,10 +16,11 @@ from assets.ingest.schema import DELTAS
 from assets.inputs import input_of
 from assets.partitions import existing, starts_in
 from assets.requested import report_now
+from assets.table_asset import table_asset
 from assets.tables import GRAPH
 from assets.windows.adaptive import batch_rows, closed_batches, count_batches
 from assets.windows.catalog import STREAMS, of_type
-from assets.windows.factory import Inputs, declared, one_by_one, recorded, replace_hours
+from assets.windows.factory import Inputs, one_by_one, recorded, replace_hours
 from assets.windows.open_schema import open_name
 from assets.windows.records import Carried, plan_at
 from assets.windows.session_rows import closed_by_hour, open_rows, parts_of
@@ -53,7 +54,7 @@ def open_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.Asset
         _go_forward(context, tidemark, stream, derived, hours, records[-1])
         return records
 
-    return declared(derived, one_by_one(materialize))
+    return table_asset(derived, one_by_one(materialize))
 
 
 def closed_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.AssetsDefinition:
@@ -74,7 +75,7 @@ def closed_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.Ass
         carried = Carried(into=carried_to(lake, still_open, inputs[still_open].version, hours))
         return recorded(context, tidemark, derived, inputs, [hours], sources=sources, started=started, carried=carried)
 
-    return declared(derived, one_by_one(materialize))
+    return table_asset(derived, one_by_one(materialize))
 
 
 def adaptive_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.AssetsDefinition:
@@ -90,7 +91,7 @@ def adaptive_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.A
         inputs = replace_hours(lake, derived, rows, hours)
         return recorded(context, tidemark, derived, inputs, [hours], sources=sources, started=started)
 
-    return declared(derived, one_by_one(materialize))
+    return table_asset(derived, one_by_one(materialize))
 
 
 def batches_of(lake: Lake, stream: Stream, version: int, hours: Range) -> DataFrame:

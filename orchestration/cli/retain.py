@@ -4,44 +4,45 @@ Belongs here: the options, and what is said. The steps are in `orchestration/ret
 """
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from orchestration.cli.work import outcome_as_json, problems, watched
-from orchestration.retain import DROPPED, Retained, half_lives_of, plan_retention
+from orchestration.retain import Retained, half_lives_of, plan_retention
 from orchestration.retain import retain as drop_old
 from tidemark.cli.app import as_json, command
 from tidemark.cli.counts import MomentType
 from tidemark.cli.output import answer_json, console, in_bytes, say, table
-from tidemark.counts.retention import gone_before, latest_cuts
-from tidemark.counts.windows import Tier, shown
+from tidemark.counts.retention import CUT_AT, gone_before, latest_cuts
+from tidemark.counts.windows import shown
 from tidemark.storage.home import Home
+from tidemark.tables.tiers import Tier
+
+
+def cut_options(function: Callable[..., None]) -> Callable[..., None]:
+    """An option for each tier that may be dropped."""
+    for tier, grid in reversed(CUT_AT.items()):
+        border = grid.declared.border
+        finer = f"Nor {tier}s; on {border}. {str(tier.made_from).capitalize()}s go with them."
+        said = finer if tier.made_from else f"Keep no older {tier}s; on {border}, UTC."
+        function = click.option(f"--{tier}s-before", type=MomentType(), metavar="MOMENT", help=said)(function)
+    return function
 
 
 @command
-@click.option("--minutes-before", type=MomentType(), metavar="MOMENT", help="Keep no older minutes; on an hour, UTC.")
-@click.option("--hours-before", type=MomentType(), metavar="MOMENT", help="Nor hours; on a day. Minutes go with them.")
-@click.option("--days-before", type=MomentType(), metavar="MOMENT", help="Nor days; on a Monday. Hours go with them.")
+@cut_options
 @click.option("--clock-is-right", is_flag=True, help="Go on although the last write is more than a day old.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be dropped.")
 @as_json
-def retain(
-    home: Home,
-    minutes_before: int | None,
-    hours_before: int | None,
-    days_before: int | None,
-    clock_is_right: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
+def retain(home: Home, clock_is_right: bool, dry_run: bool, as_json: bool, **cuts: int | None) -> None:
     """Drop old minutes, hours and days of the counts, for ever. Weeks stay, and with them all that was ever counted.
 
     From then on older events are refused as too_old. Without options: what is gone, and what may go at the latest.
     No producer may have the home open, unless it has raised its own log: platform.raise_earliest.
     """
-    asked = {Tier.MINUTE: minutes_before, Tier.HOUR: hours_before, Tier.DAY: days_before}
-    wanted = {tier: before_us for tier, before_us in asked.items() if before_us is not None}
+    wanted = {tier: before_us for tier in CUT_AT if (before_us := cuts[f"{tier}s_before"]) is not None}
     if not wanted:
         _show_state(home, as_json)
         return
@@ -97,9 +98,9 @@ def _show_state(home: Home, as_json: bool) -> None:
         )
         return
     rows = table("Buckets of the counts", "tier", "gone before, UTC", "may go before, UTC")
-    for tier in DROPPED:
-        rows.add_row(f"{tier}s", shown(gone[tier]) if tier in gone else "nothing", shown(latest[tier]))
-    rows.add_row(f"{Tier.WEEK}s", "nothing", "never")
+    for tier in Tier:
+        may_go = shown(latest[tier]) if tier in latest else "never"
+        rows.add_row(f"{tier}s", shown(gone[tier]) if tier in gone else "nothing", may_go)
     console().print(rows)
 
 

@@ -106,9 +106,9 @@ def _refresh(home: Home, watch: Progress) -> RunResults:
 def backfill(
     home: Home, first: int | None, end: int | None, assets: tuple[str, ...], again: bool, as_json: bool
 ) -> None:
-    """Compute hours of chosen assets again, up to a week of them in one Spark job; then their days and weeks.
+    """Compute hours of chosen assets again, up to a week of them in one Spark job; then what is coarser and holds them.
 
-    Without names: everything that is made from deltas: counts from minutes to weeks, windows and joins. One that was
+    Without names: everything that is made from deltas: counts of every tier, windows and joins. One that was
     interrupted goes on where it stopped.
     """
     # Of what is settled nothing is left to compute it from; whoever names such hours is told (R5).

@@ -10,8 +10,8 @@ from assets import dependents, trust
 from assets.graph import Derived, graph_of
 from assets.ingest.schema import DELTAS
 from assets.partitions import HOURLY
+from assets.table_asset import table_asset
 from assets.windows.catalog import derived_tables
-from assets.windows.factory import declared
 from orchestration import automation
 from orchestration.automation import automated
 from tests.support.batch import send
@@ -38,7 +38,7 @@ def deltas() -> None:
 
 
 def table(derived: Derived) -> dg.AssetsDefinition:
-    return automated(declared(derived, lambda context, tidemark, hours: []))
+    return automated(table_asset(derived, lambda context, tidemark, hours: []))
 
 
 class Platform:

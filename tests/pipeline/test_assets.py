@@ -30,10 +30,7 @@ if TYPE_CHECKING:
 ASSETS = [
     ingest.deltas,
     ingest.dead_letters,
-    rollups.minute_counts,
-    rollups.hourly_counts,
-    rollups.daily_counts,
-    rollups.weekly_counts,
+    *rollups.rollup_assets(),
     windowed_counts,
 ]
 COUNTS = tuple(spec.name for spec in TIERS)

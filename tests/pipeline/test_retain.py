@@ -17,12 +17,13 @@ from orchestration.testing import TinyPlatform
 from tests.support.batch import checksums, run
 from tidemark.counts.lake import LakeCounts, Measure
 from tidemark.counts.retention import GoneError, gone_before
-from tidemark.counts.windows import Tier, Window
+from tidemark.counts.windows import Window
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, hour_key, to_us
 from tidemark.observe.status import read_raised
 from tidemark.storage.failpoints import FAILPOINTS
 from tidemark.storage.home import HOME_VARIABLE, Home
 from tidemark.tables import lake_files
+from tidemark.tables.tiers import Tier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ import pytest
 
 from assets.ingest.drain import drain
 from assets.ingest.schema import DELTAS
-from assets.rollups.schema import HOURLY_COUNTS
+from assets.rollups.schema import COUNTS
 from assets.tables import TABLES
 from resources.lake import Lake, WriteFailedError
 from tests.support.batch import FORGETFUL, send
@@ -21,10 +21,12 @@ from tidemark.model.timegrid import HOUR_US
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files, table_checksums
 from tidemark.tables.known_table import app_id
+from tidemark.tables.tiers import Tier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+HOURLY_COUNTS = COUNTS[Tier.HOUR]
 DDL = (
     "namespace string, entity_id string, signal string, bucket_start timestamp, "
     "count bigint, weight_sum bigint, deltas bigint"

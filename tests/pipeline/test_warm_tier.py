@@ -4,7 +4,7 @@ from typing import Any
 
 from assets.ingest.drain import drain
 from assets.rollups.schema import CHAIN
-from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
+from assets.rollups.transform import count_tier
 from resources.lake import Lake
 from tests.support.live import TEN_O_CLOCK, HandClock, open_platform, signal
 from tidemark.counts.lake import LakeCounts
@@ -16,8 +16,9 @@ from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.lineage import Input
+from tidemark.tables.tiers import Tier
 
-TRANSFORMS = (count_minutes, count_hours, count_days, count_weeks)
+TRANSFORMS = tuple(count_tier(tier) for tier in Tier)
 ENTITIES = ("item-1", "item-2", "item-3")
 SIGNALS = ("view", "like")
 SMALL = 256

@@ -12,11 +12,11 @@ from resources.record import Record
 from tests.support.orchestrator import judge
 from tests.support.small_lake import SOURCES, SPECS, Event, SmallLake
 from tidemark.counts.tables import Tables
-from tidemark.counts.windows import Tier
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import KnownTableFile
 from tidemark.tables.table_spec import TableSpec
+from tidemark.tables.tiers import Tier
 
 TIERS = (Tier.MINUTE, Tier.HOUR, Tier.DAY, Tier.WEEK)
 DELTAS = SOURCES[Tier.MINUTE]

@@ -14,17 +14,17 @@ import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from assets.ingest.schema import DELTAS
-from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
-from tidemark.counts.windows import Tier
+from assets.rollups.schema import CHAIN, COUNTS
 from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to, from_us
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import KnownTable, KnownTableFile, app_id
 from tidemark.tables.lineage import Input, LineageFile
 from tidemark.tables.table_spec import TableSpec, create_table
+from tidemark.tables.tiers import Tier
 
-SPECS = {Tier.MINUTE: MINUTE_COUNTS, Tier.HOUR: HOURLY_COUNTS, Tier.DAY: DAILY_COUNTS, Tier.WEEK: WEEKLY_COUNTS}
-SOURCES = {Tier.MINUTE: DELTAS, Tier.HOUR: MINUTE_COUNTS, Tier.DAY: HOURLY_COUNTS, Tier.WEEK: DAILY_COUNTS}
+SPECS = COUNTS
+SOURCES = dict(zip(Tier, (source for source, _ in CHAIN), strict=True))
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class SmallLake:
 
     def roll_up_everything(self) -> None:
         """Bring all tiers up to date."""
-        for tier in (Tier.MINUTE, Tier.HOUR, Tier.DAY, Tier.WEEK):
+        for tier in Tier:
             self.roll_up(tier)
 
     def begin_again(self) -> None:

@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from assets.rollups.schema import TIERS
-from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
+from assets.rollups.transform import count_tier
 from tidemark.model.timegrid import GRAINS, HOUR_US, floor_to, from_us, to_us
+from tidemark.tables.tiers import Tier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -48,10 +49,10 @@ def brute_force(signals: list[Signal], bucket: str) -> Sums:
 
 
 def tiers_of(deltas: "DataFrame") -> "dict[str, DataFrame]":
-    minutes = count_minutes(deltas)
-    hours = count_hours(minutes)
-    days = count_days(hours)
-    return {"minute": minutes, "hour": hours, "day": days, "week": count_weeks(days)}
+    made: dict[str, DataFrame] = {}
+    for tier in Tier:
+        made[tier] = count_tier(tier)(deltas if tier.made_from is None else made[tier.made_from])
+    return made
 
 
 def collected(tiers: "dict[str, DataFrame]") -> "dict[str, list[Row]]":
@@ -133,7 +134,7 @@ def test_a_sum_beyond_64_bits_is_an_error_and_not_a_number(spark: "SparkSession"
 
     signals = [(SUNDAY, "a", "view", 2**63 - 1, 0), (SUNDAY, "a", "view", 1, 0)]
     with pytest.raises(PySparkException, match="ARITHMETIC_OVERFLOW"):
-        count_minutes(deltas_of(spark, signals)).collect()
+        count_tier(Tier.MINUTE)(deltas_of(spark, signals)).collect()
 
 
 def test_a_count_is_one_plan_without_python_rows(spark: "SparkSession", capsys: pytest.CaptureFixture[str]) -> None:

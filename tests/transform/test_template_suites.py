@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TEN, ELEVEN = HOUR.key(TEN_O_CLOCK), HOUR.key(TEN_O_CLOCK + HOUR_US)
 # An example of each.
 EXAMPLES = {
+    "sums": "hourly_counts",
     "panes": "item_buys",
     "open": "item_visits_open",
     "sessions": "item_visits",

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assets.rollups.schema import WINDOWED_COUNTS
-from assets.rollups.transform import count_days, count_hours, count_minutes, count_weeks
+from assets.rollups.transform import count_tier
 from assets.rollups.windowed import count_windows
 from tidemark.counts.decay import ONE, half_life
-from tidemark.counts.windows import Tier, Window, velocity
+from tidemark.counts.windows import Window, velocity
 from tidemark.model.timegrid import DAY_US, HOUR, HOUR_US, MINUTE, MINUTE_US, WEEK_US, from_us, to_us, week_start
+from tidemark.tables.tiers import TRAILING, Tier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,10 +96,11 @@ def tiers(spark: "SparkSession", signals: list[Signal]) -> "dict[Tier, DataFrame
         ("shop", "signal", from_us(time), from_us(HOUR.floor(time)), (entity, "view", count, weight))
         for entity, time, count, weight in signals
     ]
-    minutes = count_minutes(spark.createDataFrame(rows, DDL)).localCheckpoint()
-    hours = count_hours(minutes).localCheckpoint()
-    days = count_days(hours).localCheckpoint()
-    return dict(zip(Tier, (minutes, hours, days, count_weeks(days).localCheckpoint()), strict=True))
+    made: dict[Tier, DataFrame] = {}
+    for tier in TRAILING:
+        finer = spark.createDataFrame(rows, DDL) if tier.made_from is None else made[tier.made_from]
+        made[tier] = count_tier(tier)(finer).localCheckpoint()
+    return made
 
 
 @pytest.mark.parametrize("as_of", MOMENTS)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from assets.trust import found_wrong
 from tests.support.recorded_lake import TIERS, RecordedLake
 from tests.support.small_lake import SPECS
-from tidemark.counts.windows import Tier
 from tidemark.model.timegrid import DAY_US, HOUR_US, WEEK_US
 from tidemark.storage.home import Home
 from tidemark.tables.behind import Behind, find_behind
 from tidemark.tables.lineage import FOREIGN, UNKNOWN, Made
+from tidemark.tables.tiers import Tier
 
 MONDAY = 4 * DAY_US  # the first after 1970 began
 # Two hours of a day, another day of that week, and another week.

@@ -15,7 +15,6 @@ from orchestration.retain import retain
 from tests.support.batch import run
 from tests.support.live import TEN_O_CLOCK, HandClock, new_home, open_platform, sealed_rows, signal
 from tidemark.counts.retention import RetentionError, gone_before
-from tidemark.counts.windows import Tier
 from tidemark.event_time.clock import boot_clock
 from tidemark.model.shard_errors import LogDamageError
 from tidemark.model.timegrid import DAY_US, HOUR_US, SECOND_US, WEEK_US, floor_to
@@ -24,6 +23,7 @@ from tidemark.shard_state.clock_reset import ClockDoubtError, read_resets, read_
 from tidemark.storage.failpoints import FAILPOINTS
 from tidemark.storage.home import Home
 from tidemark.tables.table_watermarks import TableWatermark, TableWatermarkFile
+from tidemark.tables.tiers import Tier
 
 YEAR_US = 365 * DAY_US
 

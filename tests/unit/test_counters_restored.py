@@ -11,9 +11,10 @@ from tests.support.small_lake import Event, SmallLake
 from tidemark.counts.lake import LakeCounts
 from tidemark.counts.warm.counters import Counters
 from tidemark.counts.warm.restore import restore
-from tidemark.counts.windows import Tier, Window
+from tidemark.counts.windows import Window
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, to_us
 from tidemark.storage.home import Home
+from tidemark.tables.tiers import Tier
 
 NOW = to_us(datetime(2024, 3, 31, 10, 37, tzinfo=UTC))  # a leap day is 31 days ago, and Monday is tomorrow
 ENTITIES, SIGNALS = ("item-1", "item-2", "käse/7"), ("view", "buy")

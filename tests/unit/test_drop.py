@@ -11,12 +11,13 @@ from tests.support.small_lake import Event, SmallLake
 from tidemark.counts.lake import LakeCounts
 from tidemark.counts.retention import RetentionError, gone_before
 from tidemark.counts.tables import Tables
-from tidemark.counts.windows import Tier, Window
+from tidemark.counts.windows import Window
 from tidemark.model.timegrid import DAY_US, HOUR_US, WEEK_US, to_us
 from tidemark.observe.status import read_raised
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.lineage import FOREIGN, LineageFile
+from tidemark.tables.tiers import Tier
 
 MONDAY = to_us(datetime(2026, 1, 12, tzinfo=UTC))
 NOW = MONDAY + 60 * DAY_US

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from assets.graph import By, Derived, Need, graph_of, made_of
 from assets.ingest.schema import DELTAS
-from assets.rollups.schema import DAILY_COUNTS, HOURLY_COUNTS, MINUTE_COUNTS, WEEKLY_COUNTS
+from assets.rollups.schema import COUNTS, MINUTE_COUNTS
 from assets.windows.catalog import pane_needs
 from assets.windows.schema import window_table
 from tests.support.windows import Event, admitted_to, fixed, sliding, tumbling
@@ -14,6 +14,7 @@ from tidemark.model.ranges import Range
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, floor_to
 from tidemark.streams import Lateness, LatePolicy, Stream
 from tidemark.tables.table_spec import TableSpec
+from tidemark.tables.tiers import Tier
 
 MOMENTS = st.integers(-3 * HOUR_US, 3 * HOUR_US)
 STEPS = st.sampled_from([5, 7, 10, 15, 50, 60, 90]).map(lambda minutes: minutes * MINUTE_US)
@@ -52,14 +53,14 @@ def test_what_fits_into_an_hour_touches_that_hour_alone() -> None:
 
 
 def test_a_day_is_made_of_its_hours() -> None:
-    need = Need(HOURLY_COUNTS)
-    assert list(need.partitions_of(DAILY_COUNTS, 25 * HOUR_US, HOUR_US)) == [DAY_US]
+    need = Need(COUNTS[Tier.HOUR])
+    assert list(need.partitions_of(COUNTS[Tier.DAY], 25 * HOUR_US, HOUR_US)) == [DAY_US]
     assert len(need.inputs_of(DAY_US, DAY_US)) == 24
 
 
 @given(
-    source=st.sampled_from([DELTAS, HOURLY_COUNTS, DAILY_COUNTS]),
-    target=st.sampled_from([MINUTE_COUNTS, DAILY_COUNTS, WEEKLY_COUNTS]),
+    source=st.sampled_from([DELTAS, COUNTS[Tier.HOUR], COUNTS[Tier.DAY]]),
+    target=st.sampled_from([MINUTE_COUNTS, COUNTS[Tier.DAY], COUNTS[Tier.WEEK]]),
     before_us=st.sampled_from([0, 7 * MINUTE_US, HOUR_US, 26 * HOUR_US]),
     after_us=st.sampled_from([0, 7 * MINUTE_US, HOUR_US, 26 * HOUR_US]),
     at_us=st.integers(-9 * DAY_US, 9 * DAY_US),
@@ -71,9 +72,9 @@ def test_both_directions_say_the_same(
     """What a partition is made of, and what is made of a partition: what waits for it, and why."""
     need = Need(source, before_us=before_us, after_us=after_us)
     given = source.grain.floor(at_us)
-    own = target.grain.floor(given + near * target.partition_us)
-    assert (own in need.partitions_of(target, given, source.partition_us)) == (
-        given in need.inputs_of(own, target.partition_us)
+    own = target.grain.floor(given + near * target.grain.width_us(given))
+    assert (own in need.partitions_of(target, given, source.grain.width_us(given))) == (
+        given in need.inputs_of(own, target.grain.width_us(own))
     )
 
 
@@ -91,7 +92,7 @@ def test_only_what_a_range_is_made_of_is_read() -> None:
 def test_tables_come_after_what_they_are_made_from_and_a_circle_is_refused() -> None:
     """T3: cycles are refused when definitions load."""
     minutes = Derived(MINUTE_COUNTS, (Need(DELTAS),))
-    hours = Derived(HOURLY_COUNTS, (Need(MINUTE_COUNTS),))
+    hours = Derived(COUNTS[Tier.HOUR], (Need(MINUTE_COUNTS),))
     assert list(graph_of([hours, minutes])) == ["minute_counts", "hourly_counts"]
     with pytest.raises(ValueError, match="in a circle: minute_counts, hourly_counts"):
-        graph_of([Derived(MINUTE_COUNTS, (Need(HOURLY_COUNTS),)), hours])
+        graph_of([Derived(MINUTE_COUNTS, (Need(COUNTS[Tier.HOUR]),)), hours])

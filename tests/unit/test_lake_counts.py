@@ -10,9 +10,10 @@ import pytest
 from tests.support.small_lake import Event, SmallLake
 from tidemark.counts.lake import Counts, LakeCounts, Measure, UnknownNamespaceError
 from tidemark.counts.retention import GoneError, remember
-from tidemark.counts.windows import NotOnAMinuteError, Tier, Window
+from tidemark.counts.windows import NotOnAMinuteError, Window
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK_US, from_us, to_us
 from tidemark.storage.home import Home
+from tidemark.tables.tiers import Tier
 
 MONDAY = to_us(datetime(2024, 2, 26, tzinfo=UTC))  # of a week with a leap day
 LEAP_DAY = to_us(datetime(2024, 2, 29, tzinfo=UTC))

@@ -6,12 +6,12 @@ from shutil import copytree, rmtree
 import pytest
 
 from tests.support.small_lake import Event, SmallLake
-from tidemark.counts.windows import Tier
 from tidemark.model.errors import DamageError
 from tidemark.model.timegrid import HOUR_US
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.lineage import FOREIGN, NOBODY_KNOWS, UNKNOWN, Input, Lineage, LineageFile, Made, follow
+from tidemark.tables.tiers import Tier
 
 FIRST, SECOND = 10 * HOUR_US, 11 * HOUR_US
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from assets.rollups.schema import HOURLY_COUNTS
+from assets.rollups.schema import COUNTS
 from assets.vectors.index_asset import write_indexes
 from assets.vectors.index_schema import PARTS
 from resources.lake import Lake
@@ -20,7 +20,9 @@ from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import app_id, find_break
 from tidemark.tables.plans import durable_epochs
+from tidemark.tables.tiers import Tier
 
+HOURLY_COUNTS = COUNTS[Tier.HOUR]
 NAME = HOURLY_COUNTS.name
 
 

@@ -13,7 +13,7 @@ from deltalake.schema import PrimitiveType
 from py4j.protocol import Py4JNetworkError
 
 from assets.ingest.schema import DELTAS
-from assets.rollups.schema import HOURLY_COUNTS
+from assets.rollups.schema import COUNTS
 from resources import lake as lake_module
 from resources.lake import Column, Lake, WriteFailedError
 from tests.support.small_lake import Event, SmallLake
@@ -21,7 +21,9 @@ from tidemark.model.timegrid import HOUR_US
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.lake_commits import delete_partitions
+from tidemark.tables.tiers import Tier
 
+HOURLY_COUNTS = COUNTS[Tier.HOUR]
 WIDER = replace(
     HOURLY_COUNTS,
     columns=(*HOURLY_COUNTS.columns, Column("more", pa.string(), "one"), Column("most", pa.string(), "another")),

@@ -20,10 +20,11 @@ from tidemark.counts.retention import (
     remember,
     settled_before,
 )
-from tidemark.counts.windows import Span, Tier, Window, window_pieces
+from tidemark.counts.windows import Span, Window, window_pieces
 from tidemark.model.errors import DamageError
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK_US, to_us
 from tidemark.storage.home import Home
+from tidemark.tables.tiers import Tier
 
 NOW = to_us(datetime(2026, 3, 18, 10, 37, tzinfo=UTC))
 MONDAY = to_us(datetime(2026, 1, 5, tzinfo=UTC))

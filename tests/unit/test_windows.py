@@ -9,7 +9,6 @@ from tidemark.counts.windows import (
     NotOnAMinuteError,
     Pieces,
     Span,
-    Tier,
     Window,
     on_a_minute,
     pieces,
@@ -17,6 +16,7 @@ from tidemark.counts.windows import (
     window_pieces,
 )
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK_US, floor_to_week, to_us
+from tidemark.tables.tiers import Tier
 
 BORDERS = [
     to_us(datetime(*date, tzinfo=UTC))

@@ -14,9 +14,10 @@ import click
 from tidemark.cli.app import as_json, command
 from tidemark.cli.output import answer_json, at, console, say, table
 from tidemark.counts.lake import Counts, LakeCounts, Reach
-from tidemark.counts.windows import Tier, Window, shown
+from tidemark.counts.windows import Window, shown
 from tidemark.model.timegrid import to_us
 from tidemark.storage.home import Home
+from tidemark.tables.tiers import Tier
 
 BARS = "▁▂▃▄▅▆▇█"
 

@@ -17,9 +17,10 @@ from tidemark.counts.warm.cells import PLACES
 from tidemark.counts.warm.counters import Ranked, ranking
 from tidemark.counts.warm.restore import state_as_of
 from tidemark.counts.warm.state import State
-from tidemark.counts.windows import Tier, Window, on_a_minute, shown
+from tidemark.counts.windows import Window, on_a_minute, shown
 from tidemark.model.timegrid import MINUTE_US
 from tidemark.storage.home import Home
+from tidemark.tables.tiers import Tier
 
 
 @command

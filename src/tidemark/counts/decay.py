@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import cache
 
-from tidemark.counts.windows import Span, Tier, on_a_minute, pieces
+from tidemark.counts.windows import Span, on_a_minute, pieces
 from tidemark.model.errors import ConfigurationError
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US
+from tidemark.tables.tiers import Tier
 
 # A weight of 1 is 2^32: nine digits, which is more than any use of a score, and 2^63 times it fits a decimal of 38.
 ONE_BITS = 32

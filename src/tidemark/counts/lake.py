@@ -17,16 +17,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidemark.counts.retention import gone_before, refuse_gone
-from tidemark.counts.tables import DELTAS, FINER, PARTITION, CountTable, FileOf, Tables
-from tidemark.counts.windows import Span, Tier, Window, on_a_minute, velocity, window_pieces
+from tidemark.counts.tables import CountTable, FileOf, Tables
+from tidemark.counts.windows import Span, Window, on_a_minute, velocity, window_pieces
 from tidemark.log.manifest import Manifest
 from tidemark.model.errors import TidemarkError
-from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to, to_us
+from tidemark.model.timegrid import HOUR, HOUR_US, MINUTE_US, floor_to, to_us
 from tidemark.shard_state.clock_reset import corrected, read_resets
 from tidemark.storage.home import Home
 from tidemark.tables.known_table import app_id
 from tidemark.tables.lake_files import quiet_database
 from tidemark.tables.plans import PlanStore
+from tidemark.tables.tiers import DELTAS, Tier
 
 if TYPE_CHECKING:
     import duckdb
@@ -194,17 +195,17 @@ class _Question:
     def _add(self, plan: _Plan, tier: Tier, span: Span) -> None:
         """The buckets of a span, with what lies below those that are behind in their place."""
         plan[tier].append(span)
-        partition = PARTITION[tier]
+        finer = tier.made_from
         for start in self._tables.behind[tier]:
-            end = start + partition.width_us
+            end = tier.partition_grain.next(start)
             if (span.start_us is not None and end <= span.start_us) or start >= span.end_us:
                 continue
             part = Span(start if span.start_us is None else max(start, span.start_us), min(end, span.end_us))
-            if tier is Tier.MINUTE or self._tables.is_gone(FINER[tier], start):
+            if finer is None or self._tables.is_gone(finer, start):
                 plan[None].append(part)
-                self._recounted.update(self._tables.deltas.starts_in(part, HOUR_US))
+                self._recounted.update(self._tables.deltas.starts_in(part, HOUR))
             else:
-                self._add(plan, FINER[tier], part)
+                self._add(plan, finer, part)
 
     # From buckets to rows.
 
@@ -219,19 +220,19 @@ class _Question:
     def _partitions(self, source: _Source, spans: Sequence[Span]) -> list[int]:
         """Partitions that have files, overlap a span, and may be relied on."""
         moment = self._tables.deltas if source is None else self._tables.tiers[source]
-        width_us = HOUR_US if source is None else PARTITION[source].width_us
+        grain = HOUR if source is None else source.partition_grain
         behind = frozenset[int]() if source is None else self._tables.behind[source]
-        wanted = {start for span in spans for start in moment.starts_in(span, width_us)}
+        wanted = {start for span in spans for start in moment.starts_in(span, grain)}
         return sorted(wanted - behind)
 
     def _fetch(self, source: _Source, partitions: Sequence[int]) -> None:
         moment = self._tables.deltas if source is None else self._tables.tiers[source]
         files = [file.path for start in partitions for file in moment.files[start] if self._may_hold(file)]
         self._rows |= {(source, start): [] for start in partitions}
-        width = Tier.HOUR if source is None else PARTITION[source]
+        grain = HOUR if source is None else source.partition_grain
         for signal, at_us, first_us, *measure in self._query(source, files) if files else ():
             row = _Row(signal, at_us, floor_to(first_us, MINUTE_US), Measure(*measure))
-            self._rows[source, width.floor(at_us)].append(row)
+            self._rows[source, grain.floor(at_us)].append(row)
 
     def _may_hold(self, file: FileOf) -> bool:
         return file.namespaces.may_hold(self._namespace) and file.entities.may_hold(self._entity)

@@ -4,34 +4,33 @@ Belongs here: the rule, as pure functions, and the small file that remembers wha
 with them `all` stays right. Of minutes, hours and days the old ones may go, finer ones first, each at a border of the
 next coarser tier, so that every coarser bucket is either whole above finer ones or settled for ever. Does not belong
 here: raising `earliest_event_ts` and the drop itself (`orchestration/retain.py`).
+
+Tiers that no trailing count is made of are kept for ever, too. What they are the sum of stays on the disk until they
+are whole (`to_be_dropped`), also where questions are not answered from it any more.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from tidemark.counts.decay import HalfLife
-from tidemark.counts.windows import Tier, Window, shown, window_pieces
+from tidemark.counts.windows import Window, shown, window_pieces
 from tidemark.model.errors import DamageError, TidemarkError
 from tidemark.model.timegrid import HOUR_US
 from tidemark.storage.disk import Disk, RealDisk
 from tidemark.storage.home import Home
+from tidemark.tables.tiers import TRAILING, Tier
 
 # What may go, finest first, and the tier on whose borders it is cut.
-CUT_AT = {Tier.MINUTE: Tier.HOUR, Tier.HOUR: Tier.DAY, Tier.DAY: Tier.WEEK}
+CUT_AT = dict(pairwise(TRAILING))
 LONGEST_US = max(window.length_us for window in Window if window.length_us is not None)
 # Whoever asks now may ask about the last few minutes, and a clock may be behind.
 STILL_ASKED_US = HOUR_US
 
-# Each rollup, and the finest tier that it is or is made of.
-_FINEST_NEEDED = {
-    "minute_counts": Tier.MINUTE,
-    "hourly_counts": Tier.MINUTE,
-    "daily_counts": Tier.HOUR,
-    "weekly_counts": Tier.DAY,
-}
+_TIER_OF = {tier.table: tier for tier in Tier}
 
 # Tier → buckets that start before this are gone.
 Cuts = dict[Tier, int]
@@ -45,27 +44,48 @@ class GoneError(TidemarkError):
     """A count was asked for that needs buckets which were dropped."""
 
 
-class _Kept(Struct, frozen=True):
-    gone_before_us: dict[str, int] = {}
+class _Kept(Struct, frozen=True, omit_defaults=True):
+    gone_before_us: dict[Tier, int] = {}
+    # An earlier version did not write it: it dropped all that is gone.
+    dropped_before_us: dict[Tier, int] = {}
 
 
 def gone_before(home: Home) -> Cuts:
-    """What was dropped in a home, or is about to be; nothing while nothing was."""
-    path = _path(home)
-    if not path.exists():
-        return {}
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=_Kept)
-        return {Tier(tier): cut_us for tier, cut_us in found.gone_before_us.items()}
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise DamageError(f"{path} is damaged ({error}). Restore it from a backup; nothing was changed.") from error
+    """What no question is answered from any more; nothing while nothing was dropped."""
+    return dict(_read(home).gone_before_us)
+
+
+def dropped_before(home: Home) -> Cuts:
+    """What was dropped from the tables of a home, or is about to be."""
+    kept = _read(home)
+    return {**kept.gone_before_us, **kept.dropped_before_us}
 
 
 def remember(home: Home, cuts: Cuts, disk: Disk | None = None) -> None:
     """Decide, durably, before anything is dropped: from now on nobody asks for it or computes it again."""
-    disk = disk or RealDisk()
+    disk, kept = disk or RealDisk(), _Kept(dict(sorted(cuts.items())), to_be_dropped(cuts, dropped_before(home)))
     disk.make_directory(_path(home).parent)
-    disk.replace(_path(home), msgspec.json.encode(_Kept({str(tier): cut_us for tier, cut_us in sorted(cuts.items())})))
+    disk.replace(_path(home), msgspec.json.encode(kept))
+
+
+def to_be_dropped(cuts: Cuts, dropped: Cuts) -> Cuts:
+    """What goes from the tables when this much is gone: for each tier the time before which its buckets are dropped.
+
+    A bucket goes when all that is made of it is settled. The week and the month that hold a day do not end together: so
+    the days of the month that holds a cut stay, until a later cut lies behind that month. What was dropped stays so.
+    """
+    found = {tier: min(coarser.floor(cut_us) for coarser in tier.made_of_it) for tier, cut_us in cuts.items()}
+    return {tier: max(found[tier], dropped.get(tier, found[tier])) for tier in CUT_AT if tier in found}
+
+
+def _read(home: Home) -> _Kept:
+    path = _path(home)
+    if not path.exists():
+        return _Kept()
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Kept)
+    except msgspec.MsgspecError as error:
+        raise DamageError(f"{path} is damaged ({error}). Restore it from a backup; nothing was changed.") from error
 
 
 def latest_cuts(now_us: int, half_lives: Iterable[HalfLife] = ()) -> Cuts:
@@ -122,8 +142,16 @@ def settled_before(home: Home, table: str) -> int | None:
 
     They were dropped themselves, or what they are the sum of was: computed again they would be empty.
     """
-    tier = _FINEST_NEEDED.get(table)
-    return gone_before(home).get(tier) if tier else None
+    tier = _TIER_OF.get(table)
+    return settled(tier, gone_before(home), dropped_before(home)) if tier else None
+
+
+def settled(tier: Tier, gone: Mapping[Tier, int], dropped: Mapping[Tier, int]) -> int | None:
+    """The same, where it is known what is gone, and what was dropped.
+
+    Buckets that no trailing count is made of are settled when what they are the sum of was dropped, and not before.
+    """
+    return (gone if tier.is_trailing else dropped).get(tier.made_from or tier)
 
 
 def refuse_gone(window: Window, as_of_us: int, gone: Mapping[Tier, int]) -> None:

@@ -7,8 +7,8 @@ Tables are opened from the coarsest to the finest, `deltas` last. What changes i
 older than what lies below it, never younger, so an answer is of one moment: that of `deltas`.
 """
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,24 +16,15 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from tidemark.counts.windows import Span, Tier
-from tidemark.model.timegrid import HOUR_US
+from tidemark.counts.retention import settled
+from tidemark.counts.windows import Span
+from tidemark.model.timegrid import HOUR, Grain
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.behind import find_behind
 from tidemark.tables.lineage import NOBODY_KNOWS, Made
 from tidemark.tables.table_snapshot import TableSnapshot
-
-DELTAS = "deltas"
-TABLES = {
-    Tier.WEEK: "weekly_counts",
-    Tier.DAY: "daily_counts",
-    Tier.HOUR: "hourly_counts",
-    Tier.MINUTE: "minute_counts",
-}
-# A partition of each table; minutes are rows of the partition of their hour.
-PARTITION = {Tier.WEEK: Tier.WEEK, Tier.DAY: Tier.DAY, Tier.HOUR: Tier.HOUR, Tier.MINUTE: Tier.HOUR}
-FINER = {Tier.WEEK: Tier.DAY, Tier.DAY: Tier.HOUR, Tier.HOUR: Tier.MINUTE}
+from tidemark.tables.tiers import DELTAS, TRAILING, Tier
 
 
 class Bounds(NamedTuple):
@@ -98,9 +89,9 @@ class CountTable(TableSnapshot):
         """Partitions that have files, in order."""
         return list(self.files)
 
-    def starts_in(self, span: Span, width_us: int) -> list[int]:
+    def starts_in(self, span: Span, grain: Grain) -> list[int]:
         """Those of them that overlap a span."""
-        first = 0 if span.start_us is None else bisect_right(self.starts, span.start_us - width_us)
+        first = 0 if span.start_us is None else bisect_left(self.starts, grain.floor(span.start_us))
         return self.starts[first : bisect_left(self.starts, span.end_us)]
 
     @property
@@ -114,12 +105,19 @@ class CountTable(TableSnapshot):
 
 
 class Tables:
-    """All tables that counts are answered from, at one moment."""
+    """All tables that counts are answered from, at one moment; more tiers if they are asked for."""
 
-    def __init__(self, home: Home, gone_before: dict[Tier, int] | None = None) -> None:
-        self.tiers = {tier: CountTable(home, TABLES[tier]) for tier in (Tier.WEEK, Tier.DAY, Tier.HOUR, Tier.MINUTE)}
+    def __init__(
+        self,
+        home: Home,
+        gone_before: dict[Tier, int] | None = None,
+        *,
+        dropped_before: dict[Tier, int] | None = None,
+        tiers: Collection[Tier] = TRAILING,
+    ) -> None:
+        self.tiers = {tier: CountTable(home, tier.table) for tier in reversed(Tier) if tier in tiers}
         self.deltas = CountTable(home, DELTAS)
-        self._gone_before = gone_before or {}
+        self._gone_before, self._dropped_before = gone_before or {}, dropped_before or {}
 
     @property
     def versions(self) -> dict[str, int]:
@@ -135,20 +133,19 @@ class Tables:
     @cached_property
     def behind(self) -> dict[Tier, frozenset[int]]:
         """Partitions of each tier that are not, or not known to be, the sum of the deltas that are there now."""
-        minutes, deltas = self.tiers[Tier.MINUTE], self.deltas
-        hours = deltas.known | minutes.known
-        found = {Tier.MINUTE: self._behind(Tier.MINUTE, minutes, deltas, frozenset(), hours)}
-        for tier, finer in ((Tier.HOUR, Tier.MINUTE), (Tier.DAY, Tier.HOUR), (Tier.WEEK, Tier.DAY)):
-            found[tier] = self._behind(tier, self.tiers[tier], self.tiers[finer], found[finer], hours)
+        hours, found = self.deltas.known | self.tiers[Tier.MINUTE].known, dict[Tier, frozenset[int]]()
+        for tier in (each for each in Tier if each in self.tiers):
+            finer = tier.made_from
+            below, behind = (self.deltas, frozenset[int]()) if finer is None else (self.tiers[finer], found[finer])
+            found[tier] = self._behind(tier, self.tiers[tier], below, behind, hours)
         return found
 
     def _behind(
         self, tier: Tier, own: CountTable, below: CountTable, below_behind: frozenset[int], hours: set[int]
     ) -> frozenset[int]:
         """Partitions of a table that are not, or not known to be, the sum of what lies in the table below it."""
-        partition = PARTITION[tier]
-        # Grids are nested: for hours over hours every partition is its own.
-        floor = (lambda start: start) if partition is Tier.HOUR else partition.floor
+        # For hours over hours every partition is its own.
+        floor = (lambda start: start) if tier.partition_grain is HOUR else tier.partition_grain.floor
         changed: dict[int, int] = {}
         for start, made in below.lineage.partitions.items():
             key = floor(start)
@@ -156,6 +153,7 @@ class Tables:
         if not below.lineage.is_whole:
             changed |= {floor(start): NOBODY_KNOWS for start in below.starts if start not in below.lineage.partitions}
         touched = {floor(start) for start in below_behind}
+        settled_us = settled(tier, self._gone_before, self._dropped_before) if tier.made_from else None
         known = own.known.union(changed, touched, map(floor, hours))
         return frozenset(
             start
@@ -163,7 +161,7 @@ class Tables:
             if not self.is_gone(tier, start)
             and (
                 self._is_unsettled(tier, start, own)
-                if tier in FINER and self.is_gone(FINER[tier], start)
+                if settled_us is not None and start < settled_us
                 else start in touched
                 or find_behind(own.made(start), changed=changed.get(start, -1), generation=below.generation)
             )
@@ -175,7 +173,8 @@ class Tables:
         Else it was settled before what lay below it was dropped, and no event is taken that could change it.
         """
         made = own.made(start)
-        return made.source < 0 if made else bool(self.deltas.starts_in(Span(start, start + tier.width_us), HOUR_US))
+        whole = Span(start, tier.partition_grain.next(start))
+        return made.source < 0 if made else bool(self.deltas.starts_in(whole, HOUR))
 
 
 def _starts(column: pa.ChunkedArray) -> list[int]:

@@ -10,7 +10,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tidemark.model.errors import TidemarkError
-from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, MONDAY_ANCHOR_US, WEEK_US, floor_to, from_us
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, floor_to, from_us
+from tidemark.tables.tiers import TRAILING, Tier
 
 
 class NotOnAMinuteError(TidemarkError):
@@ -54,31 +55,8 @@ _LENGTHS_US = {
 }
 
 
-class Tier(StrEnum):
-    """A width of buckets that counts are kept in."""
-
-    MINUTE = "minute"
-    HOUR = "hour"
-    DAY = "day"
-    WEEK = "week"
-
-    @property
-    def width_us(self) -> int:
-        """How long a bucket is."""
-        return _WIDTHS_US[self]
-
-    def floor(self, time_us: int) -> int:
-        """Start of the bucket that holds a moment."""
-        return floor_to(time_us, _WIDTHS_US[self], MONDAY_ANCHOR_US if self is Tier.WEEK else 0)
-
-    def ceil(self, time_us: int) -> int:
-        """Start of the first bucket that does not begin before a moment."""
-        return -floor_to(-time_us, _WIDTHS_US[self], -MONDAY_ANCHOR_US if self is Tier.WEEK else 0)
-
-
-_WIDTHS_US = {Tier.MINUTE: MINUTE_US, Tier.HOUR: HOUR_US, Tier.DAY: DAY_US, Tier.WEEK: WEEK_US}
 # Each grid is finer than the one before and has all of its borders, so the greedy cut below is the smallest one.
-_COARSEST_FIRST = (Tier.WEEK, Tier.DAY, Tier.HOUR, Tier.MINUTE)
+_COARSEST_FIRST = TRAILING[::-1]
 
 
 class Span(NamedTuple):

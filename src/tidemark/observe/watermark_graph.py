@@ -9,14 +9,13 @@ of deltas; here from its source, because no other can hold it back.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from itertools import pairwise
 
 from tidemark.model.errors import ConfigurationError
 from tidemark.streams import Streams
+from tidemark.tables.tiers import TRAILING, Tier
 
 # The tables that are always there, by name: whoever asks how far they are has no need of their columns, nor of Arrow.
 LOG_TABLES = ("deltas", "dead_letters")
-TIERS = ("minute_counts", "hourly_counts", "daily_counts", "weekly_counts")
 WINDOWED_COUNTS = "windowed_counts"
 # Made from what was sent of vectors, once there is any.
 VECTOR_TABLES = ("vectors", "vector_conflicts")
@@ -78,8 +77,8 @@ def table_graph(streams: Streams, seen: Iterable[str]) -> Graph:
     sources = {*seen, *(stream.source for stream in streams.streams.values())}
     every = tuple(sorted(sources))
     inputs: dict[str, tuple[str, ...]] = dict.fromkeys(LOG_TABLES, every)
-    inputs |= {target: (source,) for source, target in pairwise((LOG_TABLES[0], *TIERS))}
-    inputs[WINDOWED_COUNTS] = TIERS
+    inputs |= {tier.table: (tier.source,) for tier in Tier}
+    inputs[WINDOWED_COUNTS] = tuple(tier.table for tier in TRAILING)
     if of_vectors := tuple(source for source in every if source.endswith(VECTOR_SOURCE)):
         inputs |= dict.fromkeys(VECTOR_TABLES, of_vectors)
         inputs[VECTOR_INDEX] = VECTOR_TABLES[:1]

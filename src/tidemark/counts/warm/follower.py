@@ -18,7 +18,6 @@ from typing import Self
 
 from tidemark.coordinator.platform import Platform
 from tidemark.counts.errors import CountersError, SnapshotDamageError
-from tidemark.counts.tables import DELTAS
 from tidemark.counts.warm.arrivals import accepted_signals, count_arrivals, of_table, rows_of
 from tidemark.counts.warm.counters import CAPACITY, Counters
 from tidemark.counts.warm.restore import catch_up, restored_state, resumed_state, settle_with
@@ -31,6 +30,7 @@ from tidemark.model.shard_errors import SubscriptionEndedError
 from tidemark.model.timegrid import HOUR_US, MINUTE_US
 from tidemark.storage.disk import RealDisk
 from tidemark.storage.home import Home
+from tidemark.tables.tiers import DELTAS
 
 # How often the clock and the tables are looked at: minutes are to expire soon after they ended.
 LOOK_SECONDS = 1.0

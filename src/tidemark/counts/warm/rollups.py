@@ -14,18 +14,19 @@ import numpy as np
 import pyarrow as pa
 
 from tidemark.counts.retention import gone_before
-from tidemark.counts.tables import DELTAS, FINER, PARTITION, Tables
+from tidemark.counts.tables import Tables
 from tidemark.counts.warm.arrivals import rows_of
 from tidemark.counts.warm.buckets import Numbers, Rows, minutes_of
 from tidemark.counts.warm.names import Names
 from tidemark.counts.warm.state import LENGTHS, Taken
-from tidemark.counts.windows import Span, Tier, pieces
+from tidemark.counts.windows import Span, pieces
 from tidemark.model.deltas import Kind, Reason, Verdict
-from tidemark.model.timegrid import HOUR_US, MINUTE_US
+from tidemark.model.timegrid import HOUR, HOUR_US, MINUTE_US, Grain
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import app_id
 from tidemark.tables.plans import PlanStore
+from tidemark.tables.tiers import DELTAS, Tier
 
 DEAD_LETTERS = "dead_letters"
 _FROM_DELTAS = (
@@ -133,26 +134,27 @@ class LakeRollups:
     def _add(self, found: "dict[Tier | None, dict[int, list[Span]]]", place: int, tier: Tier, span: Span) -> None:
         """The buckets of a span, with what lies below those that are behind in their place."""
         found[tier][place].append(span)
-        width_us = PARTITION[tier].width_us
+        finer = tier.made_from
         for start in sorted(self._tables.behind[tier]):
-            if (span.start_us is not None and start + width_us <= span.start_us) or start >= span.end_us:
+            end_us = tier.partition_grain.next(start)
+            if (span.start_us is not None and end_us <= span.start_us) or start >= span.end_us:
                 continue
             begin = start if span.start_us is None else max(start, span.start_us)
-            part = Span(begin, min(start + width_us, span.end_us))
-            if tier is Tier.MINUTE or self._tables.is_gone(FINER[tier], start):
+            part = Span(begin, min(end_us, span.end_us))
+            if finer is None or self._tables.is_gone(finer, start):
                 found[None][place].append(part)
             else:
-                self._add(found, place, FINER[tier], part)
+                self._add(found, place, finer, part)
 
     # From spans to sums.
 
     def _sums(self, source: Tier | None, ranges: Mapping[int, Sequence[Span]], names: Names) -> Beginning:
-        width_us = HOUR_US if source is None else PARTITION[source].width_us
+        grain = HOUR if source is None else source.partition_grain
         joined = {place: _joined(spans) for place, spans in ranges.items()}
         wanted = [span for spans in joined.values() for span in spans]
         found = self._query(
             source,
-            [start for start in self._partitions(source) if any(_touches(span, start, width_us) for span in wanted)],
+            [start for start in self._partitions(source) if any(_touches(span, start, grain) for span in wanted)],
             "SELECT namespace, entity_id, signal, place, sum(count)::BIGINT AS count, min(first_us) AS first_us "
             f"FROM (SELECT *, CASE {_cases(joined)} END AS place FROM ({{rows}})) WHERE place IS NOT NULL GROUP BY ALL",
         )
@@ -205,8 +207,8 @@ def _joined(spans: Sequence[Span]) -> list[Span]:
     return joined
 
 
-def _touches(span: Span, start_us: int, width_us: int) -> bool:
-    return (span.start_us is None or span.start_us < start_us + width_us) and start_us < span.end_us
+def _touches(span: Span, start_us: int, grain: Grain) -> bool:
+    return (span.start_us is None or span.start_us < grain.next(start_us)) and start_us < span.end_us
 
 
 def _cases(ranges: Mapping[int, Sequence[Span]]) -> str:

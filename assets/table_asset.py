@@ -1,0 +1,75 @@
+"""From what the graph says of a table to its asset: the frame that every derived table with partitions of time shares.
+
+Belongs here: dependencies and partitions as the orchestrator knows them, the refusal to build on what was found wrong,
+a record for each partition, and watermarks. Does not belong here: how rows are computed and written (each stage), which
+tables there are (`tables.py`).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import dagster as dg
+
+from assets.graph import By, Derived
+from assets.metadata import KINDS, OWNERS, table_metadata
+from assets.partitions import PARTITIONS
+from assets.requested import report, requested_ranges
+from assets.trust import refuse_wrong
+from assets.watermarks import input_watermarks, record_watermarks
+from resources.platform import TidemarkResource
+from resources.record import Record
+from tidemark.model.ranges import Range
+from tidemark.storage.failpoints import failpoint
+
+# Writes ranges of partitions, the earliest first, and gives the records of all that it has made.
+Materialize: TypeAlias = Callable[[dg.AssetExecutionContext, TidemarkResource, Sequence[Range]], list[Record]]
+
+
+def table_asset(derived: Derived, materialize: Materialize, *, is_held_by_tables: bool = False) -> dg.AssetsDefinition:
+    """The asset of a derived table; `materialize` writes ranges of its partitions and gives their records.
+
+    Its watermark is the least of those that the records name, or, with `is_held_by_tables`, of its inputs as tables.
+    """
+    spec = derived.spec
+
+    @dg.asset(
+        name=spec.name,
+        deps=[dg.AssetDep(table, partition_mapping=mapping_of(derived, table)) for table in derived.inputs],
+        partitions_def=PARTITIONS[spec.grain],
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        group_name=derived.group,
+        kinds=KINDS,
+        owners=OWNERS,
+        description=spec.description,
+        metadata=table_metadata(spec),
+    )
+    def table(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
+        windows, plans = requested_ranges(context, spec.grain), tidemark.home.plans
+        marks = input_watermarks(plans, derived.inputs) if is_held_by_tables else None
+        refuse_wrong(context.instance, tidemark.home, derived, windows)
+        records = materialize(context, tidemark, windows)
+        report(context, records)
+        record_watermarks(plans, records, marks)
+        failpoint("record.logged")
+        return dg.MaterializeResult()
+
+    return table
+
+
+def mapping_of(derived: Derived, table: str) -> dg.PartitionMapping:
+    """What the graph says of an input, as the orchestrator says it.
+
+    What arrived in an hour, or under a watermark of that hour, may have happened at any time before. A running day or
+    month has hours that do not exist yet; they are allowed, or its update would fail, and be lost.
+    """
+    needs = [need for need in derived.needs if need.table.name == table]
+    if any(need.by in (By.RECEIPT, By.STAMP, By.BATCH) for need in needs):
+        return dg.AllPartitionMapping()
+    if any(need.by is By.MEETING for need in needs):
+        # How far sessions reach back is found in the tables; the orchestrator is shown a day.
+        return dg.TimeWindowPartitionMapping(start_offset=-24, allow_nonexistent_upstream_partitions=True)
+    return dg.TimeWindowPartitionMapping(
+        start_offset=-max(need.table.grain.reach(need.before_us) for need in needs),
+        end_offset=max(need.table.grain.reach(need.after_us) for need in needs),
+        allow_nonexistent_upstream_partitions=True,
+    )
