@@ -57,3 +57,12 @@ def test_the_glossary_has_one_entry_for_each_word_and_common_words_lead_to_one()
     assert {word for to in sought.values() for word in to} <= set(entries)
     text = " ".join(sought)
     assert all(word in text for word in ("deduplicate", "write-ahead log", "snapshot", "cache", "lineage"))
+
+
+def test_the_guide_lists_the_tables_that_are_always_there_with_their_partitions() -> None:
+    from assets.ingest.schema import DEAD_LETTERS, DELTAS
+    from assets.rollups.schema import TIERS, WINDOWED_COUNTS
+
+    page = (ROOT / "docs/guide/tables.md").read_text()
+    listed = re.findall(r"^\| `(\w+)` \| .+ \| `(\w+)`.* \|$", page, re.MULTILINE)
+    assert listed == [(spec.name, spec.partition_by) for spec in (DELTAS, DEAD_LETTERS, *TIERS, WINDOWED_COUNTS)]
