@@ -129,7 +129,7 @@ def test_an_asset_that_does_not_exist_is_refused(finished: Finished) -> None:
 def test_a_broken_partition_fails_alone_names_its_rows_and_stops_what_hangs_on_it(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assets.rollups.asset.count_minutes", miscounted)
+    monkeypatch.setattr("assets.rollups.transform.count_minutes", miscounted)
     broken = materialize_hours(home, ["minute_counts", "hourly_counts"], HOURS)
 
     [run] = broken.runs
