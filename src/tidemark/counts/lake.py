@@ -27,7 +27,7 @@ from tidemark.storage.home import Home
 from tidemark.tables.known_table import app_id
 from tidemark.tables.lake_files import quiet_database
 from tidemark.tables.plans import PlanStore
-from tidemark.tables.tiers import DELTAS, Tier
+from tidemark.tables.tiers import DELTAS, TRAILING, Tier
 
 if TYPE_CHECKING:
     import duckdb
@@ -77,7 +77,7 @@ class _Row(NamedTuple):
     measure: Measure
 
 
-# The four tables of counts, and `deltas` for what is behind it.
+# The tables that trailing counts are made of, and `deltas` for what is behind it.
 _Source = Tier | None
 _Plan = dict[_Source, list[Span]]
 
@@ -211,7 +211,7 @@ class _Question:
 
     def _read(self, plans: Iterable[_Plan]) -> None:
         """Read the partitions that are needed and not read yet, a query for each table."""
-        for source in (*Tier, None):
+        for source in (*TRAILING, None):
             spans = [span for plan in plans for span in plan.get(source, ())]
             wanted = [start for start in self._partitions(source, spans) if (source, start) not in self._rows]
             if wanted:
