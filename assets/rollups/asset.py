@@ -83,5 +83,5 @@ def refuse_settled(home: Home, target: TableSpec, window: Range) -> None:
     if settled_us is not None and window.start_us < settled_us:
         raise LakeError(
             f"{target.name} before {shown(settled_us)} is settled: what it is made of was dropped. Nothing was "
-            f"changed; begin with {target.grain.key(settled_us)}."
+            f"changed; begin with {target.grain.key(target.grain.ceil(settled_us))}."
         )

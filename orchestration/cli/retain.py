@@ -37,7 +37,7 @@ def cut_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--dry-run", is_flag=True, help="Only say what would be dropped.")
 @as_json
 def retain(home: Home, clock_is_right: bool, dry_run: bool, as_json: bool, **cuts: int | None) -> None:
-    """Drop old minutes, hours and days of the counts, for ever. Weeks stay, and with them all that was ever counted.
+    """Drop old minutes, hours and days of the counts, for ever. What is coarser stays: all that was ever counted.
 
     From then on older events are refused as too_old. Without options: what is gone, and what may go at the latest.
     No producer may have the home open, unless it has raised its own log: platform.raise_earliest.
