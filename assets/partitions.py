@@ -14,7 +14,7 @@ import dagster as dg
 from assets.windows.catalog import earliest_us
 from tidemark.model.ranges import Range
 from tidemark.model.settings import Settings
-from tidemark.model.timegrid import DAY, HOUR, WEEK, Grain, from_us
+from tidemark.model.timegrid import DAY, HOUR, MONTH, WEEK, Grain, from_us
 from tidemark.storage.home import Home
 from tidemark.streams import Streams
 
@@ -28,6 +28,7 @@ _DEFINITIONS: dict[Grain, Callable[..., TimePartitions]] = {
     HOUR: dg.HourlyPartitionsDefinition,
     DAY: dg.DailyPartitionsDefinition,
     WEEK: partial(dg.WeeklyPartitionsDefinition, day_offset=1),  # from Monday
+    MONTH: dg.MonthlyPartitionsDefinition,
 }
 
 

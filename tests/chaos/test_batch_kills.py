@@ -17,7 +17,7 @@ from tidemark.tables import table_checksums
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TABLES = ("deltas", "dead_letters", "minute_counts", "hourly_counts", "daily_counts", "weekly_counts")
+TABLES = ("deltas", "dead_letters", "minute_counts", "hourly_counts", "daily_counts", "weekly_counts", "monthly_counts")
 SETTINGS = 'recent_identities = 2\n[spark]\nmaster = "local[2]"\n'
 
 

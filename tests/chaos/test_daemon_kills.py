@@ -27,7 +27,7 @@ from tests.support.running import (
     tidemark,
     wait_until,
 )
-from tidemark.model.timegrid import DAY, HOUR_US, hour_key, week_key
+from tidemark.model.timegrid import DAY, HOUR_US, MONTH, hour_key, week_key
 from tidemark.storage.home import Home
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,8 @@ class Sender:
 
     def __init__(self, home: Home) -> None:
         self._home, self._numbers = home, itertools.count(1)
-        self.hours, self.days, self.weeks, self.deltas = set[str](), set[str](), set[str](), 0
+        self.hours, self.days, self.weeks, self.months = set[str](), set[str](), set[str](), set[str]()
+        self.deltas = 0
 
     def send(self) -> None:
         number = next(self._numbers)
@@ -55,6 +56,7 @@ class Sender:
         self.hours.add(hour_key(at))
         self.days.add(DAY.key(at))
         self.weeks.add(week_key(at))
+        self.months.add(MONTH.key(at))
         self.deltas += 5
 
     def expected(self) -> dict[str, set[str]]:
@@ -63,6 +65,7 @@ class Sender:
             **dict.fromkeys(("deltas", "minute_counts", "hourly_counts"), self.hours),
             "daily_counts": self.days,
             "weekly_counts": self.weeks,
+            "monthly_counts": self.months,
         }
 
 

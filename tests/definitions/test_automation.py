@@ -30,6 +30,7 @@ NOW = datetime(2026, 3, 25, 10, 30, tzinfo=UTC)  # a Wednesday
 RUNNING, EARLIER, OLD = "2026-03-25-10:00", "2026-03-25-09:00", "2026-03-04-03:00"
 TODAY, OLD_DAY = "2026-03-25", "2026-03-04"
 THIS_WEEK, OLD_WEEK = "2026-03-23", "2026-03-02"
+THIS_MONTH = "2026-03-01"  # of the old hour, too
 
 
 class Platform:
@@ -108,7 +109,7 @@ class Platform:
                 self.materialize(asset, key)
 
     def follow_to_the_end(self) -> None:
-        """Hours, days, weeks: a tick each."""
+        """Hours, days, then weeks and months: a tick each."""
         for _ in range(3):
             self.follow(self.tick())
 
@@ -120,7 +121,7 @@ def platform(home: Home) -> Iterator[Platform]:
 
 
 def hours_of(*hours: str) -> dict[str, list[str]]:
-    """What one run computes together; days follow when it is done, then weeks."""
+    """What one run computes together; days follow when it is done, then weeks and months."""
     return {"minute_counts": sorted(hours), "hourly_counts": sorted(hours)}
 
 
@@ -147,7 +148,7 @@ def test_nothing_that_happened_requests_nothing(platform: Platform) -> None:
     assert platform.tick() == {}
 
 
-def test_touched_hours_their_days_and_their_weeks_are_requested_and_no_others(platform: Platform) -> None:
+def test_touched_hours_their_days_weeks_and_months_are_requested_and_no_others(platform: Platform) -> None:
     """Also the running hour, and one that a delta three weeks late has touched."""
     for hour in (RUNNING, OLD):
         platform.materialize("deltas", hour)
@@ -158,7 +159,7 @@ def test_touched_hours_their_days_and_their_weeks_are_requested_and_no_others(pl
     assert requested == {"daily_counts": [OLD_DAY, TODAY]}
     platform.follow(requested)
     requested = platform.tick()
-    assert requested == {"weekly_counts": [OLD_WEEK, THIS_WEEK]}
+    assert requested == {"weekly_counts": [OLD_WEEK, THIS_WEEK], "monthly_counts": [THIS_MONTH]}
     platform.follow(requested)
     assert platform.tick() == {}
 
@@ -189,11 +190,12 @@ def test_a_tick_that_was_lost_in_a_crash_is_made_up_for(platform: Platform) -> N
 
 
 def test_a_later_asset_alone_is_brought_up_to_date(platform: Platform) -> None:
-    """A backfill of minutes, by hand, is followed by their hours, days and weeks."""
+    """A backfill of minutes, by hand, is followed by their hours, days, weeks and months."""
     for asset in ("deltas", "minute_counts", "hourly_counts"):
         platform.materialize(asset, OLD)
     platform.materialize("daily_counts", OLD_DAY)
     platform.materialize("weekly_counts", OLD_WEEK)
+    platform.materialize("monthly_counts", THIS_MONTH)
     platform.materialize("minute_counts", OLD)
     requested = platform.tick()
     assert requested == {"hourly_counts": [OLD]}
@@ -201,7 +203,7 @@ def test_a_later_asset_alone_is_brought_up_to_date(platform: Platform) -> None:
     requested = platform.tick()
     assert requested == {"daily_counts": [OLD_DAY]}
     platform.follow(requested)
-    assert platform.tick() == {"weekly_counts": [OLD_WEEK]}
+    assert platform.tick() == {"weekly_counts": [OLD_WEEK], "monthly_counts": [THIS_MONTH]}
 
 
 def test_an_hour_found_wrong_holds_back_what_hangs_on_it_and_nothing_else(platform: Platform) -> None:

@@ -13,10 +13,27 @@ import yaml
 import orchestration.definitions
 import tidemark_project.definitions
 from assets.names import CHECK_NAME
+from assets.partitions import PARTITIONS
 from assets.tables import TABLES
+from assets.windows.catalog import RESERVED
+from expectations.templates import suite_of
 from orchestration.build import build_defs
+from orchestration.jobs import ROLLUP_JOBS
+from orchestration.materialize import PARTITIONED
+from tidemark.observe.watermark_graph import table_graph
+from tidemark.streams import Streams
+from tidemark.tables.tiers import Tier
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+JOBS = {
+    Tier.MINUTE: "rollups_job",
+    Tier.HOUR: "rollups_job",
+    Tier.DAY: "days_job",
+    Tier.WEEK: "weeks_job",
+    Tier.MONTH: "months_job",
+}
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +63,7 @@ def test_the_asset_graph_is_the_operator_graph(defs: dg.Definitions) -> None:
         "hourly_counts": {"minute_counts"},
         "daily_counts": {"hourly_counts"},
         "weekly_counts": {"daily_counts"},
+        "monthly_counts": {"daily_counts"},
         "windowed_counts": {"minute_counts", "hourly_counts", "daily_counts", "weekly_counts"},
         "vectors": {"deltas"},
         "vector_conflicts": {"deltas"},
@@ -83,9 +101,29 @@ def test_a_range_of_partitions_is_one_run(defs: dg.Definitions, table: str) -> N
 
 
 def test_the_jobs_exist_and_run_in_one_process(defs: dg.Definitions) -> None:
-    for name in ("drain_job", "rebuild_job", "rollups_job", "days_job", "weeks_job", "windows_job", "vectors_job"):
+    rollups = ("rollups_job", "days_job", "weeks_job", "months_job")
+    for name in ("drain_job", "rebuild_job", *rollups, "windows_job", "vectors_job"):
         assert defs.resolve_job_def(name).executor_def.name == "in_process"
     assert defs.resolve_implicit_global_asset_job_def().executor_def.name == "in_process"
+
+
+@pytest.mark.parametrize("tier", Tier)
+def test_everything_that_a_tier_of_counts_has_follows_from_its_declaration_r1(defs: dg.Definitions, tier: Tier) -> None:
+    graph = defs.resolve_asset_graph()
+    node = graph.get(dg.AssetKey(tier.table))
+    assert node.group_name == "rollups"
+    assert node.partitions_def == PARTITIONS[tier.partition_grain]
+    assert node.automation_condition is not None
+    [source] = node.parent_keys
+    mapping = node.partition_mappings[source]
+    assert source == dg.AssetKey(tier.source)
+    assert isinstance(mapping, dg.TimeWindowPartitionMapping)
+    assert (mapping.start_offset, mapping.end_offset, mapping.allow_nonexistent_upstream_partitions) == (0, 0, True)
+    assert [job.name for job in ROLLUP_JOBS if dg.AssetKey(tier.table) in job.selection.resolve(graph)] == [JOBS[tier]]
+    assert tier.table in PARTITIONED[tier.partition_grain]
+    assert table_graph(Streams(), ()).inputs[tier.table] == (tier.source,)
+    assert suite_of(tier.table).table == tier.table
+    assert tier.table in RESERVED
 
 
 def test_the_pickling_io_manager_is_never_used(defs: dg.Definitions) -> None:

@@ -61,7 +61,7 @@ def runs(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
 
 def backfill(home: Home, *, is_resumed: bool = True) -> int:
     return materialize_hours(
-        home, ["minute_counts", "daily_counts", "weekly_counts"], MONTH, is_resumed=is_resumed
+        home, ["minute_counts", "daily_counts", "weekly_counts", "monthly_counts"], MONTH, is_resumed=is_resumed
     ).resumed
 
 
@@ -72,6 +72,7 @@ def test_thirty_days_are_a_handful_of_runs(home: Home, runs: Runs) -> None:
         (("minute_counts",), 48),
         (("daily_counts",), 30),
         (("weekly_counts",), 6),
+        (("monthly_counts",), 1),
     ]
 
 
@@ -87,6 +88,7 @@ def test_an_interrupted_backfill_goes_on_where_it_stopped(home: Home, runs: Runs
         (("minute_counts",), 48),
         (("daily_counts",), 30),
         (("weekly_counts",), 6),
+        (("monthly_counts",), 1),
     ]
 
 
@@ -94,7 +96,7 @@ def test_a_finished_backfill_is_done_again_when_it_is_asked_for_again(home: Home
     backfill(home)
     runs.asked.clear()
     assert backfill(home) == 0
-    assert len(runs.asked) == 7
+    assert len(runs.asked) == 8
 
 
 def test_an_interrupted_backfill_can_be_started_over(home: Home, runs: Runs) -> None:
@@ -104,13 +106,13 @@ def test_an_interrupted_backfill_can_be_started_over(home: Home, runs: Runs) -> 
     runs.crash_at = 0
     runs.asked.clear()
     assert backfill(home, is_resumed=False) == 0
-    assert len(runs.asked) == 7
+    assert len(runs.asked) == 8
 
 
 def test_every_run_of_a_request_says_which_part_it_is(home: Home, runs: Runs) -> None:
     backfill(home)
     tags = [run.tags for run in runs.instance.get_runs()]
-    assert [tag[PART_TAG] for tag in reversed(tags)] == ["1", "2", "3", "4", "5", "6", "7"]
+    assert [tag[PART_TAG] for tag in reversed(tags)] == ["1", "2", "3", "4", "5", "6", "7", "8"]
     assert len({tag[BACKFILL_TAG] for tag in tags}) == 1
 
 

@@ -19,7 +19,7 @@ from orchestration.instance import open_instance
 from orchestration.materialize import hours_between
 from resources.record import Record
 from tests.support.orchestrator import copy_to, judge
-from tidemark.model.timegrid import DAY, hour_start, week_key
+from tidemark.model.timegrid import DAY, MONTH, hour_start, week_key
 from tidemark.storage.home import HOME_VARIABLE, Home
 
 pytestmark = pytest.mark.slow
@@ -31,12 +31,14 @@ NOW = datetime(2026, 1, 5, 10, 30, tzinfo=UTC)
 HOURS = hours_between("2025-01-01-00:00", "2025-12-31-23:00")
 DAYS = sorted({DAY.key(hour_start(hour)) for hour in HOURS})
 WEEKS = sorted({week_key(hour_start(hour)) for hour in HOURS})
+MONTHS = sorted({MONTH.key(hour_start(hour)) for hour in HOURS})
 PARTITIONS = {
     "deltas": HOURS,
     "minute_counts": HOURS,
     "hourly_counts": HOURS,
     "daily_counts": DAYS,
     "weekly_counts": WEEKS,
+    "monthly_counts": MONTHS,
 }
 
 

@@ -20,7 +20,7 @@ from resources.spark import SparkResource
 from tests.support.batch import FORGETFUL, checksums, rows_of, send
 from tests.support.live import TEN_O_CLOCK, HandClock, hour_of, sample, signal
 from tidemark.counts.windows import NotOnAMinuteError, Window, shown, velocity
-from tidemark.model.timegrid import DAY, HOUR_US, hour_key, week_key
+from tidemark.model.timegrid import DAY, HOUR_US, MONTH, hour_key, week_key
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 
@@ -100,12 +100,13 @@ def test_a_day_from_the_log_to_the_weeks(platform: Platform) -> None:
     assert Record.latest(instance, "dead_letters", ten).rows_out == 2
 
     # Everything above is stale, and only that; refreshed in one run per asset it is fresh.
-    day, week = DAY.key(TEN_O_CLOCK), week_key(TEN_O_CLOCK)
+    day, week, month = DAY.key(TEN_O_CLOCK), week_key(TEN_O_CLOCK), MONTH.key(TEN_O_CLOCK)
     expected = {
         "minute_counts": [eight, ten],
         "hourly_counts": [eight, ten],
         "daily_counts": [day],
         "weekly_counts": [week],
+        "monthly_counts": [month],
     }
     assert stale_keys(platform.refresh()) == expected
     assert stale_keys(stale_partitions(instance, home)) == {asset: [] for asset in COUNTS}
@@ -117,19 +118,27 @@ def test_a_day_from_the_log_to_the_weeks(platform: Platform) -> None:
     assert of_week.input_versions == {"daily_counts": Record.latest(instance, "daily_counts", day).table_version}
     assert (of_week.epochs, of_week.durable) == ({0: (1, 2)}, {0: 1})
 
-    # A late delta costs the hours it touches, their day and their week.
+    # A late delta costs the hours it touches, their day, their week and their month.
     send(home, [signal("late", at=hour_of(-2))], producer="other", clock=clock)
     assert platform.drain() == {"deltas": [eight], "dead_letters": [ten]}
     assert Record.latest(instance, "deltas", eight).rows_out == 2
-    expected = {"minute_counts": [eight], "hourly_counts": [eight], "daily_counts": [day], "weekly_counts": [week]}
+    expected = {
+        "minute_counts": [eight],
+        "hourly_counts": [eight],
+        "daily_counts": [day],
+        "weekly_counts": [week],
+        "monthly_counts": [month],
+    }
     assert stale_keys(platform.refresh()) == expected
     assert rows_of(home, "weekly_counts", "count", "deltas") == [(6, 4)]
+    assert rows_of(home, "monthly_counts", "count", "deltas") == [(6, 4)]
 
     # A second run of everything changes no row.
     before = checksums(home, "deltas", *COUNTS)
     platform.run("deltas", "minute_counts", "hourly_counts", first=eight, last=ten)
     platform.run("daily_counts", first=day)
     platform.run("weekly_counts", first=week)
+    platform.run("monthly_counts", first=month)
     assert checksums(home, "deltas", *COUNTS) == before
     assert platform.drain() == {"deltas": [], "dead_letters": []}
 
@@ -141,6 +150,7 @@ def test_a_day_from_the_log_to_the_weeks(platform: Platform) -> None:
         "hourly_counts": hours,
         "daily_counts": [day],
         "weekly_counts": [week],
+        "monthly_counts": [month],
     }
     assert checksums(home, "deltas", *COUNTS) == before
     # So is one that everything hangs on.
@@ -151,6 +161,7 @@ def test_a_day_from_the_log_to_the_weeks(platform: Platform) -> None:
         "hourly_counts": hours,
         "daily_counts": [day],
         "weekly_counts": [week],
+        "monthly_counts": [month],
     }
     assert checksums(home, "deltas", *COUNTS) == before
 
@@ -200,7 +211,7 @@ def files_of_the_last_commit(home: Home, table: str) -> dict[str, int]:
 
 
 @pytest.mark.slow  # three weeks of days; which partitions follow which is in tests/definitions
-def test_one_delta_three_weeks_late_reruns_its_hour_its_day_and_its_week_and_all_windows_are_right_r5(
+def test_one_delta_three_weeks_late_reruns_its_hour_day_week_and_month_and_all_windows_are_right_r5(
     platform: Platform,
 ) -> None:
     home, instance = platform.home, platform.instance
@@ -230,6 +241,7 @@ def test_one_delta_three_weeks_late_reruns_its_hour_its_day_and_its_week_and_all
         "hourly_counts": [hour],
         "daily_counts": ["2026-02-09"],
         "weekly_counts": ["2026-02-09"],
+        "monthly_counts": ["2026-02-01"],
     }
     # What the table holds beside the touched partition is neither read anew nor written.
     assert [files_of_the_last_commit(home, table) for table in COUNTS] == [{"add": 1, "remove": 1}] * len(COUNTS)

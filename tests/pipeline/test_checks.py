@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 TEN, ELEVEN, NOON = "2026-03-02-10:00", "2026-03-02-11:00", "2026-03-02-12:00"
 HOURS = (TEN, ELEVEN, NOON)
 DAY = WEEK = "2026-03-02"  # a Monday
+MONTH = "2026-03-01"
+# What hangs on a day.
+ABOVE = {"weekly_counts": (WEEK,), "monthly_counts": (MONTH,)}
 ARRIVAL = "2026-03-02-15:00"
 
 
@@ -97,11 +100,13 @@ def test_a_range_is_one_run_and_each_of_its_partitions_has_a_current_verdict(fin
         {"minute_counts": HOURS, "hourly_counts": HOURS},
         {"daily_counts": (DAY,)},
         {"weekly_counts": (WEEK,)},
+        {"monthly_counts": (MONTH,)},
     ]
     assert current(finished.home, "minute_counts") == dict.fromkeys(HOURS, True)
     assert current(finished.home, "hourly_counts") == dict.fromkeys(HOURS, True)
     assert current(finished.home, "daily_counts") == {DAY: True}
     assert current(finished.home, "weekly_counts") == {WEEK: True}
+    assert current(finished.home, "monthly_counts") == {MONTH: True}
 
 
 def test_progress_is_told_step_by_step(finished: Finished) -> None:
@@ -114,6 +119,8 @@ def test_progress_is_told_step_by_step(finished: Finished) -> None:
         ("daily_counts", True, 1),
         ("weekly_counts", False, 1),
         ("weekly_counts", True, 1),
+        ("monthly_counts", False, 1),
+        ("monthly_counts", True, 1),
     ]
 
 
@@ -145,7 +152,7 @@ def test_a_broken_partition_fails_alone_names_its_rows_and_stops_what_hangs_on_i
     beside = materialize_everything_stale(home)
     assert beside.partitions["hourly_counts"] == (TEN, ELEVEN), "the hours beside it go on"
     assert beside.partitions["minute_counts"] == (NOON,), "what failed is done again"
-    assert beside.held_back == {"hourly_counts": (NOON,), "daily_counts": (DAY,), "weekly_counts": (WEEK,)}
+    assert beside.held_back == {"hourly_counts": (NOON,), "daily_counts": (DAY,), **ABOVE}
     assert not beside.succeeded, "as long as it is not right"
 
     monkeypatch.undo()
@@ -176,7 +183,7 @@ def test_a_delta_that_the_drain_loses_is_missed_by_the_account_until_it_is_broug
 
     again = materialize_everything_stale(home)
     assert again.partitions["deltas"] == (NOON,), "it is made again from the log"
-    assert again.held_back == {"minute_counts": (NOON,), "daily_counts": (DAY,), "weekly_counts": (WEEK,)}
+    assert again.held_back == {"minute_counts": (NOON,), "daily_counts": (DAY,), **ABOVE}
 
     monkeypatch.undo()
     repaired = materialize_everything_stale(home)
@@ -212,8 +219,8 @@ def test_a_partition_changed_by_hand_fails_alone_and_holds_back_only_what_hangs_
     assert "(nobody_else_wrote_here)" in message
     assert '"delta_id":"d' in message
 
-    followed = materialize_hours(home, ["minute_counts", "hourly_counts", "daily_counts", "weekly_counts"], HOURS)
-    assert followed.held_back == {"minute_counts": (NOON,), "daily_counts": (DAY,), "weekly_counts": (WEEK,)}
+    followed = materialize_hours(home, ["minute_counts", "hourly_counts", "daily_counts", *ABOVE], HOURS)
+    assert followed.held_back == {"minute_counts": (NOON,), "daily_counts": (DAY,), **ABOVE}
     assert followed.partitions == {"minute_counts": (TEN, ELEVEN), "hourly_counts": (TEN, ELEVEN)}
     assert not followed.succeeded
 
@@ -229,7 +236,7 @@ def test_a_drain_finds_what_was_changed_by_hand_also_behind_its_own_commit(home:
     assert passed(drained, "hourly_counts") == {NOON: False}
     assert passed(drained, "deltas") == {TEN: True}
     followed = materialize_everything_stale(home)
-    assert followed.held_back == {"daily_counts": (DAY,), "weekly_counts": (WEEK,)}
+    assert followed.held_back == {"daily_counts": (DAY,), **ABOVE}
     assert passed(followed, "hourly_counts") == {TEN: True}
     assert passed(drain(home), "hourly_counts") == {NOON: False}, "until somebody writes it anew"
     materialize_hours(home, ["hourly_counts"], [NOON])

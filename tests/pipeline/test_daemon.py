@@ -26,7 +26,7 @@ from tests.support.running import (
 )
 from tests.support.windows import every_example
 from tidemark.log.manifest import Manifest
-from tidemark.model.timegrid import DAY, HOUR, HOUR_US, MINUTE, WEEK, WEEK_US, floor_to, from_us, hour_key
+from tidemark.model.timegrid import DAY, HOUR, HOUR_US, MINUTE, MONTH, WEEK, WEEK_US, floor_to, from_us, hour_key
 from tidemark.storage.home import Home
 
 pytestmark = pytest.mark.slow
@@ -79,6 +79,7 @@ def test_what_is_sent_reaches_every_table_and_touches_nothing_else(
         **dict.fromkeys(("deltas", "minute_counts", "hourly_counts"), touched_hours),
         "daily_counts": {DAY.key(delta["event_ts"]) for delta in late + fresh},
         "weekly_counts": {WEEK.key(delta["event_ts"]) for delta in late + fresh},
+        "monthly_counts": {MONTH.key(delta["event_ts"]) for delta in late + fresh},
     }
     with open_instance(home) as instance, Ui(home):
         wait_until_quiet(instance, limit_s=FOLLOWED_LIMIT_S)
@@ -101,7 +102,7 @@ def test_what_is_sent_reaches_every_table_and_touches_nothing_else(
     print(f"From send to the last proven partition: {took_s:.1f} s")  # noqa: T201
     everything = first + late + fresh
     assert len(rows_of(home, "deltas", "delta_id")) == len(everything)
-    for tier, grain in (("minute", MINUTE), ("hourly", HOUR), ("daily", DAY), ("weekly", WEEK)):
+    for tier, grain in (("minute", MINUTE), ("hourly", HOUR), ("daily", DAY), ("weekly", WEEK), ("monthly", MONTH)):
         assert table_sums(home, f"{tier}_counts") == sums(everything, grain.floor), tier
     assert tidemark(home, "account")["disagreements"] == []
 

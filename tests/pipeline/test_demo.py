@@ -204,6 +204,7 @@ def test_the_same_day_again_changes_nothing_and_says_so(
         pytest.param("minute_counts", marks=pytest.mark.slow),
         pytest.param("hourly_counts", marks=pytest.mark.slow),
         pytest.param("daily_counts", marks=pytest.mark.slow),
+        pytest.param("monthly_counts", marks=pytest.mark.slow),
     ],
 )
 def test_a_deleted_table_comes_back_row_for_row_without_a_new_epoch(

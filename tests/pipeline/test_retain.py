@@ -40,7 +40,7 @@ EVENTS = """
     | 2026-01-11T23:59:59Z | item-1           | view          | 2            |
     | 2026-01-12T00:00:00Z | item-1           | view          | 4            |
 """
-TIERS = ("minute_counts", "hourly_counts", "daily_counts", "weekly_counts")
+TIERS = ("minute_counts", "hourly_counts", "daily_counts", "weekly_counts", "monthly_counts")
 
 
 @pytest.fixture(autouse=True)

@@ -122,6 +122,7 @@ def good_case(table: str, number: int) -> Case:
         "hourly_counts": lambda n: good_count(case, n, case.start, "bucket_hour"),
         "daily_counts": lambda n: good_count(case, n, case.start, "bucket_day"),
         "weekly_counts": lambda n: good_count(case, n, case.start, "bucket_week"),
+        "monthly_counts": lambda n: good_count(case, n, case.start, "bucket_month"),
     }
     case.rows = [makers[table](n) for n in (0, 1)]
     case.views = {
@@ -226,6 +227,7 @@ BREAKS: dict[str, dict[str, Callable[[Case], None]]] = {
     "hourly_counts": {**SUMS, "counts_equal_the_minutes": setting(weight_sum=6)},
     "daily_counts": {**SUMS, "counts_equal_the_hours": setting(lowest_minute=1)},
     "weekly_counts": {**SUMS, "counts_equal_the_days": lambda case: case.rows.pop()},  # type: ignore[dict-item]
+    "monthly_counts": {**SUMS, "counts_equal_the_days": setting(deltas=2)},
 }
 
 

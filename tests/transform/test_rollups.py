@@ -1,4 +1,4 @@
-"""Counts per minute, hour, day and week (R1): sums of sums equal a count over the raw deltas."""
+"""Counts per minute, hour, day, week and month (R1): sums of sums equal a count over the raw deltas."""
 
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
@@ -22,7 +22,7 @@ DDL = (
     "signal struct<entity_id: string, signal: string, count: bigint, weight_millionths: bigint>"
 )
 SUNDAY = datetime(2026, 3, 1, 23, 59, 59, 999_999, tzinfo=UTC)
-# The last microsecond of a Sunday, of a leap day, and of a year that ends in the middle of a week.
+# The last microsecond of a Sunday, of a leap day and its month, and of a year that ends in the middle of a week.
 LAST_MOMENTS = [
     SUNDAY,
     datetime(2024, 2, 29, 23, 59, 59, 999_999, tzinfo=UTC),
@@ -43,7 +43,9 @@ def deltas_of(spark: "SparkSession", signals: list[Signal], *, kind: str = "sign
 def brute_force(signals: list[Signal], bucket: str) -> Sums:
     sums: Sums = defaultdict(lambda: (0, 0, 0))
     for time, entity, name, count, weight in signals:
-        key = (entity, name, from_us(GRAINS[bucket].floor(to_us(time))))
+        # A month by the date, so that its sums do not rest on the grid that they are to prove.
+        first = time.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        key = (entity, name, first if bucket == "month" else from_us(GRAINS[bucket].floor(to_us(time))))
         sums[key] = (sums[key][0] + count, sums[key][1] + weight, sums[key][2] + 1)
     return dict(sums)
 

@@ -9,7 +9,7 @@ from orchestration.retain import drop_settled, plan_retention, raise_earliest
 from tests.support.live import signal
 from tests.support.small_lake import Event, SmallLake
 from tidemark.counts.lake import LakeCounts
-from tidemark.counts.retention import RetentionError, gone_before
+from tidemark.counts.retention import RetentionError, dropped_before, gone_before
 from tidemark.counts.tables import Tables
 from tidemark.counts.windows import Window
 from tidemark.model.timegrid import DAY_US, HOUR_US, WEEK_US, to_us
@@ -17,7 +17,7 @@ from tidemark.observe.status import read_raised
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.lineage import FOREIGN, LineageFile
-from tidemark.tables.tiers import Tier
+from tidemark.tables.tiers import TRAILING, Tier
 
 MONDAY = to_us(datetime(2026, 1, 12, tzinfo=UTC))
 NOW = MONDAY + 60 * DAY_US
@@ -51,7 +51,7 @@ def test_r5_settled_buckets_go_finest_first_and_all_stays_right(lake: SmallLake)
     assert starts(lake.home, "minute_counts") == [MONDAY + day * DAY_US + HOUR_US for day in (1, 2)]
     assert starts(lake.home, "hourly_counts") == [MONDAY + day * DAY_US + HOUR_US for day in (0, 1, 2)]
     assert total(lake.home) == 112
-    assert Tables(lake.home, gone_before(lake.home)).behind == {tier: frozenset() for tier in Tier}
+    assert Tables(lake.home, gone_before(lake.home)).behind == {tier: frozenset() for tier in TRAILING}
     assert [each.partitions for each in drop_settled(lake.home, CUTS, lambda: NOW)] == [0, 0], "done again: nothing"
 
 
@@ -104,3 +104,44 @@ def test_r5_the_log_is_raised_once_and_not_opened_again(lake: SmallLake) -> None
         raise_earliest(lake.home, MONDAY, lambda: NOW)  # else the home would be busy
         receipt = platform.producer("late").write([signal("d1", at=MONDAY - 1)]).wait()
     assert receipt.refused == 1
+
+
+def behind_months(lake: SmallLake) -> frozenset[int]:
+    dropped = dropped_before(lake.home)
+    return Tables(lake.home, gone_before(lake.home), dropped_before=dropped, tiers=tuple(Tier)).behind[Tier.MONTH]
+
+
+def test_r5_a_month_is_still_the_sum_of_its_days_after_a_cut_in_its_middle(lake: SmallLake) -> None:
+    """The cut is on the twelfth: the days before it stay, as long as days after it can change the month."""
+    lake.send([Event(MONDAY - 30 * DAY_US, count=7)])
+    lake.roll_up_everything()
+    dropped = drop_settled(lake.home, dict.fromkeys((Tier.MINUTE, Tier.HOUR, Tier.DAY), MONDAY), lambda: NOW)
+    assert [(each.table, each.partitions) for each in dropped] == [
+        ("minute_counts", 2),
+        ("hourly_counts", 2),
+        ("daily_counts", 1),
+    ]
+    assert starts(lake.home, "daily_counts")[0] == MONDAY - DAY_US
+    late = MONDAY + 5 * DAY_US
+    lake.send([Event(late, count=1_000)])
+    for tier in TRAILING:
+        lake.roll_up(tier, [tier.partition_grain.floor(late)])
+    january = Tier.MONTH.floor(MONDAY)
+    assert behind_months(lake) == {january}
+    lake.roll_up(Tier.MONTH, [january])
+    assert behind_months(lake) == frozenset()
+    found = lake_files.open_table(lake.home.lake / "monthly_counts")
+    assert found is not None
+    counts = {to_us(row["bucket_start"]): row["count"] for row in found.to_pyarrow_table().to_pylist()}
+    assert counts == {january: 1_112, Tier.MONTH.floor(january - 1): 7}
+    assert total(lake.home) == 1_119
+
+
+def test_r5_days_do_not_go_while_their_month_is_not_the_sum_of_them(lake: SmallLake) -> None:
+    cuts = dict.fromkeys((Tier.MINUTE, Tier.HOUR, Tier.DAY), MONDAY + 3 * WEEK_US)  # in February
+    lake.tamper(Tier.MONTH, Tier.MONTH.floor(MONDAY))
+    with pytest.raises(RetentionError, match=r"1 month\(s\) before .* are not known to be the sum"):
+        drop_settled(lake.home, cuts, lambda: NOW)
+    lake.roll_up(Tier.MONTH)
+    assert [each.partitions for each in drop_settled(lake.home, cuts, lambda: NOW)] == [4, 4, 4]
+    assert behind_months(lake) == frozenset()

@@ -14,6 +14,7 @@ from tidemark.counts.retention import (
     GoneError,
     RetentionError,
     decide_cuts,
+    dropped_before,
     gone_before,
     latest_cuts,
     refuse_gone,
@@ -142,7 +143,35 @@ def test_what_is_decided_is_remembered_and_says_what_is_settled(tmp_path: Path) 
     assert settled_before(home, "minute_counts") == settled_before(home, "hourly_counts") == MONDAY + WEEK_US
     assert settled_before(home, "daily_counts") == MONDAY
     assert settled_before(home, "weekly_counts") is None
+    assert settled_before(home, "monthly_counts") is None
     assert settled_before(home, "deltas") is None
+
+
+FEBRUARY = to_us(datetime(2025, 2, 1, tzinfo=UTC))
+MARCH = to_us(datetime(2025, 3, 1, tzinfo=UTC))
+
+
+def test_r5_days_stay_on_the_disk_until_the_month_that_holds_them_is_settled(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home").create()
+    monday = FEBRUARY + 9 * DAY_US  # the tenth
+    cuts = decide_cuts({Tier.DAY: monday}, {}, NOW)
+    remember(home, cuts)
+    assert gone_before(home) == cuts == {Tier.MINUTE: monday, Tier.HOUR: monday, Tier.DAY: monday}
+    assert dropped_before(home) == {Tier.MINUTE: monday, Tier.HOUR: monday, Tier.DAY: FEBRUARY}
+    assert settled_before(home, "weekly_counts") == monday
+    assert settled_before(home, "monthly_counts") == FEBRUARY, "days of February can still change it"
+    remember(home, decide_cuts({Tier.DAY: MARCH + 2 * DAY_US}, cuts, NOW))
+    assert dropped_before(home)[Tier.DAY] == settled_before(home, "monthly_counts") == MARCH
+
+
+def test_r5_what_an_earlier_version_dropped_is_not_taken_for_kept(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home").create()
+    monday = FEBRUARY + 9 * DAY_US
+    (home.plans / "retention.json").write_text(f'{{"gone_before_us": {{"day": {monday}}}}}')
+    assert dropped_before(home) == gone_before(home) == {Tier.DAY: monday}
+    assert settled_before(home, "monthly_counts") == monday, "February lacks days: it is not computed"
+    remember(home, decide_cuts({Tier.DAY: monday + WEEK_US}, gone_before(home), NOW))
+    assert dropped_before(home)[Tier.DAY] == monday
 
 
 def test_a_damaged_memory_of_what_is_gone_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ a window (`tidemark/counts/windows.py`).
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tidemark.model.timegrid import DAY, HOUR, MINUTE, WEEK, FixedGrain, Grain
+from tidemark.model.timegrid import DAY, HOUR, MINUTE, MONTH, WEEK, FixedGrain, Grain
 
 # What the finest tier is counted from.
 DELTAS = "deltas"
@@ -22,6 +22,7 @@ class Tier(StrEnum):
     HOUR = "hour"
     DAY = "day"
     WEEK = "week"
+    MONTH = "month"
 
     @property
     def declared(self) -> "DeclaredTier":
@@ -139,6 +140,18 @@ TIERS = {
         begins="on the Monday of",
         border="a Monday",
         partition_comment="The week itself, by its Monday.",
+    ),
+    # Of days, because a month is no sum of weeks; and no window is made of it, because its borders are none of theirs.
+    Tier.MONTH: DeclaredTier(
+        table="monthly_counts",
+        grain=MONTH,
+        partition_grain=MONTH,
+        made_from=Tier.DAY,
+        title="month (UTC)",
+        begins="on the first day of",
+        border="the first of a month",
+        partition_comment="The month itself, by its first day.",
+        is_trailing=False,
     ),
 }
 # Those that trailing counts are made of, from fine to coarse: each has one coarser tier among them, but for the last.
