@@ -66,6 +66,8 @@ def check_states(instance: "DagsterInstance", table: str) -> "dict[str | None, C
     states: dict[str | None, CheckState] = dict.fromkeys(made, CheckState.UNCHECKED)
     for info in infos:
         partition = info.partition_key
+        if partition is None and made:
+            continue  # said of the table as a whole, before it had partitions
         last = info.latest_materialization_storage_id if partition is None else made.get(partition)
         target = info.latest_target_materialization_storage_id
         status = info.latest_execution_status.value

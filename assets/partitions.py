@@ -1,4 +1,4 @@
-"""The partitions of time: hours, days, weeks and months, from the first moment that a window may begin at.
+"""The partitions of time: hours, days, weeks and months, from the first moment that a window may begin at; and buckets.
 
 Belongs here: the partition definitions that all assets share, and which partitions there are by now. A window may begin
 before the first event that the platform takes, and so do partitions. All hourly assets have the same start, or a range
@@ -12,11 +12,13 @@ from typing import TypeAlias
 import dagster as dg
 
 from assets.windows.catalog import earliest_us
+from tidemark.model.buckets import bucket_keys
 from tidemark.model.ranges import Range
 from tidemark.model.settings import Settings
 from tidemark.model.timegrid import DAY, HOUR, MONTH, WEEK, Grain, from_us
 from tidemark.storage.home import Home
 from tidemark.streams import Streams
+from tidemark.vectors.tables import BUCKETS
 
 TimePartitions: TypeAlias = dg.TimeWindowPartitionsDefinition
 # The running partition is one, and so is the next, which a producer's clock may be in (O3).
@@ -40,6 +42,10 @@ def partitions_of(grain: Grain, settings: Settings, streams: Streams | None = No
 
 PARTITIONS = {grain: partitions_of(grain, Home.locate().settings) for grain in _DEFINITIONS}
 HOURLY = PARTITIONS[HOUR]
+
+# The tables that are divided by a hash. A bucket is made of deltas of any hour, and the index of all buckets.
+BUCKETED = dg.StaticPartitionsDefinition(bucket_keys(BUCKETS))
+FROM_ANY = dg.AllPartitionMapping()
 
 
 def existing(settings: Settings, grain: Grain, keys: Iterable[str], now_us: int) -> list[str]:

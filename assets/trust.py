@@ -21,6 +21,7 @@ from assets.dependents import dependent_partitions
 from assets.graph import By, Derived
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.tables import TABLES
+from assets.vectors.schema import VECTOR_CHECKPOINTS
 from resources.lake import Lake, LakeError, TableSpec
 from tidemark.model.ranges import Range
 from tidemark.model.timegrid import WHOLE
@@ -68,17 +69,26 @@ WAITS_ITSELF = Objection(Cause.WAITING, "which waits itself")
 Objections = Mapping[str, Mapping[str, Objection]]
 
 
+def states_of(instance: "DagsterInstance", table: str) -> dict[str, CheckState]:
+    """How each partition stands by its last check; a table without partitions as a whole.
+
+    What was said of a table as a whole before it had partitions says nothing of any of them.
+    """
+    is_whole = TABLES[table].is_whole
+    return {key or WHOLE: state for key, state in check_states(instance, table).items() if key or is_whole}
+
+
 def objections(home: Home, instance: "DagsterInstance", table: str) -> dict[str, Objection]:
     """Partitions of a table that must not be built upon, and why: edited, failed, or not checked as they are now.
 
     A table without partitions is one as a whole, and may be built upon until it is found wrong.
     """
     found: dict[str, Objection] = {}
-    for key, state in check_states(instance, table).items():
+    for key, state in states_of(instance, table).items():
         if state.has_failed:
-            found[key or WHOLE] = FOUND_WRONG
+            found[key] = FOUND_WRONG
         elif state.is_open and not TABLES[table].is_whole:
-            found[key or WHOLE] = NOT_CHECKED
+            found[key] = NOT_CHECKED
     return found | {key: _edited(edit) for key, edit in edited(Lake(home, _no_session), table).items()}
 
 
@@ -159,29 +169,41 @@ def unfinished(home: Home, instance: "DagsterInstance", table: str) -> set[str]:
     """Partitions that were written and not found right since: they are made again until they are.
 
     What somebody else has edited is shown and not overwritten (decision 0010); but a table without partitions is folded
-    as a whole, which repairs it.
+    as a whole, and so is a bucket, which repairs it.
     """
+    from dagster import AssetKey
+
     if TABLES[table].is_whole:
         return {WHOLE} if _is_unfinished(home, instance, table) else set()
-    states = check_states(instance, table).items()
-    found = {key for key, state in states if key and (state.has_failed or state.is_open)}
-    return found - edited(Lake(home, _no_session), table).keys()
+    found = {key for key, state in states_of(instance, table).items() if state.has_failed or state.is_open}
+    if not TABLES[table].buckets:
+        return found - edited(Lake(home, _no_session), table).keys()
+    if lake_files.readable_state(home.lake / table) is None:
+        return set()
+    # What was refused before it was ever made is made when it has deltas, and not before.
+    return found & instance.event_log_storage.get_materialized_partitions(AssetKey(table))
 
 
 def edited(lake: Lake, table: str) -> dict[str, Edit]:
-    """Partitions, by key, in which somebody else has changed rows; of a table of buckets, it as a whole."""
-    spec = TABLES[table]
-    return {WHOLE if spec.buckets else spec.grain.key(start): edit for start, edit in lake.edits(table).items()}
+    """Partitions, by key, in which somebody else has changed rows; of a table without any, it as a whole.
+
+    A row that lies in no bucket counts for the one that it would be in if there were no more: something is to be shown
+    and repaired.
+    """
+    spec, edits = TABLES[table], lake.edits(table)
+    if spec.buckets:
+        return {WHOLE if spec.is_whole else spec.grain.key(n % spec.buckets): edit for n, edit in edits.items()}
+    return {spec.grain.key(start): edit for start, edit in edits.items()}
 
 
 def failed(instance: "DagsterInstance", table: str) -> set[str]:
     """Partitions that were found wrong when they were judged last."""
-    return {key or WHOLE for key, state in check_states(instance, table).items() if state.has_failed}
+    return {key for key, state in states_of(instance, table).items() if state.has_failed}
 
 
 def unjudged(instance: "DagsterInstance", table: str) -> set[str]:
     """Partitions whose last materialization has no verdict yet."""
-    return {key or WHOLE for key, state in check_states(instance, table).items() if state.is_open}
+    return {key for key, state in states_of(instance, table).items() if state.is_open}
 
 
 def refuse_wrong(instance: "DagsterInstance", home: Home, derived: Derived, ranges: Sequence[Range]) -> None:
@@ -282,6 +304,8 @@ def _named(source: TableSpec, starts: Iterable[int]) -> str:
 def _remedy(source: TableSpec) -> str:
     if source.is_whole:
         return f"Materialize {source.name} in the UI to write it anew"
+    if source.buckets:
+        return f"Fold those buckets anew with ./tidemark {'compact' if source is VECTOR_CHECKPOINTS else 'drain'}"
     command = "rebuild" if source.name in (DELTAS.name, DEAD_LETTERS.name) else "backfill"
     return f"Write those partitions anew with ./tidemark {command}"
 
@@ -294,7 +318,7 @@ def _is_unfinished(home: Home, instance: "DagsterInstance", table: str) -> bool:
         return False
     if lake_files.readable_state(home.lake / table) is None:
         return False
-    return check_states(instance, table).get(None) is not CheckState.PASSED
+    return states_of(instance, table).get(WHOLE) is not CheckState.PASSED
 
 
 def _no_session() -> "SparkSession":

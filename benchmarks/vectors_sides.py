@@ -83,7 +83,7 @@ def ours(lake: Lake) -> None:
     from assets.vectors.asset import write_vectors
 
     lake.settle(VECTORS)
-    write_vectors(lake, 1, None)
+    write_vectors(lake, 1, dict.fromkeys(range(VECTORS.buckets)))
 
 
 def plain_spark(lake: Lake) -> "DataFrame":

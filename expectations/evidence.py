@@ -24,7 +24,9 @@ from resources.lake import Lake
 from resources.record import Record, believed
 from resources.session import frame_of
 from tidemark.log.manifest import HourCounts
-from tidemark.model.ranges import Range, any_of, contiguous
+from tidemark.model.buckets import BUCKET as BUCKET_GRAIN
+from tidemark.model.deltas import Kind
+from tidemark.model.ranges import Range, any_of, bucket_predicate, contiguous
 from tidemark.model.timegrid import DAY_US, GRAINS, HOUR_US, WEEK_US, hour_key
 from tidemark.observe.sealed_log import Log
 from tidemark.shard_state.clock_reset import read_resets
@@ -32,6 +34,7 @@ from tidemark.tables.known_table import Edit
 from tidemark.vectors.index.errors import IndexDamageError
 from tidemark.vectors.index.invariants import problems
 from tidemark.vectors.reading.stored_index import pointers, read_index
+from tidemark.vectors.tables import BUCKET, bucket_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,7 +74,10 @@ def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
     """The evidence for partitions that were recorded at one moment."""
     record = recorded[0].record
     starts, ranges = _time_of(suite, recorded)
-    batch = _within(lake.read(suite.table, _version(lake, suite.table, recorded[0])), suite.partition, ranges)
+    rows = lake.read(suite.table, _version(lake, suite.table, recorded[0]))
+    batch = (
+        rows.where(bucket_predicate(BUCKET, starts)) if suite.is_by_bucket else _within(rows, suite.partition, ranges)
+    )
     if sum(each.record.rows_out for each in recorded) <= PERSISTED_ROWS:
         batch.persist()
     found = _contents(batch, suite)
@@ -92,22 +98,25 @@ def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
     views = {name: frame_of(lake.spark, frame) for name, frame in frames.items()}
     for table, extent in suite.reads.items():
         rows = lake.read(table, _kept(lake, table, record.input_versions.get(table)))
-        views[table] = (
-            rows.where(made_of(GRAPH[suite.table].needs, table, ranges))
-            if extent is Extent.INPUT
-            else _within(rows, EVERY_TABLE[table].partition_by, _extended(ranges, extent))
-        )
+        if extent is Extent.INPUT:
+            views[table] = rows.where(made_of(GRAPH[suite.table].needs, table, ranges))
+        elif extent is Extent.SAME_BUCKETS:
+            views[table] = _of_buckets(rows, starts)
+        else:
+            views[table] = _within(rows, EVERY_TABLE[table].partition_by, _extended(ranges, extent))
     if suite.table == VECTOR_CHECKPOINTS.name:
         from assets.vectors.refolded import refolded_checkpoints
 
-        views["refolded"] = refolded_checkpoints(views[DELTAS.name], batch)
+        views["refolded"] = refolded_checkpoints(views[DELTAS.name].drop(BUCKET), batch)
     return Evidence(batch, views)
 
 
 def _time_of(suite: Suite, recorded: Sequence[Recorded]) -> tuple[list[int], list[Range]]:
-    """Starts of the partitions, and the time that they fill; a table as a whole fills none in particular."""
+    """Starts of the partitions, and the time that they fill; a table as a whole fills none, and neither do buckets."""
     if suite.is_whole:
         return [WHOLE_START] * len(recorded), []
+    if suite.is_by_bucket:
+        return [BUCKET_GRAIN.start(each.partition) for each in recorded], []
     grain = GRAINS[suite.grain]
     starts = [grain.start(each.partition) for each in recorded]
     return starts, contiguous(starts, grain)
@@ -140,11 +149,20 @@ def _within(rows: "DataFrame", column: str, ranges: Sequence[Range]) -> "DataFra
     return rows.where(any_of(column, ranges)) if ranges else rows
 
 
+def _of_buckets(deltas: "DataFrame", buckets: Sequence[int]) -> "DataFrame":
+    """The deltas of vectors in some buckets, with the bucket of each."""
+    from pyspark.sql import functions as F
+
+    vectors = deltas.where(F.col("kind") == Kind.VECTOR.value).withColumn(BUCKET, F.expr(bucket_sql("key")))
+    return vectors.where(bucket_predicate(BUCKET, buckets))
+
+
 def _contents(batch: "DataFrame", suite: Suite) -> dict[tuple[int, int | None], tuple[int, int | None]]:
     """What is in the table: (start of the partition, shard) → (rows, highest epoch); tables of sums have no shard."""
     from pyspark.sql import functions as F
 
-    start = (F.lit(WHOLE_START) if suite.is_whole else F.unix_micros(suite.partition)).alias("start")
+    own = F.col(suite.partition) if suite.is_by_bucket else F.unix_micros(suite.partition)
+    start = (F.lit(WHOLE_START) if suite.is_whole else own).alias("start")
     if "epoch" not in batch.columns:
         counted = batch.groupBy(start).agg(F.count("*").alias("rows")).collect()
         return {(row["start"], None): (row["rows"], None) for row in counted}
@@ -202,7 +220,7 @@ def _shards(
 
 
 def _partition_type(suite: Suite) -> pa.DataType:
-    return pa.int64() if suite.is_whole else TIMESTAMP
+    return pa.int64() if suite.is_whole or suite.is_by_bucket else TIMESTAMP
 
 
 def _edits(suite: Suite, recorded: Sequence[Recorded], starts: Sequence[int]) -> pa.Table:

@@ -22,6 +22,7 @@ from expectations.conditions import judged_columns, row_condition
 from expectations.native import native_suite, unique_columns
 from expectations.results import CheckResult, WrongRows, check_results
 from expectations.suite import Expectation, Suite, SuiteError
+from tidemark.model.buckets import BUCKET
 from tidemark.model.errors import TidemarkError
 from tidemark.model.timegrid import GRAINS, WHOLE
 
@@ -77,6 +78,8 @@ def _key(suite: Suite) -> str:
     """SQL: the key of a row's partition."""
     if suite.is_whole:
         return f"'{WHOLE}'"
+    if suite.is_by_bucket:
+        return BUCKET.sql_key(suite.partition)
     return f"date_format(`{suite.partition}`, '{GRAINS[suite.grain].sql_format}')"
 
 

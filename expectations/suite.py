@@ -16,6 +16,7 @@ import yaml
 from msgspec import Struct
 
 from expectations.conditions import ROW_EXPECTATIONS
+from tidemark.model.buckets import BUCKET
 from tidemark.model.errors import ConfigurationError
 from tidemark.model.settings import is_name
 from tidemark.model.timegrid import GRAINS, WHOLE
@@ -49,6 +50,7 @@ class Extent(StrEnum):
     HOUR_BEFORE = "hour_before"  # and what lies in the hour before them: what was carried into them
     THIRTY_DAYS = "thirty_days"  # and what lies in the thirty days before them: as far back as the longest window
     INPUT = "input"  # what the graph says that the checked partitions are made of
+    SAME_BUCKETS = "same_buckets"  # of deltas: those of the vectors in the checked buckets, with their bucket
     EVERYTHING = "everything"
 
 
@@ -71,7 +73,7 @@ class Suite(Struct, frozen=True, forbid_unknown_fields=True):
     table: str
     about: str
     partition: str  # the column that says to which partition a row belongs
-    # Of a partition: hour, day or week; minute, of a table that holds one moment; whole, of one without partitions.
+    # Of a partition: hour, day, week or bucket; minute, of a table that holds one moment; whole, of one without any.
     grain: str
     show: list[str]  # the columns by which a person finds a wrong row
     expectations: list[Expectation]
@@ -81,6 +83,11 @@ class Suite(Struct, frozen=True, forbid_unknown_fields=True):
     def is_whole(self) -> bool:
         """Whether the table is judged as a whole, and not partition by partition."""
         return self.grain == WHOLE
+
+    @property
+    def is_by_bucket(self) -> bool:
+        """Whether its partitions are buckets, by their numbers, and not times."""
+        return self.grain == BUCKET.name
 
     @property
     def names(self) -> list[str]:
@@ -112,8 +119,8 @@ def read_suite(
     suite = _decode(path, Suite, dict(words))
     if suite.table != table:
         raise SuiteError(f"{path}: the table is {suite.table!r}. Write 'table: {table}', or rename the file.")
-    if suite.grain not in (*GRAINS, WHOLE):
-        known = ", ".join((*GRAINS, WHOLE))
+    if suite.grain not in (grains := (*GRAINS, BUCKET.name, WHOLE)):
+        known = ", ".join(grains)
         raise SuiteError(f"{path}: the grain is {suite.grain!r}. Write 'grain:' and one of {known}.")
     shared_path = folder / f"{EVERY_TABLE}.yaml"
     general = _decode(shared_path, _Shared).expectations if shared_path.exists() else []
@@ -176,9 +183,8 @@ def _entry_of(raw: Any, message: str) -> str:
 
 def _advice(message: str) -> str:
     if "reads" in message:
-        return (
-            "Write 'reads:' and below it '  table: same_partitions' (or hour_before, thirty_days, input or everything)."
-        )
+        others = "hour_before, thirty_days, input, same_buckets or everything"
+        return f"Write 'reads:' and below it '  table: same_partitions' (or {others})."
     if "severity" in message:
         return "Write 'severity: error' (stops what is downstream) or 'severity: warning' (only shows)."
     if "missing required field" in message:

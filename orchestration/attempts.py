@@ -7,6 +7,10 @@ from typing import Protocol
 
 import dagster as dg
 
+from orchestration.runs import tags_of
+from orchestration.vectors import Due
+from tidemark.model.buckets import BUCKET
+
 # A run that takes longer than this hangs: a drain commits every twenty million rows.
 MAX_RUNTIME_S = 3_600
 # After so many failures about the same thing somebody has to look.
@@ -38,11 +42,14 @@ def is_under_way(instance: dg.DagsterInstance, job: Job) -> bool:
     return instance.get_runs_count(dg.RunsFilter(job_name=job.name, statuses=OPEN)) > 0
 
 
-def attempt(instance: dg.DagsterInstance, job: Job, *, tag: str, about: str, what: str) -> dg.RunRequest:
+def attempt(
+    instance: dg.DagsterInstance, job: Job, *, tag: str, about: str, what: str, work: Due | None = None
+) -> dg.RunRequest:
     """A run about something that its tag names; `what` says in words what could not be done if all attempts failed.
 
-    Its key names the thing and the attempt: two ticks ask for the same run, which the orchestrator starts once, and a
-    run that finds nothing to do is not asked for again.
+    With `work` it is of these tables and buckets alone, and else of the whole job. Its key names the thing and the
+    attempt: two ticks ask for the same run, which the orchestrator starts once, and a run that finds nothing to do is
+    not asked for again.
     """
     tried = dg.RunsFilter(job_name=job.name, tags={tag: about}, statuses=FAILED)
     failed = instance.get_runs_count(tried)
@@ -51,4 +58,9 @@ def attempt(instance: dg.DagsterInstance, job: Job, *, tag: str, about: str, wha
             f"{what} in {failed} attempts. Read why on the page of the last run of {job.name}, repair it, and start "
             f"{job.name} by hand; after that it goes on by itself."
         )
-    return dg.RunRequest(run_key=f"{about}/{failed}", tags={tag: about, "dagster/max_runtime": str(MAX_RUNTIME_S)})
+    tags = {tag: about, "dagster/max_runtime": str(MAX_RUNTIME_S)}
+    if work is None:
+        return dg.RunRequest(run_key=f"{about}/{failed}", tags=tags)
+    tags |= tags_of(work.buckets, BUCKET) if work.buckets else {}
+    chosen = [dg.AssetKey(name) for name in work.tables]
+    return dg.RunRequest(run_key=f"{about}/{failed}", tags=tags, asset_selection=chosen)

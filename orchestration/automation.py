@@ -166,8 +166,8 @@ def follow_inputs(*, is_looked_up: bool = False) -> dg.AutomationCondition[Any]:
 
 
 def automated(asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
-    """The asset, following its inputs if it has any; a table without partitions follows the clock instead."""
-    if asset.partitions_def is None:
+    """The asset, following its inputs if it has any; without partitions of time it follows a clock or a sensor."""
+    if not isinstance(asset.partitions_def, dg.TimeWindowPartitionsDefinition):
         return asset
 
     def condition(spec: dg.AssetSpec) -> dg.AutomationCondition[Any]:

@@ -22,7 +22,8 @@ from assets.ingest.schema import DELTAS
 from assets.trust import found_wrong, repair_first
 from assets.vectors.compacted import Compacted, KeptBack, Removed
 from assets.vectors.compaction import foresee_removal, remove_payloads
-from assets.vectors.schema import VECTOR_CHECKPOINTS
+from assets.vectors.new_deltas import all_files, buckets_in
+from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from orchestration.instance import open_instance
 from orchestration.materialize import drain
 from orchestration.runs import QUIET, Progress, RunResults, run
@@ -182,12 +183,31 @@ def _cut_log(home: Home, cut_us: int, clock: Callable[[], int], cut: Cut | None)
 def _checkpoints(
     home: Home, wanted: Wanted, cut_us: int | None, progress: Progress | None
 ) -> tuple[RunResults, Compacted]:
+    """Checkpoints in every bucket that has vectors: which of these are due, the run finds exactly.
+
+    A bucket of `vectors` that was found wrong is left alone until it is repaired.
+    """
     config: dict[str, Any] = {"force": wanted.is_forced}
     config |= {"strategy": wanted.strategy.value} if wanted.strategy else {}
     config |= {"cut_us": cut_us} if cut_us is not None else {}
+    table = VECTOR_CHECKPOINTS.name
     with open_instance(home) as instance:
-        outcome = RunResults((run(home, instance, [VECTOR_CHECKPOINTS.name], (), progress, config=config),))
-        return outcome, Compacted.latest(instance) if outcome.succeeded else Compacted()
+        wrong = found_wrong(home, instance, VECTORS.name)
+        keys = [VECTOR_CHECKPOINTS.grain.key(bucket) for bucket in _buckets_with_vectors(home)]
+        held = tuple(key for key in keys if key in wrong)
+        outcome = RunResults(held_back={table: held} if held else None)
+        buckets = tuple(key for key in keys if key not in wrong)
+        if not buckets:
+            return outcome, Compacted()
+        made = run(home, instance, [table], buckets, progress, config=config)
+        return outcome + RunResults((made,)), Compacted.of_run(instance, made.run_id) if made.succeeded else Compacted()
+
+
+def _buckets_with_vectors(home: Home) -> list[int]:
+    state = lake_files.readable_state(home.lake / DELTAS.name)
+    lying = lake_files.partitions(home.lake / VECTOR_CHECKPOINTS.name)
+    found = {bucket % VECTOR_CHECKPOINTS.buckets for bucket in lying}
+    return sorted(found | (buckets_in(all_files(home, state.version)) if state else set()))
 
 
 def _remove(home: Home) -> Removed:

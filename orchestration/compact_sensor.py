@@ -8,13 +8,14 @@ import time
 
 import dagster as dg
 
-from assets.trust import waits_for
-from assets.vectors.due import count_due
+from assets.trust import found_wrong, waits_for
+from assets.vectors.due import find_due
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from orchestration.attempts import attempt, is_under_way
 from orchestration.jobs import compaction_job
 from orchestration.timetable import COMPACTION_EVERY_S
-from orchestration.vectors import as_seen, wrong_hours
+from orchestration.vectors import Due, as_seen, wrong_hours
+from tidemark.model.buckets import BUCKET
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.vectors.checkpoints import CompactionRules
@@ -38,11 +39,17 @@ def compact_when_due(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.
     if wrong := wrong_hours(context.instance, home):
         return dg.SkipReason(waits_for(wrong))
     rules, now_us = CompactionRules.from_settings(home.settings.compaction), time.time_ns() // 1_000
-    due = count_due(home, rules, now_us)
-    if not due:
+    due = find_due(home, rules, now_us)
+    if not due.reasons:
         return dg.SkipReason("No vector is due.")
-    number = sum(due.values())
+    # Who is due is asked of `vectors`: a bucket of it that is wrong says nothing.
+    wrong_buckets = found_wrong(home, context.instance, VECTORS.name)
+    buckets = tuple(key for key in map(BUCKET.key, due.buckets) if key not in wrong_buckets)
+    if not buckets:
+        return dg.SkipReason(waits_for({VECTORS.name: sorted(wrong_buckets)}))
+    number = sum(due.reasons.values())
     # Time alone can make more of them due, and the end of an interval gives what was due something to do.
     seen = f"{as_seen(home, (VECTORS.name, VECTOR_CHECKPOINTS.name))} due:{number} in:{now_us // rules.interval_us}"
     what = f"The pending deltas of {number} vectors could not be compacted"
-    return attempt(context.instance, compaction_job, tag=DUE_TAG, about=seen, what=what)
+    work = Due((VECTOR_CHECKPOINTS.name,), buckets)
+    return attempt(context.instance, compaction_job, tag=DUE_TAG, about=seen, what=what, work=work)

@@ -29,6 +29,9 @@ PARTITIONED = {
     if (names := tuple(spec.name for spec in TABLES.values() if not spec.is_whole and spec.grain is grain))
 }
 PARTITIONED_ASSETS = tuple(name for names in PARTITIONED.values() for name in names)
+# Those whose partitions are buckets: no hour is in one of them, and each is checked whenever the table is.
+BUCKETED_ASSETS = tuple(spec.name for spec in TABLES.values() if spec.buckets and not spec.is_whole)
+CHECKED_ASSETS = (*PARTITIONED_ASSETS, *BUCKETED_ASSETS)
 
 # A week of hours in a run: a month is a handful of runs, and what a crash undoes is minutes of work.
 PARTITIONS_PER_RUN = 168
@@ -154,17 +157,21 @@ def near_one_another(parts: Iterable[Part]) -> Iterator[Part]:
 def check_hours(
     home: Home, tables: Sequence[str], hours: Iterable[str], *, progress: Progress | None = None
 ) -> RunResults:
-    """Run the suites of tables again on hours (days and coarser) that were materialized; only verdicts are written."""
+    """Run the suites of tables again on hours (days and coarser) that were materialized; only verdicts are written.
+
+    A table of buckets is judged in all of them.
+    """
     from resources.record import Record
 
-    _refuse_unknown(tables)
+    _refuse_unknown(tables, CHECKED_ASSETS)
     starts = {hour_start(key) for key in hours}
     outcome = RunResults()
     with open_instance(home) as instance:
         for table in tables:
             grain = TABLES[table].grain
-            known = Record.latest_by_partition(instance, table, _keys(grain, starts))
-            for part in ranges_of(known, grain):
+            keys = None if table in BUCKETED_ASSETS else _keys(grain, starts)
+            known = Record.latest_by_partition(instance, table, keys)
+            for part in [tuple(sorted(known))] if known and table in BUCKETED_ASSETS else ranges_of(known, grain):
                 outcome += RunResults((run(home, instance, [table], part, progress, is_check=True),))
     return outcome
 
@@ -225,10 +232,10 @@ def _parts(wanted: Sequence[tuple[tuple[str, ...], Sequence[str]]]) -> Iterator[
                 yield names, each[start : start + PARTITIONS_PER_RUN]
 
 
-def _refuse_unknown(assets: Sequence[str]) -> None:
-    unknown = sorted(set(assets) - {*PARTITIONED_ASSETS})
+def _refuse_unknown(assets: Sequence[str], known_assets: Sequence[str] = PARTITIONED_ASSETS) -> None:
+    unknown = sorted(set(assets) - {*known_assets})
     if unknown:
-        known = ", ".join(PARTITIONED_ASSETS)
+        known = ", ".join(known_assets)
         raise UnknownAssetError(f"There is no partitioned asset {unknown[0]!r}. The assets are {known}.")
 
 

@@ -1,8 +1,8 @@
 """What happens because something happened: new segments in the manifest are drained, new vector deltas are folded.
 
 Belongs here: the sensors. They keep no cursor of their own: how far has been drained stands in the drain's last record,
-and how far has been sealed in the manifest; how far has been folded stands in the record of `vectors`. So two ticks, a
-crash between a tick and its run, or a failed run can neither lose a segment nor drain it twice.
+and how far has been sealed in the manifest; how far has been folded stands in the records of the buckets. So two ticks,
+a crash between a tick and its run, or a failed run can neither lose a segment nor drain it twice.
 """
 
 import dagster as dg
@@ -12,7 +12,7 @@ from assets.trust import waits_for
 from orchestration.attempts import attempt, is_under_way
 from orchestration.jobs import drain_job, vectors_job
 from orchestration.timetable import DRAIN_EVERY_S, VECTORS_EVERY_S
-from orchestration.vectors import ALL_TABLES, as_seen, due_tables, wrong_hours
+from orchestration.vectors import ALL_TABLES, as_seen, due_work, wrong_hours
 from resources.record import Record, RecordError
 from tidemark.observe.sealed_log import Log
 from tidemark.storage.home import Home
@@ -63,10 +63,11 @@ def follow_vectors(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.Sk
     instance, home = context.instance, Home.locate()
     if is_under_way(instance, vectors_job):
         return dg.SkipReason("A fold is under way.")
-    due = due_tables(instance, home)
-    if not due:
+    due = due_work(instance, home)
+    if not due.tables:
         return dg.SkipReason("Every vector delta is folded.")
     if wrong := wrong_hours(instance, home):
         return dg.SkipReason(waits_for(wrong))
     what = f"The vector deltas up to {head_of(reported_epochs(instance))} could not be folded"
-    return attempt(instance, vectors_job, tag=SEEN_TAG, about=as_seen(home, (DELTAS.name, *ALL_TABLES)), what=what)
+    about = as_seen(home, (DELTAS.name, *ALL_TABLES))
+    return attempt(instance, vectors_job, tag=SEEN_TAG, about=about, what=what, work=due)

@@ -4,20 +4,23 @@ Belongs here: whether they are due, what keeps them from being computed, and the
 compute (`assets/vectors`), how often somebody looks (`sensors.py`).
 """
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 from assets.ingest.schema import DELTAS
+from assets.tables import TABLES
 from assets.trust import against, found_wrong, unfinished
 from assets.vectors.index_schema import VECTOR_INDEX
-from assets.vectors.new_deltas import has_new_deltas
+from assets.vectors.new_deltas import due_buckets
+from assets.vectors.records import last_record
 from assets.vectors.schema import VECTOR_CONFLICTS, VECTORS
 from orchestration.instance import open_instance
 from orchestration.runs import Progress, RunResults, run
-from resources.record import Record, RecordError
+from resources.record import Record
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import KnownTableFile
+from tidemark.tables.table_spec import TableSpec
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -27,22 +30,35 @@ FOLDED = (VECTORS, VECTOR_CONFLICTS)
 ALL_TABLES = (VECTORS.name, VECTOR_CONFLICTS.name, VECTOR_INDEX.name)
 
 
-def due_tables(instance: "DagsterInstance", home: Home) -> list[str]:
-    """The tables that do not hold every vector delta of `deltas`; no JVM."""
-    due = [
-        spec.name
-        for spec in FOLDED
-        if has_new_deltas(home, spec, _last(instance, spec.name)) or unfinished(home, instance, spec.name)
-    ]
-    return [*due, *_index_due(instance, home, due)]
+class Due(NamedTuple):
+    """A run that is due: of which tables, and of which buckets of those that are divided."""
+
+    tables: tuple[str, ...] = ()
+    buckets: tuple[str, ...] = ()
 
 
-def _index_due(instance: "DagsterInstance", home: Home, due: Sequence[str]) -> list[str]:
+def due_work(instance: "DagsterInstance", home: Home) -> Due:
+    """The tables that do not hold every vector delta of `deltas`, and the buckets in which they do not; no JVM.
+
+    Both tables get the same deltas, so that a run is about the same buckets of both, if both are due at all.
+    """
+    due = {spec.name: keys for spec in FOLDED if (keys := _due_buckets(instance, home, spec))}
+    return Due((*due, *_index_due(instance, home, due)), tuple(sorted(set().union(*due.values()))))
+
+
+def _due_buckets(instance: "DagsterInstance", home: Home, spec: TableSpec) -> set[str]:
+    """What has new deltas, and what was written and not found right since: that is folded anew until it is right."""
+    records = Record.latest_by_partition(instance, spec.name)
+    behind = {spec.grain.key(bucket) for bucket in due_buckets(home, spec, records)}
+    return behind | unfinished(home, instance, spec.name)
+
+
+def _index_due(instance: "DagsterInstance", home: Home, due: Collection[str]) -> list[str]:
     """The index, if `vectors` is about to change or has changed since, and may be built upon (O4)."""
     if VECTORS.name in due:
         return [VECTOR_INDEX.name]
     state = lake_files.readable_state(home.lake / VECTORS.name)
-    record = _last(instance, VECTOR_INDEX.name)
+    record = last_record(instance, VECTOR_INDEX.name)
     is_behind = state is not None and (record is None or record.input_versions.get(VECTORS.name) != state.version)
     is_due = is_behind or unfinished(home, instance, VECTOR_INDEX.name)
     return [VECTOR_INDEX.name] if is_due and not found_wrong(home, instance, VECTORS.name) else []
@@ -66,18 +82,15 @@ def wrong_hours(instance: "DagsterInstance", home: Home) -> dict[str, tuple[str,
 
 
 def materialize_vectors(home: Home, *, progress: Progress | None = None) -> RunResults:
-    """Fold what is new, in one run of the tables that are behind; none if nothing is new."""
+    """Fold what is new, in one run of the tables and buckets that are behind; none if nothing is new."""
     with open_instance(home) as instance:
-        due = due_tables(instance, home)
-        if not due:
+        due = due_work(instance, home)
+        if not due.tables:
             return RunResults()
         if wrong_hours(instance, home):
-            return RunResults(held_back=dict.fromkeys(due, ("as a whole",)))
-        return RunResults((run(home, instance, due, (), progress),))
+            return RunResults(held_back={table: _held_back(table, due) for table in due.tables})
+        return RunResults((run(home, instance, due.tables, due.buckets, progress),))
 
 
-def _last(instance: "DagsterInstance", table: str) -> Record | None:
-    try:
-        return Record.latest(instance, table)
-    except RecordError:
-        return None
+def _held_back(table: str, due: Due) -> tuple[str, ...]:
+    return ("as a whole",) if TABLES[table].is_whole else due.buckets

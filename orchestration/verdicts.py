@@ -16,6 +16,7 @@ from assets.check_states import CheckState, check_key, check_states
 from orchestration.reasons import first_sentence
 from orchestration.run_status import CheckStatus, FailedCheck
 from resources.dagster_internals import AssetCheckExecutionRecordStatus
+from tidemark.model.buckets import BUCKET
 from tidemark.model.timegrid import GRAINS
 from tidemark.storage.home import Home
 from tidemark.tables.known_table import current_edits
@@ -69,7 +70,7 @@ def _edits(home: Home, table: str, states: Mapping[str | None, CheckState]) -> d
     """
     found: dict[str, str] = {}
     for start, edit in current_edits(home, table).items():
-        keys = [None, *(grain.key(start) for grain in GRAINS.values() if grain.floor(start) == start)]
+        keys = [None, *(grain.key(start) for grain in (*GRAINS.values(), BUCKET) if grain.floor(start) == start)]
         found |= {key or "": edit.said for key in keys if key in states}
     return found
 

@@ -7,7 +7,7 @@ from a write says nothing about its outcome, so the marker is read, and it decid
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,19 +202,25 @@ class Lake:
         )
 
     def replace_files(
-        self, spec: TableSpec, write: Callable[[], Sequence[NewFile]], *, made_from: Input, is_whole: bool
+        self,
+        spec: TableSpec,
+        write: Callable[[], Sequence[NewFile]],
+        *,
+        anew: Collection[int],
+        made_from: Input,
+        made: Sequence[int],
     ) -> Commit:
         """Replace buckets by files that `write` puts into the table's directory, in one commit, if there are any.
 
-        They are all buckets if the rows are those of the `is_whole` table, else those that the files are of: for the
-        others nothing was new, so that all are made from `made_from` afterwards. A file that is not committed in the
-        end is nobody's: maintenance deletes it.
+        They are the buckets that the files are of, and those `anew`, which are empty if there is no file of them. All
+        buckets `made` are made from `made_from` afterwards: also those in which nothing was new. A file that is not
+        committed in the end is nobody's: maintenance deletes it.
         """
         path, buckets = self.path(spec.name), list[int]()
 
         def write_and_commit(app: str) -> None:
             files = write()
-            buckets.extend(sorted(range(spec.buckets) if is_whole else {file.bucket for file in files}))
+            buckets.extend(sorted({*anew, *(file.bucket for file in files)}))
             table = lake_files.open_table(path)
             if table is not None and buckets:
                 commit_files(table, spec.partition_by, files, buckets, app, number)
@@ -229,7 +235,7 @@ class Lake:
                 write_and_commit,
                 rewritten=lambda bucket: bucket in buckets,
                 made_from=made_from,
-                made=range(spec.buckets),
+                made=made,
             )
 
     def drop(self, spec: TableSpec, before_us: int) -> Commit | None:

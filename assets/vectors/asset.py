@@ -3,29 +3,32 @@
 Belongs here: which versions are read, what of a table is written anew, and its record. How rows are computed is in
 `job.py` and `conflicts.py`, what is new in `new_deltas.py`.
 
-Both tables are folded on: from the vectors that have new deltas follow the buckets that are written anew. Without a
-record that can be relied on, everything is folded; that gives the same rows (O2).
+Both tables are folded on, bucket by bucket: a run is about the buckets that it was asked for, one Spark job and one
+commit for all of them, and each gets its own record. A bucket without a record that can be relied on is folded anew;
+that gives the same rows (O2).
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from assets.ingest.schema import DELTAS
 from assets.inputs import input_of
-from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
+from assets.metadata import KINDS, OWNERS, table_metadata
+from assets.partitions import BUCKETED, FROM_ANY
+from assets.requested import report, requested_buckets
 from assets.trust import refuse_any_edit, refuse_any_wrong
 from assets.vectors.conflicts import clocked_vectors, find_conflicts
 from assets.vectors.job import folded_files
-from assets.vectors.new_deltas import covered_epochs, names_parents
-from assets.vectors.records import last_record, vector_record
+from assets.vectors.new_deltas import Covered, bucket_states, names_parents
+from assets.vectors.records import bucket_records
 from assets.vectors.schema import BUCKET, VECTOR_CONFLICTS, VECTORS
 from assets.vectors.transform import (
     KEYS,
     arranged,
-    new_deltas,
+    new_in_buckets,
     parented_vectors,
     untouched,
     vector_deltas,
@@ -34,6 +37,7 @@ from assets.vectors.transform import (
 from assets.watermarks import record_watermarks
 from resources.lake import Lake, TableSpec
 from resources.platform import TidemarkResource
+from resources.record import Record
 from tidemark.model.ranges import bucket_predicate
 from tidemark.storage.failpoints import failpoint
 from tidemark.tables.lineage import Input
@@ -42,12 +46,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 GROUP = "vectors"
-# Writes a table from `deltas` at a version; `covered` is what it holds already, none if that is not known.
-Write = Callable[[Lake, int, dict[int, int] | None], None]
+# Writes buckets of a table from `deltas` at a version: bucket → what it holds already, none if that is not known.
+Write = Callable[[Lake, int, Mapping[int, Covered]], None]
 
 
 @dg.asset(
-    deps=[DELTAS.name],
+    deps=[dg.AssetDep(DELTAS.name, partition_mapping=FROM_ANY)],
+    partitions_def=BUCKETED,
+    backfill_policy=dg.BackfillPolicy.single_run(),
     group_name=GROUP,
     kinds=KINDS,
     owners=OWNERS,
@@ -60,7 +66,9 @@ def vectors(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg
 
 
 @dg.asset(
-    deps=[DELTAS.name],
+    deps=[dg.AssetDep(DELTAS.name, partition_mapping=FROM_ANY)],
+    partitions_def=BUCKETED,
+    backfill_policy=dg.BackfillPolicy.single_run(),
     group_name=GROUP,
     kinds=KINDS,
     owners=OWNERS,
@@ -75,49 +83,69 @@ def vector_conflicts(context: dg.AssetExecutionContext, tidemark: TidemarkResour
 def _materialize(
     context: dg.AssetExecutionContext, tidemark: TidemarkResource, spec: TableSpec, write: Write
 ) -> dg.MaterializeResult[None]:
-    started, lake = time.monotonic(), tidemark.lake
-    previous = last_record(context.instance, spec.name)
+    started, lake, buckets = time.monotonic(), tidemark.lake, requested_buckets(context)
+    previous = Record.latest_by_partition(context.instance, spec.name)
     with lake.lock(spec.name):
         version = input_of(lake, DELTAS.name).version
         refuse_any_edit(lake, spec.name, DELTAS.name)
         refuse_any_wrong(context.instance, spec.name, DELTAS.name)
         lake.settle(spec)
-        write(lake, version, covered_epochs(lake.home, spec, previous, version))
+        states = bucket_states(lake.home, spec, previous, version)
+        write(lake, version, {bucket: states[bucket].covered for bucket in buckets})
+        # For the others that are not due nothing has come: they are made from this version, too, without a run.
+        resting = [bucket for bucket, state in states.items() if not state.is_due]
+        lake.lineage_file(spec.name).record(
+            lake.path(spec.name), made_from=_made_from(lake, version), made={*buckets, *resting}
+        )
     failpoint("rollup.committed")
     duration_ms = round((time.monotonic() - started) * 1000)
-    record = vector_record(lake, spec, version, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
-    record_watermarks(lake.home.plans, [record])
+    records = bucket_records(lake, spec, version, buckets, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
+    report(context, records)
+    record_watermarks(lake.home.plans, records)
     failpoint("record.logged")
-    return dg.MaterializeResult(metadata=record.to_metadata(), tags=data_version_tags(record))
+    return dg.MaterializeResult()
 
 
-def write_vectors(lake: Lake, version: int, covered: dict[int, int] | None) -> None:
-    """Fold everything, or go on from what is covered."""
-    made_from = Input(version, lake.known(DELTAS.name).generation)
+def write_vectors(lake: Lake, version: int, covered: Mapping[int, Covered]) -> None:
+    """Fold the deltas that buckets do not hold yet, or everything of a bucket."""
+    anew = [bucket for bucket, epochs in covered.items() if epochs is None]
     lake.replace_files(
-        VECTORS, lambda: folded_files(lake, version, covered), made_from=made_from, is_whole=covered is None
+        VECTORS,
+        lambda: folded_files(lake, version, covered),
+        anew=[*anew, *outside(lake, VECTORS, anew)],
+        made_from=_made_from(lake, version),
+        made=list(covered),
     )
 
 
-def write_conflicts(lake: Lake, version: int, covered: dict[int, int] | None) -> None:
-    """Compare all clocks, or those of the vectors that have new deltas."""
+def write_conflicts(lake: Lake, version: int, covered: Mapping[int, Covered]) -> None:
+    """Compare the clocks of the vectors that have deltas which their buckets do not hold yet, or of all in a bucket."""
     deltas = lake.read(DELTAS.name, version).transform(vector_deltas)
-    made_from = Input(version, lake.known(DELTAS.name).generation)
-    spec = VECTOR_CONFLICTS
-    if covered is None:
-        rows = find_conflicts(deltas, parented=_all_parented(lake, deltas, version))
-        lake.replace(spec, arranged(rows, spec.order_by), hours=None, made_from=made_from)
-        return
+    anew = sorted(bucket for bucket, epochs in covered.items() if epochs is None)
     touched = _touched_with_clocks(deltas, covered).persist()
     try:
-        buckets = sorted(row[0] for row in touched.select(BUCKET).distinct().collect())
-        if not buckets:
+        going_on = sorted({row[0] for row in touched.select(BUCKET).distinct().collect()} - {*anew})
+        if not anew and not going_on:
             return
-        old = lake.read(spec.name).where(bucket_predicate(BUCKET, buckets))
-        rows = untouched(old, touched).unionByName(compared(deltas, touched))
-        lake.replace(spec, arranged(rows, spec.order_by), hours=buckets, made_from=made_from)
+        # Where buckets are folded anew all files are read anyway, and they tell of parents without a job.
+        rows = compared(deltas, touched, may_have_parents=not anew or names_parents(lake.home, version))
+        if going_on:
+            old = lake.read(VECTOR_CONFLICTS.name).where(bucket_predicate(BUCKET, going_on))
+            rows = untouched(old, touched).unionByName(rows)
+        filed, buckets = arranged(rows, VECTOR_CONFLICTS.order_by), [*anew, *going_on]
+        buckets += outside(lake, VECTOR_CONFLICTS, anew)
+        lake.replace(VECTOR_CONFLICTS, filed, hours=buckets, made_from=_made_from(lake, version))
     finally:
         touched.unpersist()
+
+
+def outside(lake: Lake, spec: TableSpec, buckets: Collection[int]) -> list[int]:
+    """Numbers of no bucket under which somebody else has put rows, and that go when these buckets are written anew."""
+    return [number for number in lake.edits(spec.name) if number >= spec.buckets and number % spec.buckets in buckets]
+
+
+def _made_from(lake: Lake, version: int) -> Input:
+    return Input(version, lake.known(DELTAS.name).generation)
 
 
 def known_parented(deltas: "DataFrame") -> "DataFrame | None":
@@ -126,17 +154,13 @@ def known_parented(deltas: "DataFrame") -> "DataFrame | None":
     return None if found.isEmpty() else found
 
 
-def _all_parented(lake: Lake, deltas: "DataFrame", version: int) -> "DataFrame | None":
-    """The same of everything at a version, which its files tell without a job."""
-    return parented_vectors(deltas) if names_parents(lake.home, version) else None
-
-
-def compared(deltas: "DataFrame", chosen: "DataFrame") -> "DataFrame":
+def compared(deltas: "DataFrame", chosen: "DataFrame", *, may_have_parents: bool = True) -> "DataFrame":
     """Rows of `vector_conflicts` for some vectors, from all of their deltas."""
     of_chosen = deltas.join(chosen, list(KEYS), how="left_semi")
-    return find_conflicts(of_chosen, parented=known_parented(of_chosen))
+    return find_conflicts(of_chosen, parented=known_parented(of_chosen) if may_have_parents else None)
 
 
-def _touched_with_clocks(deltas: "DataFrame", covered: dict[int, int]) -> "DataFrame":
-    new = new_deltas(deltas, covered).select(*KEYS).distinct()
-    return with_bucket(new.join(clocked_vectors(deltas), list(KEYS), how="left_semi"))
+def _touched_with_clocks(deltas: "DataFrame", covered: Mapping[int, Covered]) -> "DataFrame":
+    """The vectors with clocks, of the given buckets, that have deltas which these do not cover."""
+    new = with_bucket(deltas).where(new_in_buckets(covered)).select(*KEYS, BUCKET).distinct()
+    return new.join(clocked_vectors(deltas), list(KEYS), how="left_semi")

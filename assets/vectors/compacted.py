@@ -4,6 +4,7 @@ Belongs here: the models, and how they are written to and read from metadata. Wh
 done (`compaction.py`): rows that a read has to fold, and bytes as the tables' own logs say.
 """
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,11 +14,10 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance
 
 COMPACTION_KEY = "tidemark/compaction"
-TABLE = "vector_checkpoints"
 
 
 class Compacted(Struct, frozen=True, kw_only=True):
-    """What a run of `vector_checkpoints` has done."""
+    """What a run of `vector_checkpoints` has done in a bucket, or in several."""
 
     vectors: int = 0  # that got a checkpoint
     checkpoints: int = 0  # that were made
@@ -30,6 +30,13 @@ class Compacted(Struct, frozen=True, kw_only=True):
     bytes_before: int = 0  # of the table of checkpoints
     bytes_after: int = 0
 
+    def __add__(self, other: "Compacted") -> "Compacted":
+        mine, others = msgspec.structs.asdict(self), msgspec.structs.asdict(other)
+        reasons = dict(sorted((Counter(self.reasons) + Counter(other.reasons)).items()))
+        cut_us = other.cut_us if self.cut_us is None else self.cut_us
+        added = {name: mine[name] + others[name] for name in mine if name not in ("reasons", "cut_us")}
+        return Compacted(**added, reasons=reasons, cut_us=cut_us)
+
     def to_metadata(self) -> dict[str, Any]:
         """As metadata of a materialization: itself, and the numbers that the orchestrator draws."""
         from dagster import MetadataValue
@@ -41,14 +48,17 @@ class Compacted(Struct, frozen=True, kw_only=True):
         }
 
     @classmethod
-    def latest(cls, instance: "DagsterInstance") -> "Compacted":
-        """What the last run has done."""
-        from dagster import AssetKey, AssetRecordsFilter
+    def of_run(cls, instance: "DagsterInstance", run_id: str) -> "Compacted":
+        """What a run has done, in all of its buckets together."""
+        from dagster import DagsterEventType
 
-        [event] = instance.fetch_materializations(AssetRecordsFilter(AssetKey(TABLE)), limit=1).records
-        materialization = event.asset_materialization
-        found = materialization.metadata[COMPACTION_KEY] if materialization else None
-        return msgspec.convert(getattr(found, "value", getattr(found, "data", found)), cls)
+        found = cls()
+        for entry in instance.all_logs(run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION):
+            materialization = entry.asset_materialization
+            if materialization is not None and COMPACTION_KEY in materialization.metadata:
+                said = materialization.metadata[COMPACTION_KEY]
+                found += msgspec.convert(getattr(said, "value", getattr(said, "data", said)), cls)
+        return found
 
 
 class KeptBack(Struct, frozen=True, kw_only=True):

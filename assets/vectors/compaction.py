@@ -7,28 +7,33 @@ holds (K5), which is one more commit to `deltas`. How rows are computed is in `c
 
 import time
 from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+import msgspec
 from pydantic import Field
 
 from assets.ingest.removal import GOES, bases_of, with_fate, without_payloads
 from assets.ingest.schema import DELTAS, PLACE
 from assets.inputs import input_of
-from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
-from assets.trust import refuse_any_edit, refuse_any_wrong
-from assets.vectors.asset import GROUP
+from assets.metadata import KINDS, OWNERS, table_metadata
+from assets.partitions import BUCKETED, FROM_ANY
+from assets.requested import report, requested_buckets
+from assets.trust import edited, failed, refuse_any_edit, refuse_any_wrong
+from assets.vectors.asset import GROUP, outside
 from assets.vectors.bases import checkpoints_above, foreseen_bases, new_bases, plan_bases
 from assets.vectors.checkpoints import kept_checkpoints, new_checkpoints, plan_checkpoints
 from assets.vectors.compacted import Compacted, KeptBack, Removed
-from assets.vectors.records import last_record, vector_record
-from assets.vectors.schema import BUCKET, VECTOR_CHECKPOINTS
+from assets.vectors.records import bucket_records
+from assets.vectors.schema import BUCKET, BUCKETS, VECTOR_CHECKPOINTS
 from assets.vectors.transform import KEYS, arranged, with_bucket
 from assets.watermarks import record_watermarks
 from assets.windows.records import plan_at
 from resources.lake import Lake, LakeError
 from resources.platform import TidemarkResource
+from resources.record import Record
 from resources.session import frame_of
 from tidemark.model.ranges import bucket_predicate, partition_predicate
 from tidemark.observe.status import read_cut
@@ -37,7 +42,7 @@ from tidemark.tables import lake_files
 from tidemark.tables.lineage import Input
 from tidemark.vectors.checkpoints import CompactionRules, Strategy
 from tidemark.vectors.reading.reads import read_rates
-from tidemark.vectors.tables import PAYLOADS_REMOVED
+from tidemark.vectors.tables import PAYLOADS_REMOVED, bucket_sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +65,9 @@ class CompactionConfig(dg.Config):
 
 
 @dg.asset(
-    deps=[DELTAS.name],
+    deps=[dg.AssetDep(DELTAS.name, partition_mapping=FROM_ANY)],
+    partitions_def=BUCKETED,
+    backfill_policy=dg.BackfillPolicy.single_run(),
     group_name=GROUP,
     kinds=KINDS,
     owners=OWNERS,
@@ -70,26 +77,29 @@ class CompactionConfig(dg.Config):
 def vector_checkpoints(
     context: dg.AssetExecutionContext, config: CompactionConfig, tidemark: TidemarkResource
 ) -> dg.MaterializeResult[None]:
-    """Make the checkpoints that are due, then bases if a cut was given; one commit each, and one record."""
+    """Make the checkpoints that are due in the buckets, then bases if a cut was given; one commit each."""
     started, lake, spec, now_us = time.monotonic(), tidemark.lake, VECTOR_CHECKPOINTS, tidemark.now_us()
-    previous = last_record(context.instance, spec.name)
+    buckets, previous = requested_buckets(context), Record.latest_by_partition(context.instance, spec.name)
     with lake.lock(spec.name):
         version = input_of(lake, DELTAS.name).version
         refuse_any_edit(lake, spec.name, DELTAS.name)
         refuse_any_wrong(context.instance, spec.name, DELTAS.name)
         lake.settle(spec)
-        compacted = compact(lake, version, rules_of(config, lake), now_us=now_us, is_forced=config.force)
+        wrong = {spec.grain.start(key) for key in {*edited(lake, spec.name), *failed(context.instance, spec.name)}}
+        rules = rules_of(config, lake)
+        compacted = compact(
+            lake, version, rules, now_us=now_us, is_forced=config.force, buckets=buckets, wrong=wrong & {*buckets}
+        )
         failpoint("compact.checkpoints")
         if config.cut_us is not None:
             compacted = make_bases(lake, version, config.cut_us, compacted)
             failpoint("compact.bases")
     duration_ms = round((time.monotonic() - started) * 1000)
-    record = vector_record(lake, spec, version, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
-    record_watermarks(lake.home.plans, [record])
+    records = bucket_records(lake, spec, version, buckets, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
+    report(context, records, {spec.grain.key(bucket): done.to_metadata() for bucket, done in compacted.items()})
+    record_watermarks(lake.home.plans, records)
     failpoint("record.logged")
-    return dg.MaterializeResult(
-        metadata={**record.to_metadata(), **compacted.to_metadata()}, tags=data_version_tags(record)
-    )
+    return dg.MaterializeResult()
 
 
 def rules_of(config: CompactionConfig, lake: Lake) -> CompactionRules:
@@ -102,34 +112,66 @@ def rules_of(config: CompactionConfig, lake: Lake) -> CompactionRules:
     return CompactionRules.from_settings(chosen)
 
 
-def compact(lake: Lake, version: int, rules: CompactionRules, *, now_us: int, is_forced: bool = False) -> Compacted:
-    """Make the checkpoints that are due, from `deltas` at a version. Call with the table's lock held."""
-    deltas, present = lake.read(DELTAS.name, version), lake.read(VECTOR_CHECKPOINTS.name)
+def compact(
+    lake: Lake,
+    version: int,
+    rules: CompactionRules,
+    *,
+    now_us: int,
+    is_forced: bool = False,
+    buckets: Sequence[int] = range(BUCKETS),
+    wrong: Collection[int] = (),
+) -> dict[int, Compacted]:
+    """Make the checkpoints that are due in some buckets, from `deltas` at a version; gives what was done in each.
+
+    Of buckets that are `wrong` nothing is kept but their bases: what else stood in them is made again when it is due.
+    Call with the table's lock held.
+    """
+    deltas, present = _deltas_in(lake, version, buckets), lake.read(VECTOR_CHECKPOINTS.name)
+    if wrong:
+        present = present.where(f"is_base OR NOT ({bucket_predicate(BUCKET, sorted(wrong))})")
     before = _bytes(lake)
     reads = frame_of(lake.spark, read_rates(lake.home.root, now_us)) if rules.strategy is Strategy.ADAPTIVE else None
     plan = plan_checkpoints(deltas, present, now_us=now_us, rules=rules, is_forced=is_forced, reads=reads)
     with _kept_at_hand(with_bucket(plan)) as plan:
-        buckets = _buckets(plan)
-        done = _summary(plan)
-        if buckets:
-            old = present.where(bucket_predicate(BUCKET, buckets))
+        planned, done = _buckets(plan), _summary(plan)
+        if touched := sorted({*planned, *wrong}):
+            old = present.where(bucket_predicate(BUCKET, touched))
             rows = kept_checkpoints(plan, old, rules=rules).unionByName(new_checkpoints(plan, deltas, old))
-            _replace(lake, rows, buckets, version)
-    return Compacted(**done, bytes_before=before, bytes_after=_bytes(lake))
+            _replace(lake, rows, [*touched, *outside(lake, VECTOR_CHECKPOINTS, wrong)], version)
+    after = _bytes(lake)
+    return {
+        bucket: Compacted(**done.get(bucket, {}), bytes_before=before.get(bucket, 0), bytes_after=after.get(bucket, 0))
+        for bucket in buckets
+    }
 
 
-def make_bases(lake: Lake, version: int, cut_us: int, compacted: Compacted) -> Compacted:
-    """Give every vector that has deltas before the cut a base, or a later one. Call with the table's lock held."""
+def make_bases(lake: Lake, version: int, cut_us: int, compacted: Mapping[int, Compacted]) -> dict[int, Compacted]:
+    """Give every vector of these buckets that has deltas before the cut a base, or a later one; adds what was done.
+
+    Call with the table's lock held.
+    """
     refuse_unsettled(lake, version, cut_us)
-    deltas, present = lake.read(DELTAS.name, version), lake.read(VECTOR_CHECKPOINTS.name)
+    deltas, present = _deltas_in(lake, version, [*compacted]), lake.read(VECTOR_CHECKPOINTS.name)
     with _kept_at_hand(with_bucket(plan_bases(deltas, present, cut_us=cut_us))) as plan:
-        buckets, bases = _buckets(plan), plan.where("emit").count()
-        if buckets:
+        bases: dict[int, int] = {row[0]: row[1] for row in plan.where("emit").groupBy(BUCKET).count().collect()}
+        if buckets := _buckets(plan):
             old = present.where(bucket_predicate(BUCKET, buckets))
             made = new_bases(plan, deltas, old, cut_us=cut_us)
             _replace(lake, checkpoints_above(plan, old).unionByName(made), buckets, version)
-    changed = {"bases": bases, "cut_us": cut_us, "bytes_after": _bytes(lake)}
-    return Compacted(**{**{name: getattr(compacted, name) for name in compacted.__struct_fields__}, **changed})
+    after = _bytes(lake)
+    return {
+        bucket: msgspec.structs.replace(
+            done, bases=bases.get(bucket, 0), cut_us=cut_us, bytes_after=after.get(bucket, 0)
+        )
+        for bucket, done in compacted.items()
+    }
+
+
+def _deltas_in(lake: Lake, version: int, buckets: Sequence[int]) -> "DataFrame":
+    """The deltas of the vectors in some buckets, and others; of all buckets, `deltas` as it is."""
+    deltas = lake.read(DELTAS.name, version)
+    return deltas if {*buckets} == {*range(BUCKETS)} else deltas.where(bucket_predicate(bucket_sql("key"), buckets))
 
 
 def refuse_unsettled(lake: Lake, version: int, cut_us: int) -> None:
@@ -210,11 +252,11 @@ def _buckets(plan: "DataFrame") -> list[int]:
     return sorted(row[0] for row in plan.select(BUCKET).distinct().collect())
 
 
-def _summary(plan: "DataFrame") -> dict[str, Any]:
-    """What a plan will come to, vector by vector and then in all."""
+def _summary(plan: "DataFrame") -> dict[int, dict[str, Any]]:
+    """What a plan will come to, vector by vector and then in each bucket."""
     from pyspark.sql import functions as F
 
-    vectors = plan.groupBy(*KEYS).agg(
+    vectors = plan.groupBy(BUCKET, *KEYS).agg(
         F.max("reason").alias("reason"),
         F.count_if("emit").alias("made"),
         F.count_if("is_stale").alias("stale"),
@@ -224,14 +266,18 @@ def _summary(plan: "DataFrame") -> dict[str, Any]:
     # Of vectors whose checkpoint was thrown away and none was made, nothing is said but that.
     measured = [F.sum(F.when(F.col("made") > 0, F.col(name)).otherwise(0)) for name in ("before", "after")]
     counts = [F.count_if(F.col("made") > 0), F.sum("made"), F.sum("stale")]
-    rows = vectors.groupBy("reason").agg(*counts, *measured).collect()
+    rows = vectors.groupBy(BUCKET, "reason").agg(*counts, *measured).collect()
     names = ("vectors", "checkpoints", "thrown_away", "folded_before", "folded_after")
-    found: dict[str, Any] = {name: sum(row[place] for row in rows) for place, name in enumerate(names, start=1)}
-    return {**found, "reasons": {row[0]: row[1] for row in sorted(rows) if row[1]}}
+    found = dict[int, dict[str, Any]]()
+    for bucket in {row[0] for row in rows}:
+        own = sorted(row[1:] for row in rows if row[0] == bucket)
+        found[bucket] = {name: sum(row[place] for row in own) for place, name in enumerate(names, start=1)}
+        found[bucket]["reasons"] = {row[0]: row[1] for row in own if row[1]}
+    return found
 
 
-def _bytes(lake: Lake) -> int:
-    return sum(part.bytes for part in lake_files.partitions(lake.path(VECTOR_CHECKPOINTS.name)).values())
+def _bytes(lake: Lake) -> dict[int, int]:
+    return {bucket: part.bytes for bucket, part in lake_files.partitions(lake.path(VECTOR_CHECKPOINTS.name)).items()}
 
 
 @contextmanager

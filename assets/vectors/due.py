@@ -1,4 +1,4 @@
-"""How many vectors are due for a checkpoint, asked of the tables' files without a JVM (K3).
+"""Which vectors are due for a checkpoint, and how many, asked of the tables' files without a JVM (K3).
 
 Belongs here: the question that starts a compaction. The run decides again, exactly: here places of deltas that have
 parents are taken for their own times, which may be earlier. Does not belong here: the rule itself
@@ -6,8 +6,10 @@ parents are taken for their own times, which may be earlier. Does not belong her
 """
 
 from collections import Counter
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from assets.ingest.schema import DELTAS
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
@@ -15,6 +17,7 @@ from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.table_spec import TableSpec
 from tidemark.vectors.checkpoints import CompactionRules, DueReason, Strategy, due_reasons
+from tidemark.vectors.tables import bucket_of
 
 # Vectors with more deltas than their last checkpoint, with what stands after that one: how much, since when.
 _PENDING = """
@@ -28,7 +31,8 @@ _PENDING = """
         FROM {vectors} LEFT JOIN latest USING (namespace, vector_id)
         WHERE deltas - coalesce(held, 0) > $kept
     )
-    SELECT pending, coalesce(min(epoch_us(received_ts)), $now), coalesce(min(epoch_us(event_ts)), $now)
+    SELECT pending.namespace, pending.vector_id, pending,
+        coalesce(min(epoch_us(received_ts)), $now), coalesce(min(epoch_us(event_ts)), $now)
     FROM pending
     LEFT JOIN {deltas} AS delta ON delta.kind = 'vector' AND delta.namespace = pending.namespace
         AND delta.key = pending.vector_id
@@ -42,11 +46,18 @@ _NO_CHECKPOINTS = (
 )
 
 
-def count_due(home: Home, rules: CompactionRules, now_us: int) -> dict[str, int]:
-    """Why → how many vectors; nothing where none is due."""
+class Due(NamedTuple):
+    """Vectors that are due: why → how many, and the buckets that they lie in."""
+
+    reasons: dict[str, int]
+    buckets: tuple[int, ...]
+
+
+def find_due(home: Home, rules: CompactionRules, now_us: int) -> Due:
+    """The vectors that are due; nothing where none is."""
     vectors, deltas = _files(home, VECTORS), _files(home, DELTAS)
     if not vectors or not deltas:
-        return {}
+        return Due({}, ())
     checkpoints = _files(home, VECTOR_CHECKPOINTS)
     kept = rules.keep_recent if rules.strategy in (Strategy.TIERED_MERGE, Strategy.ADAPTIVE) else 0
     values: dict[str, object] = {"kept": kept, "now": now_us, "vectors": vectors, "deltas": deltas}
@@ -58,15 +69,17 @@ def count_due(home: Home, rules: CompactionRules, now_us: int) -> dict[str, int]
     )
     with lake_files.quiet_database() as database:
         database.execute("SET TimeZone = 'UTC'")
-        found = database.execute(query, values).fetchnumpy()
-    pending, received_us, event_us = (np.asarray(column, np.int64) for column in found.values())
+        found = database.execute(query, values).to_arrow_table().combine_chunks()
+    pending, received_us, event_us = (np.asarray(column, np.int64) for column in found.columns[2:])
+    is_over = np.ones(found.num_rows, np.bool_)
     if rules.strategy is Strategy.TIME_BOUNDARY:
         # A state is wanted when an interval is over, and not before.
         is_over = (event_us // rules.interval_us + 1) * rules.interval_us <= now_us
-        pending, received_us = pending[is_over], received_us[is_over]
-    reasons = due_reasons(pending, received_us, now_us, kept, rules)
+    reasons = np.where(is_over, due_reasons(pending, received_us, now_us, kept, rules), 0)
     names = tuple(DueReason)
-    return {names[number].value: count for number, count in sorted(Counter(reasons.tolist()).items()) if number}
+    counts = {names[number].value: count for number, count in sorted(Counter(reasons.tolist()).items()) if number}
+    due = found.select(["namespace", "vector_id"]).filter(pa.array(reasons > 0)).to_pylist()
+    return Due(counts, tuple(sorted({bucket_of(row["namespace"], row["vector_id"]) for row in due})))
 
 
 def _files(home: Home, spec: TableSpec) -> list[str]:

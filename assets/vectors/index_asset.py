@@ -22,6 +22,7 @@ from pydantic import Field
 
 from assets.inputs import input_of
 from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
+from assets.partitions import FROM_ANY
 from assets.trust import refuse_any_edit, refuse_any_wrong
 from assets.vectors.asset import GROUP
 from assets.vectors.index_schema import PARTS, VECTOR_INDEX
@@ -35,12 +36,13 @@ from assets.vectors.index_step import (
     pointer_rows,
     rows_of_parts,
 )
-from assets.vectors.records import index_record, last_record
+from assets.vectors.records import index_record, last_record, record_of_all
 from assets.vectors.schema import VECTORS
 from assets.vectors.transform import arranged
 from assets.watermarks import input_watermarks, record_watermarks
 from resources.lake import Lake
 from resources.platform import TidemarkResource
+from resources.record import Record
 from resources.session import frame_of
 from tidemark.storage.failpoints import failpoint
 from tidemark.storage.home import Home
@@ -72,7 +74,7 @@ class IndexConfig(dg.Config):
 
 
 @dg.asset(
-    deps=[VECTORS.name],
+    deps=[dg.AssetDep(VECTORS.name, partition_mapping=FROM_ANY)],
     group_name=GROUP,
     kinds=KINDS,
     owners=OWNERS,
@@ -86,7 +88,7 @@ def vector_index(
     started, lake = time.monotonic(), tidemark.lake
     marks = input_watermarks(lake.home.plans, [VECTORS.name])
     # Before the version is read: so that no record is ahead of the rows.
-    source = last_record(context.instance, VECTORS.name)
+    source = record_of_all(lake, VECTORS, Record.latest_by_partition(context.instance, VECTORS.name).values())
     previous = last_record(context.instance, VECTOR_INDEX.name)
     with lake.lock(VECTOR_INDEX.name):
         version = input_of(lake, VECTORS.name).version

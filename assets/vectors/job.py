@@ -7,7 +7,7 @@ Tasks read and write Parquet themselves. Between them deltas lie in files, as pa
 those of a bucket together. So every delta is read, written down and folded once, and none of it goes through a JVM.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
@@ -19,6 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from assets.ingest.schema import DELTAS
+from assets.vectors.new_deltas import Covered
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from resources.lake import Lake, LakeError
 from tidemark.storage.home import Home
@@ -49,21 +50,26 @@ _PACKETS_DDL = ", ".join(f"{field.name} {sql_type(field.type)}" for field in _PA
 _OUTCOMES_DDL = "bucket int, outcome binary"
 
 
-def folded_files(lake: Lake, version: int, covered: dict[int, int] | None) -> list[NewFile]:
-    """New files of `vectors` for all buckets, or for those that have deltas that are not covered yet.
+def folded_files(lake: Lake, version: int, covered: Mapping[int, Covered]) -> list[NewFile]:
+    """New files of `vectors` for the given buckets: all deltas, or those that a bucket does not cover yet.
 
     Vectors that cannot go on from their rows are found on the way. Their buckets are folded once more, then with all
     deltas of these vectors, from the beginning or from the base below which payloads are gone (K5).
     """
     files, present = files_at(lake.path(DELTAS.name), version), files_at(lake.path(VECTORS.name))
     bases = _by_bucket(files_at(lake.path(VECTOR_CHECKPOINTS.name)))
-    nobody = pa.array([], pa.string())
-    asked, wanted = files, Wanted()
-    target = Target(str(lake.path(VECTORS.name)), pieces=1, present={}, bases=bases, anew=nobody)
-    if covered is not None:
-        lowest = min((dict.fromkeys(range(lake.home.settings.shards), 0) | covered).values())
-        asked, wanted = tuple(file for file in files if file.may_exceed(lowest)), Wanted(covered)
-        target = target._replace(present=_by_bucket(present), bases={})
+    going_on = {bucket: epochs for bucket, epochs in covered.items() if epochs is not None}
+    anew = covered.keys() - going_on.keys()
+    wanted = Wanted({bucket: epochs or {} for bucket, epochs in covered.items()})
+    target = Target(
+        str(lake.path(VECTORS.name)),
+        pieces=1,
+        present={bucket: held for bucket, held in _by_bucket(present).items() if bucket in going_on},
+        bases={bucket: held for bucket, held in bases.items() if bucket in anew},
+        anew=pa.array([], pa.string()),
+    )
+    lowest = min((dict.fromkeys(range(lake.home.settings.shards), 0) | wanted.lowest).values())
+    asked = tuple(file for file in files if file.may_exceed(lowest)) if covered else ()
     made: list[NewFile] = []
     while True:
         target = target._replace(pieces=pieces_of(vector_bytes(lake, asked), sum(file.bytes for file in present)))
@@ -72,14 +78,14 @@ def folded_files(lake: Lake, version: int, covered: dict[int, int] | None) -> li
         unable = {name for outcome in outcomes for name in outcome.unable}
         if not unable:
             return made
-        if covered is None or unable <= set(target.anew.to_pylist()):
+        if not going_on or unable <= set(target.anew.to_pylist()):
             raise LakeError(
                 f"Deltas of {min(unable)} lie in files of other hours than they are of, so that their order is "
                 f"not known. Write these hours of {DELTAS.name} anew: ./tidemark rebuild --help."
             )
         target = target._replace(anew=pa.array(sorted(unable | set(target.anew.to_pylist()))), bases=bases)
-        buckets = tuple(outcome.bucket for outcome in outcomes if outcome.unable)
-        asked, wanted = files, Wanted(covered, target.anew, buckets)
+        again = {outcome.bucket: wanted.covered[outcome.bucket] for outcome in outcomes if outcome.unable}
+        asked, wanted = files, Wanted(again, target.anew)
 
 
 def pieces_of(delta_bytes: int, present_bytes: int) -> int:
@@ -162,7 +168,7 @@ def _packed(
         with path.open("wb") as packets:
             for file in (file for task in batch.column(0).to_pylist() for file in tasks[task]):
                 for rows in read_deltas(file.path, wanted, pieces):
-                    found = pack(rows, file.partition, pieces, wanted.buckets, str(path), packets)
+                    found = pack(rows, file.partition, pieces, wanted, str(path), packets)
                     yield pa.RecordBatch.from_pylist([packet._asdict() for packet in found], schema=_PACKETS)
 
 

@@ -1,11 +1,20 @@
-"""What is new for a table that is folded from vector deltas, and how far its rows reach.
+"""What is new for a table that is folded from vector deltas, bucket by bucket, and how far its rows reach.
 
-Belongs here: whether the last record still says what lies in the table, and whether `deltas` has more than that. No
-Spark and no Dagster run: the daemon asks every few seconds. Does not belong here: what is computed then.
+Belongs here: whether what was recorded of a bucket still says what lies in it, and whether `deltas` has more than that.
+No Spark and no Dagster run: the daemon asks every few seconds. Does not belong here: what is computed then.
+
+Two things are remembered of a bucket. Its record tells of the run that made it; its lineage also tells up to which
+version of `deltas` nothing more has come for it. So a bucket that no delta touches needs neither a run nor a look at
+old commits, however long it rests.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
 
 from assets.ingest.schema import DELTAS
 from resources.record import Record
@@ -13,12 +22,26 @@ from tidemark.model.deltas import Kind
 from tidemark.observe.sealed_log import Log
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.known_table import KnownTableFile, edits_of, find_break
+from tidemark.tables.known_table import KnownTableFile, app_id, edits_of, find_break
+from tidemark.tables.lineage import Lineage, LineageFile, follow
+from tidemark.tables.plans import PlanStore
 from tidemark.tables.table_spec import TableSpec
+from tidemark.vectors.checksums import checksums_of
 from tidemark.vectors.reading.snapshot import is_rewriting
+from tidemark.vectors.tables import BUCKETS
 
-# Files that were looked at in vain, for as long as this process lives.
-_without_vectors: set[str] = set()
+# Shard → last epoch that a bucket holds; none if it has to be folded from its first delta.
+Covered = dict[int, int] | None
+
+# Files of `deltas` that were looked at, for as long as this process lives: they never change.
+_buckets_of: dict[str, frozenset[int]] = {}
+
+
+class BucketState(NamedTuple):
+    """A bucket of a table, against `deltas` at a version."""
+
+    covered: Covered
+    is_due: bool  # whether folding it would change it, or what is known of it
 
 
 def vector_sources(home: Home) -> list[str]:
@@ -27,82 +50,149 @@ def vector_sources(home: Home) -> list[str]:
     return [name for name in log.sources(log.sealed) if name.endswith(f"/{Kind.VECTOR}")]
 
 
-def covered_epochs(home: Home, spec: TableSpec, record: Record | None, version: int) -> dict[int, int] | None:
-    """Shard → last epoch whose deltas are in the table, as far as `deltas` at `version` goes on from there.
-
-    None when that cannot be relied on, so that everything has to be folded: there is no record, the table or `deltas`
-    is another than the recorded one, or rows that were folded have been written anew since.
-    """
-    known, source = KnownTableFile(home.plans, spec.name).read(), KnownTableFile(home.plans, DELTAS.name).read()
-    path = home.lake / spec.name
-    if (
-        record is None
-        or record.generation != known.generation
-        or record.input_generations.get(DELTAS.name) != source.generation
-    ):
-        return None
-    if find_break(path, known) or edits_of(path, spec.name, known):
-        return None
-    if is_rewritten(home.lake / DELTAS.name, record.input_versions.get(DELTAS.name, -1), version):
-        return None
-    return record.durable
-
-
-def has_new_deltas(home: Home, spec: TableSpec, record: Record | None) -> bool:
-    """Whether folding again would change the table. Of a home that has never seen a vector, no file is opened."""
+def due_buckets(home: Home, spec: TableSpec, records: Mapping[str, Record]) -> list[int]:
+    """The buckets to be folded. Of a home that has never seen a vector, no file is opened."""
     state = lake_files.readable_state(home.lake / DELTAS.name)
     if state is None or not vector_sources(home):
-        return False
-    covered = covered_epochs(home, spec, record, state.version)
-    if covered is None or record is None:
-        return _has_vectors(_all_files(home, state.version))
-    return _has_vectors(added_files(home.lake / DELTAS.name, record.input_versions[DELTAS.name], state.version))
+        return []
+    return [bucket for bucket, found in bucket_states(home, spec, records, state.version).items() if found.is_due]
 
 
-def is_rewritten(path: Path, after: int, upto: int) -> bool:
-    """Whether rows that were there have been changed since a version, or somebody else has added some."""
-    for version in range(after + 1, upto + 1):
-        if not lake_files.commit_file(path, version).exists():
-            return True
-        if is_rewriting(list(lake_files.actions_of(path, version))):
-            return True
-    return False
+def bucket_states(home: Home, spec: TableSpec, records: Mapping[str, Record], version: int) -> dict[int, BucketState]:
+    """Every bucket of a table, against `deltas` at a version.
+
+    A bucket goes on from what it holds unless that cannot be relied on: it has no record, the table or `deltas` is
+    another than the recorded one, somebody else has changed the bucket, or rows that were folded have been written anew
+    since. One that was committed and never recorded is due, so that the next run reports it.
+    """
+    known, path = KnownTableFile(home.plans, spec.name).read(), home.lake / spec.name
+    generation = KnownTableFile(home.plans, DELTAS.name).read().generation
+    state = lake_files.readable_state(path)
+    is_ours = state is not None and find_break(path, known) is None
+    lineage = follow(LineageFile(home.plans, spec.name).read(), path, spec.name, state) if state else Lineage()
+    edited = {edit.partition_us % spec.buckets for edit in edits_of(path, spec.name, known)} if is_ours else set()
+    since = dict[int, int]()
+    for bucket in range(spec.buckets):
+        record = records.get(spec.grain.key(bucket))
+        is_of_now = record is not None and (
+            (record.generation, record.input_generations.get(DELTAS.name)) == (known.generation, generation)
+        )
+        if record is not None and is_of_now and is_ours and bucket not in edited:
+            since[bucket] = _made_from(record, lineage, bucket, generation)
+    changes = _changes(home.lake / DELTAS.name, min(since.values(), default=version), version)
+    since = {bucket: after for bucket, after in since.items() if after >= changes.relied_on_from}
+    lying = {bucket % spec.buckets for bucket in lake_files.partitions(path)} if state else set()
+    everything = lying | buckets_in(all_files(home, version)) if len(since) < spec.buckets else set()
+    durable = {after: _durable(home, after) for after in set(since.values())}
+    found = dict[int, BucketState]()
+    for bucket in range(spec.buckets):
+        if bucket not in since:
+            found[bucket] = BucketState(None, bucket in everything)
+            continue
+        record, after = records[spec.grain.key(bucket)], since[bucket]
+        is_due = lineage.changed(bucket) > record.table_version or bucket in buckets_in(changes.added_after(after))
+        found[bucket] = BucketState(durable[after], is_due)
+    return found
 
 
-def added_files(path: Path, after: int, upto: int) -> list[str]:
-    """Files that commits after a version have added and that are there still."""
-    present = {file for part in lake_files.partitions(path, upto).values() for file in part.files}
-    added = (
-        str(path / unquote(action["add"]["path"]))
-        for version in range(after + 1, upto + 1)
-        for action in lake_files.actions_of(path, version)
-        if "add" in action and action["add"].get("dataChange", True)
-    )
-    return [file for file in added if file in present]
+def made_from_version(home: Home, spec: TableSpec) -> int | None:
+    """The version of `deltas` of which a table holds everything; none if that is not known of some bucket."""
+    state = lake_files.readable_state(home.lake / spec.name)
+    if state is None:
+        return None
+    lineage = follow(LineageFile(home.plans, spec.name).read(), home.lake / spec.name, spec.name, state)
+    generation = KnownTableFile(home.plans, DELTAS.name).read().generation
+    made = [lineage.partitions.get(bucket) for bucket in range(spec.buckets)]
+    sources = [each.source for each in made if each and each.source >= 0 and each.generation == generation]
+    return min(sources) if len(sources) == spec.buckets else None
+
+
+def buckets_in(files: Iterable[str]) -> set[int]:
+    """The buckets of the vectors that files of `deltas` have deltas of."""
+    asked = set(files)
+    unseen = sorted(asked - _buckets_of.keys())
+    if unseen:
+        _buckets_of.update(_look_at(unseen))
+    return set().union(*(_buckets_of[file] for file in asked))
+
+
+def all_files(home: Home, version: int) -> list[str]:
+    """The files of `deltas` at a version."""
+    return [file for part in lake_files.partitions(home.lake / DELTAS.name, version).values() for file in part.files]
 
 
 def names_parents(home: Home, version: int) -> bool:
     """Whether any delta of `deltas` at a version names a parent: if none does, nobody needs to look for families."""
-    return _has_any(_all_files(home, version), "vector.parent_id IS NOT NULL")
-
-
-def _has_vectors(chosen: list[str]) -> bool:
-    """Whether any of these files of `deltas` holds a vector delta; they never change, so each is looked at once."""
-    files = sorted(set(chosen) - _without_vectors)
-    is_found = _has_any(files)
-    if not is_found:
-        _without_vectors.update(files)
-    return is_found
-
-
-def _all_files(home: Home, version: int) -> list[str]:
-    return [file for part in lake_files.partitions(home.lake / DELTAS.name, version).values() for file in part.files]
-
-
-def _has_any(files: list[str], condition: str = "true") -> bool:
-    """Whether files of `deltas` hold a vector delta of which the condition is true."""
+    files = all_files(home, version)
     if not files:
         return False
     with lake_files.quiet_database() as database:
-        query = f"SELECT 1 FROM read_parquet($1) WHERE kind = $2 AND {condition} LIMIT 1"
+        query = "SELECT 1 FROM read_parquet($1) WHERE kind = $2 AND vector.parent_id IS NOT NULL LIMIT 1"
         return bool(database.execute(query, [files, str(Kind.VECTOR)]).fetchall())
+
+
+class _Changes(NamedTuple):
+    """What commits have brought to `deltas`: files by version, as far back as nothing else has happened."""
+
+    relied_on_from: int  # at this version and later ones, rows were only added
+    added: dict[int, list[str]]
+
+    def added_after(self, version: int) -> set[str]:
+        return {file for at, files in self.added.items() if at > version for file in files}
+
+
+def _changes(path: Path, after: int, upto: int) -> _Changes:
+    """The commits after a version, the last first, until one has changed rows that were there, or is gone."""
+    present: set[str] | None = None
+    added = dict[int, list[str]]()
+    for version in range(upto, after, -1):
+        if not lake_files.commit_file(path, version).exists():
+            return _Changes(version, added)
+        actions = list(lake_files.actions_of(path, version))
+        if is_rewriting(actions):
+            return _Changes(version, added)
+        new = [
+            str(path / unquote(action["add"]["path"]))
+            for action in actions
+            if "add" in action and action["add"].get("dataChange", True)
+        ]
+        if new and present is None:
+            present = {file for part in lake_files.partitions(path, upto).values() for file in part.files}
+        added[version] = [file for file in new if present and file in present]
+    return _Changes(after, added)
+
+
+def _made_from(record: Record, lineage: Lineage, bucket: int, generation: int) -> int:
+    """The version of `deltas` up to which nothing is missing in a bucket."""
+    version, made = record.input_versions.get(DELTAS.name, -1), lineage.partitions.get(bucket)
+    if made is None or made.generation != generation or made.changed > record.table_version:
+        return version
+    return max(version, made.source)
+
+
+def _durable(home: Home, version: int) -> dict[int, int]:
+    """Shard → last epoch that `deltas` held at a version."""
+    generation = KnownTableFile(home.plans, DELTAS.name).read().generation
+    number = lake_files.marker(home.lake / DELTAS.name, app_id(DELTAS.name, generation), version) or 0
+    plan = PlanStore(home.plans / DELTAS.name, generation).committed(number)
+    return plan.durable if plan else {}
+
+
+def _look_at(files: Sequence[str]) -> dict[str, frozenset[int]]:
+    """The same of each file."""
+    query = (
+        "SELECT filename, namespace, key FROM read_parquet($1, filename = true, hive_partitioning = false) "
+        "WHERE kind = $2 GROUP BY ALL"
+    )
+    with lake_files.quiet_database() as database:
+        names = database.execute(query, [list(files), str(Kind.VECTOR)]).to_arrow_table().combine_chunks()
+    found = dict.fromkeys(files, frozenset[int]())
+    if not names.num_rows:
+        return found
+    columns = [pa.concat_arrays(names[name].chunks).cast(pa.string()) for name in ("namespace", "key")]
+    buckets = checksums_of(*columns) % BUCKETS
+    in_files = names["filename"].combine_chunks().dictionary_encode()
+    numbers = np.asarray(in_files.indices)
+    for number, file in enumerate(in_files.dictionary.to_pylist()):
+        found[file] = frozenset(np.unique(buckets[numbers == number]).tolist())
+    return found

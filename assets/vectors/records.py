@@ -3,13 +3,15 @@
 Belongs here: where each number of a record comes from. No Spark: what a table holds is read from its files.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from assets.ingest.records import levels
 from assets.ingest.schema import DELTAS
 from assets.vectors.index_schema import PARTS, VECTOR_INDEX
-from assets.vectors.new_deltas import vector_sources
+from assets.vectors.new_deltas import made_from_version, vector_sources
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from assets.windows.records import plan_at, stream_watermark
 from resources.lake import Lake, TableSpec
@@ -23,6 +25,7 @@ from tidemark.vectors.reading.stored_index import pointers
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
+NO_FILES = lake_files.PartitionFiles(files=(), rows=0, bytes=0)
 _REACH = "SELECT shard, min(first_epoch), max(last_epoch) + 1 FROM read_parquet($1) WHERE deltas > 0 GROUP BY shard"
 # What the rows of a table are made of: of a vector with several checkpoints, what the last of them holds.
 _DELTAS = {
@@ -40,44 +43,72 @@ def last_record(instance: "DagsterInstance", table: str) -> Record | None:
         return None
 
 
-def vector_record(
-    lake: Lake, spec: TableSpec, version: int, previous: Record | None, *, duration_ms: int, now_us: int
-) -> Record:
-    """The record of a table as it lies there, made from `deltas` at one version.
+def bucket_records(
+    lake: Lake,
+    spec: TableSpec,
+    version: int,
+    buckets: Sequence[int],
+    previous: Mapping[str, Record],
+    *,
+    duration_ms: int,
+    now_us: int,
+) -> list[Record]:
+    """One record for each of these buckets as it lies there, made from `deltas` at one version.
 
     `durable` says how far it reaches: everything up to there is in it, and the next fold goes on behind it.
     """
-    known, path = lake.known(spec.name), lake.path(spec.name)
+    known = lake.known(spec.name)
     plan = plan_at(lake, version)
-    reached = levels(lake, plan)
-    before = previous if previous and previous.generation == known.generation else None
+    reached, ceiling = levels(lake, plan), ceiling_us(lake.home, now_us)
     watermark = stream_watermark(Log(lake.home), plan.upto if plan else {}, vector_sources(lake.home))
-    watermark_us, held_by = not_below(watermark.time_us, watermark.held_by, before, ceiling_us(lake.home, now_us))
-    held = lake_files.partitions(path, known.version).values()
-    files = [file for part in held for file in part.files]
-    epochs, rows_in = (
-        _contents(files, _DELTAS[spec.name]) if spec.name in _DELTAS else ({}, sum(part.rows for part in held))
-    )
-    return Record(
-        asset=spec.name,
-        partition=None,
-        generation=known.generation,
-        table_version=known.version,
-        table_id=known.table_id,
-        input_versions={DELTAS.name: version},
-        input_generations={DELTAS.name: lake.known(DELTAS.name).generation},
-        epochs=epochs,
-        applied=reached.applied,
-        flushed=reached.flushed,
-        durable=reached.durable,
-        watermark_us=watermark_us,
-        held_by=held_by,
-        rows_in=rows_in,
-        rows_out=sum(part.rows for part in held),
-        bytes=sum(part.bytes for part in held),
-        duration_ms=duration_ms,
-        recorded_us=now_us,
-    )
+    held = lake_files.partitions(lake.path(spec.name), known.version)
+    records = []
+    for bucket in buckets:
+        part, key = held.get(bucket, NO_FILES), spec.grain.key(bucket)
+        own = previous.get(key)
+        before = own if own and own.generation == known.generation else None
+        watermark_us, held_by = not_below(watermark.time_us, watermark.held_by, before, ceiling)
+        epochs, rows_in = _contents(part.files, _DELTAS[spec.name]) if spec.name in _DELTAS else ({}, part.rows)
+        records.append(
+            Record(
+                asset=spec.name,
+                partition=key,
+                generation=known.generation,
+                table_version=known.version,
+                table_id=known.table_id,
+                input_versions={DELTAS.name: version},
+                input_generations={DELTAS.name: lake.known(DELTAS.name).generation},
+                epochs=epochs,
+                applied=reached.applied,
+                flushed=reached.flushed,
+                durable=reached.durable,
+                watermark_us=watermark_us,
+                held_by=held_by,
+                rows_in=rows_in,
+                rows_out=part.rows,
+                bytes=part.bytes,
+                duration_ms=duration_ms,
+                recorded_us=now_us,
+            )
+        )
+    return records
+
+
+def record_of_all(lake: Lake, spec: TableSpec, records: Iterable[Record]) -> Record | None:
+    """What may be said of a table as a whole: how far each of its buckets reaches; none where that is not known.
+
+    Runs are about some buckets. So it is what was recorded last among the runs that no bucket is behind.
+    """
+    reached = made_from_version(lake.home, spec)
+    of_all = [each for each in records if reached is not None and each.input_versions.get(DELTAS.name, -1) <= reached]
+    if not of_all:
+        return None
+    last = max(of_all, key=lambda each: (each.input_versions.get(DELTAS.name, -1), each.recorded_us or 0))
+    epochs = dict[int, tuple[int, int]]()
+    for shard, (first, end) in (item for each in of_all for item in each.epochs.items()):
+        low, high = epochs.get(shard, (first, end))
+        epochs[shard] = (min(low, first), max(high, end))
+    return msgspec.structs.replace(last, partition=None, epochs=epochs)
 
 
 def index_record(

@@ -2,7 +2,8 @@
 
 Belongs here: the tables as they are declared. A state has the columns of the fold (`tidemark/vectors/schema.py`), with
 times as times. Rows lie in buckets by a hash of what they are about: a change rewrites the buckets that it touches, and
-a reader without a JVM knows which bucket to open.
+a reader without a JVM knows which bucket to open. Each bucket is a partition of the orchestrator, with its own record
+and its own check result.
 """
 
 import pyarrow as pa
@@ -62,6 +63,7 @@ VECTORS = TableSpec(
     properties={**PROPERTIES, "delta.dataSkippingStatsColumns": "namespace,vector_id"},
     order_by=("namespace", "vector_id"),
     buckets=BUCKETS,
+    has_bucket_partitions=True,
 )
 
 VECTOR_CHECKPOINTS = TableSpec(
@@ -86,6 +88,7 @@ VECTOR_CHECKPOINTS = TableSpec(
     properties={**PROPERTIES, "delta.dataSkippingStatsColumns": "namespace,vector_id"},
     order_by=("namespace", "vector_id", "eff_ts", "depth", "event_ts", "origin", "delta_id"),
     buckets=BUCKETS,
+    has_bucket_partitions=True,
 )
 
 _SIDE = (
@@ -112,4 +115,5 @@ VECTOR_CONFLICTS = TableSpec(
     properties={**PROPERTIES, "delta.dataSkippingStatsColumns": "namespace,vector_id"},
     order_by=("namespace", "vector_id", "later_eff_ts", "later_delta_id", "earlier_eff_ts", "earlier_delta_id"),
     buckets=BUCKETS,
+    has_bucket_partitions=True,
 )

@@ -4,6 +4,7 @@ Belongs here: the columns of deltas and of states to go on from, places, and whi
 here: the current state of every vector, which tasks fold from files (`job.py`), and reading and writing (`asset.py`).
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from assets.vectors.schema import BUCKET, BUCKET_SQL
+from tidemark.model.ranges import bucket_predicate
 from tidemark.tables.table_spec import sql_type
 from tidemark.vectors.order import begins_vector
 from tidemark.vectors.places import Standing, with_places
@@ -90,12 +92,21 @@ def untouched(present: DataFrame, touched: DataFrame) -> DataFrame:
     return present.join(touched, list(KEYS), how="left_anti").select(*present.columns)
 
 
-def new_deltas(deltas: DataFrame, covered: Mapping[int, int]) -> DataFrame:
-    """Those that arrived after the last epoch that is covered, shard by shard."""
-    cases = " ".join(f"WHEN {int(shard)} THEN {int(epoch)}L" for shard, epoch in covered.items())
+def new_in_buckets(covered: Mapping[int, Mapping[int, int] | None]) -> str:
+    """SQL: the deltas, with their bucket, that a bucket does not cover: all of one that covers nothing."""
+    alike = defaultdict[str, list[int]](list)
+    for bucket, epochs in covered.items():
+        alike[_is_later(epochs or {})].append(bucket)
+    found = (f"({bucket_predicate(BUCKET, buckets)} AND {is_later})" for is_later, buckets in alike.items())
+    return " OR ".join(found) or "false"
+
+
+def _is_later(covered: Mapping[int, int]) -> str:
+    """SQL: whether a delta arrived after the last epoch that is covered, shard by shard."""
+    cases = " ".join(f"WHEN {int(shard)} THEN {int(epoch)}L" for shard, epoch in sorted(covered.items()))
     last = f"CASE shard {cases} ELSE 0L END" if cases else "0L"
     # The least of them besides, as a plain number: by that, whole files are passed over.
-    return deltas.where(f"epoch > {min(covered.values(), default=0)}L AND epoch > {last}")
+    return f"epoch > {min(covered.values(), default=0)}L AND epoch > {last}"
 
 
 def latest_bases(checkpoints: DataFrame) -> DataFrame:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from assets.vectors.due import count_due
+from assets.vectors.due import find_due
 from orchestration.cli.work import outcome_as_json, problems, watched
 from orchestration.compact import Compaction, Wanted, cut_of
 from orchestration.compact import compact as compact_vectors
@@ -131,7 +131,7 @@ def _show_due(home: Home, wanted: Wanted, as_json: bool) -> None:
     rules = replace(rules, strategy=wanted.strategy or rules.strategy)
     # What is pending at all has waited for no time, and more.
     rules = replace(rules, max_age_us=0) if wanted.is_forced else rules
-    due, cut_us = count_due(home, rules, _now_us()), cut_of(home, wanted, _now_us())
+    due, cut_us = find_due(home, rules, _now_us()).reasons, cut_of(home, wanted, _now_us())
     if as_json:
         answer_json({"due": due, "cut": shown(cut_us) if wanted.is_removing else None})
         return

@@ -434,18 +434,29 @@ def test_what_was_wiped_does_not_count_and_what_came_after_does(home: Home) -> N
 
 @pytest.mark.parametrize("passed", [True, False])
 def test_a_table_without_partitions_counts_once_it_was_judged(home: Home, passed: bool) -> None:
-    key = dg.AssetKey("vectors")
+    key = dg.AssetKey("vector_index")
     with open_instance(home) as instance:
-        for asset in ("drain", "vectors"):
+        for asset in ("drain", "vector_index"):
             instance.report_runless_asset_event(dg.AssetMaterialization(asset))
         [last] = instance.fetch_materializations(key, limit=1).records
-        judge_as_of(instance, "vectors", None, last.storage_id, passed=passed, message="It is odd. Look.")
+        judge_as_of(instance, "vector_index", None, last.storage_id, passed=passed, message="It is odd. Look.")
         failed = [] if passed else [FailedCheck("", "It is odd")]
         found = read_run_status(home, now_us=TEN_O_CLOCK).checks
-        assert found == {"vectors": run_status.CheckStatus(int(passed), failed, 0)}
-        instance.report_runless_asset_event(dg.AssetMaterialization("vectors"))
+        assert found == {"vector_index": run_status.CheckStatus(int(passed), failed, 0)}
+        instance.report_runless_asset_event(dg.AssetMaterialization("vector_index"))
     found = read_run_status(home, now_us=TEN_O_CLOCK).checks
-    assert found == {"vectors": run_status.CheckStatus(0, [], 1)}
+    assert found == {"vector_index": run_status.CheckStatus(0, [], 1)}
+
+
+def test_what_was_said_of_a_table_before_it_had_partitions_counts_no_more(home: Home) -> None:
+    with open_instance(home) as instance:
+        instance.report_runless_asset_event(dg.AssetMaterialization("vectors"))
+        [last] = instance.fetch_materializations(dg.AssetKey("vectors"), limit=1).records
+        judge_as_of(instance, "vectors", None, last.storage_id, passed=False, message="It is odd. Look.")
+        materialize(instance, "vectors", ["bucket-03", "bucket-11"])
+        judge(instance, "vectors", ["bucket-03"])
+    found = read_run_status(home, now_us=TEN_O_CLOCK).checks
+    assert found == {"vectors": run_status.CheckStatus(passed=1, failed=[], unjudged=1)}
 
 
 def test_a_run_is_finished_when_the_orchestrator_calls_it_so() -> None:

@@ -32,6 +32,7 @@ from tests.support.orchestrator import judge, materialize
 from tests.support.small_lake import Event, SmallLake
 from tests.support.vector_lake import VectorLake, delta
 from tests.support.windows import TEN_MINUTES, fixed, sliding, tumbling
+from tidemark.model.buckets import bucket_keys
 from tidemark.model.deltas import Kind
 from tidemark.model.ranges import Range
 from tidemark.model.timegrid import HOUR_US, WEEK_US, from_us
@@ -131,7 +132,8 @@ def test_o4_what_is_made_of_all_of_a_table_waits_for_its_last_edit_to_be_repaire
         assert found is not None
         found.update(updates={"key": "'b'"} if source == DELTAS.name else {"vector_id": "'b'"})
     config = {"as_of": from_us(TEN_O_CLOCK).isoformat()} if target == "windowed_counts" else None
-    outcome = run(home, instance, [target], (), None, config=config)
+    keys = () if TABLES[target].is_whole else tuple(bucket_keys(TABLES[target].buckets))
+    outcome = run(home, instance, [target], keys, None, config=config)
     assert outcome.error is not None
     assert f"{target} is made of {source}" in outcome.error
     assert "where somebody else has changed rows (UPDATE in version" in outcome.error

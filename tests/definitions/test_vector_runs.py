@@ -7,19 +7,28 @@ from unittest.mock import patch
 import dagster as dg
 import pytest
 
-from assets.names import CHECK_NAME
+from assets.names import CHECK_NAME, RANGE_END, RANGE_START, more_partitions
+from assets.trust import found_wrong
+from assets.vectors.new_deltas import bucket_states
+from assets.vectors.schema import VECTOR_CONFLICTS, VECTORS
 from orchestration.attempts import MAX_ATTEMPTS, GaveUpError
 from orchestration.compact_sensor import compact_when_due
 from orchestration.sensors import follow_vectors
-from orchestration.vectors import due_tables
-from resources.dagster_internals import AssetCheckEvaluationTargetMaterializationData
+from orchestration.vectors import due_work
 from resources.record import Record
 from tests.support.batch import send
 from tests.support.live import vector
+from tests.support.orchestrator import judge, materialize, refuse
 from tests.support.vector_lake import VectorLake, delta
+from tidemark.model.buckets import BUCKET
 from tidemark.storage.home import HOME_VARIABLE, Home
+from tidemark.tables import lake_files
+from tidemark.tables.known_table import KnownTableFile
+from tidemark.tables.table_spec import TableSpec, create_table
+from tidemark.vectors.tables import bucket_of
 
 Answer = dg.RunRequest | dg.SkipReason
+BUCKET_OF_A, BUCKET_OF_B = (BUCKET.key(bucket_of("demo", name)) for name in "ab")
 
 
 @pytest.fixture
@@ -27,14 +36,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     found = Home(tmp_path / "home").create()
     monkeypatch.setenv(HOME_VARIABLE, str(found.root))
     return found
-
-
-def judged(
-    *, passed: bool, made: AssetCheckEvaluationTargetMaterializationData | None = None
-) -> dg.AssetCheckEvaluation:
-    return dg.AssetCheckEvaluation(
-        asset_key=dg.AssetKey("vectors"), check_name=CHECK_NAME, passed=passed, target_materialization_data=made
-    )
 
 
 def sent(home: Home) -> VectorLake:
@@ -69,41 +70,115 @@ def told_of_run(instance: dg.DagsterInstance, job: str, request: dg.RunRequest, 
 
 def test_the_index_is_due_when_vectors_has_moved_on_unless_it_was_found_wrong(tmp_path: Path) -> None:
     home, instance = Home(tmp_path / "home").create(), dg.DagsterInstance.ephemeral()
-    assert due_tables(instance, home) == [], "nothing was ever folded"
+    assert due_work(instance, home).tables == (), "nothing was ever folded"
     tables = VectorLake(home)
     tables.send([delta(1, "create", "a", [1.0, 2.0])])
     tables.fold()
-    assert due_tables(instance, home) == ["vector_index"]
-    instance.report_runless_asset_event(judged(passed=False))
-    assert due_tables(instance, home) == []
-    instance.report_runless_asset_event(judged(passed=True))
-    assert due_tables(instance, home) == ["vector_index"]
+    assert due_work(instance, home) == (("vector_index",), ())
+    refuse(instance, "vectors", BUCKET_OF_A, "Nothing is recorded of it.")
+    assert due_work(instance, home).tables == ()
+    materialize(instance, "vectors", [BUCKET_OF_A])
+    judge(instance, "vectors", [BUCKET_OF_A])
+    assert due_work(instance, home) == (("vector_index",), ())
 
 
-def test_o4_a_table_that_was_written_and_not_found_right_is_due_until_it_is(home: Home) -> None:
+def test_o4_a_bucket_that_was_written_and_not_found_right_is_due_until_it_is(home: Home) -> None:
     tables = sent(home)
     tables.fold()
+    due = (("vectors", "vector_index"), (BUCKET_OF_A,))
+    with (
+        dg.DagsterInstance.ephemeral() as instance,
+        patch("orchestration.vectors.due_buckets", lambda *_: []),
+    ):
+        assert "vectors" not in due_work(instance, home).tables, "nothing was ever written"
+        materialize(instance, "vectors", [BUCKET_OF_A, BUCKET_OF_B])
+        judge(instance, "vectors", [BUCKET_OF_B])
+        assert due_work(instance, home) == due, "its check never ran"
+        judge(instance, "vectors", [BUCKET_OF_A], passed=False)
+        assert due_work(instance, home) == due, "it was found wrong, and no other"
+        assert found_wrong(home, instance, "vectors") == {BUCKET_OF_A}
+        judge(instance, "vectors", [BUCKET_OF_A])
+        assert "vectors" not in due_work(instance, home).tables
+
+
+def test_o3_exactly_the_buckets_with_new_deltas_are_asked_for_in_one_run(home: Home) -> None:
+    tables = sent(home)
+    tables.send([delta(2, "create", "b", [1.0])])
+    tables.fold()
+    create_table(home.lake / "vector_conflicts", VECTOR_CONFLICTS)
+    KnownTableFile(home.plans, "vector_conflicts").record_commit(home.lake / "vector_conflicts")
     with dg.DagsterInstance.ephemeral() as instance:
-        record = Record(asset="vectors", partition=None, generation=99, table_version=1, table_id="")
+        # A home of before: what it has recorded names no bucket. All that have vectors are folded again, once.
+        tell(instance, home, None)
+        everything = due_work(instance, home)
+        assert everything.tables == ("vectors", "vector_conflicts", "vector_index")
+        assert set(everything.buckets) == {BUCKET_OF_A, BUCKET_OF_B}
+        for key in everything.buckets:
+            tell(instance, home, key)
+        assert due_work(instance, home) == (("vector_index",), ())
 
-        def write() -> AssetCheckEvaluationTargetMaterializationData:
-            instance.report_runless_asset_event(dg.AssetMaterialization("vectors", metadata=record.to_metadata()))
-            made = instance.fetch_materializations(dg.AssetKey("vectors"), limit=1).records[0]
-            return AssetCheckEvaluationTargetMaterializationData(
-                storage_id=made.storage_id, run_id=made.run_id, timestamp=made.timestamp
-            )
+        # Commits without deltas of a bucket make it due no more than none at all, and neither do those of others.
+        tables.send([delta(3, "replace", "a", [2.0])])
+        assert due_work(instance, home).buckets == (BUCKET_OF_A,)
+        request = asked(instance, follow_vectors)
+        assert {request.tags[RANGE_START], request.tags[RANGE_END]} == {BUCKET_OF_A}
+        assert {key.to_user_string() for key in request.asset_selection or ()} == set(everything.tables)
+        tables.send([delta(4, "replace", "b", [2.0])])
+        both = asked(instance, follow_vectors)
+        own = {both.tags[RANGE_START], both.tags[RANGE_END], *more_partitions(both.tags)}
+        assert own == {BUCKET_OF_A, BUCKET_OF_B}, "in one run, although they are not neighbours"
 
-        def judge(made: AssetCheckEvaluationTargetMaterializationData, *, passed: bool) -> None:
-            instance.report_runless_asset_event(judged(passed=passed, made=made))
+        # Committed, and killed before the record: it is reported by the next run, from where the last record stands.
+        for key in everything.buckets:
+            tell(instance, home, key)
+        assert due_work(instance, home).buckets == ()
+        tables.fold()
+        assert set(due_work(instance, home).buckets) == {BUCKET_OF_A, BUCKET_OF_B}
 
-        with patch("orchestration.vectors.has_new_deltas", lambda *_: False):
-            assert "vectors" not in due_tables(instance, home), "nothing was ever written"
-            first = write()
-            assert "vectors" in due_tables(instance, home), "its check never ran"
-            judge(first, passed=False)
-            assert "vectors" in due_tables(instance, home), "it was found wrong"
-            judge(first, passed=True)
-            assert "vectors" not in due_tables(instance, home)
+
+def test_o5_a_row_that_somebody_else_has_changed_makes_its_bucket_due_and_blocks_the_index(home: Home) -> None:
+    tables = sent(home)
+    tables.send([delta(2, "create", "b", [1.0])])
+    tables.fold()
+    with dg.DagsterInstance.ephemeral() as instance:
+        for key in (BUCKET_OF_A, BUCKET_OF_B):
+            tell(instance, home, key, tables=(VECTORS,))
+        found = lake_files.open_table(home.lake / "vectors")
+        assert found is not None
+        found.update(updates={"deltas": "deltas + 1"}, predicate="vector_id = 'b'")
+        assert found_wrong(home, instance, "vectors") == {BUCKET_OF_B}
+        records = Record.latest_by_partition(instance, "vectors")
+        states = bucket_states(home, VECTORS, records, records[BUCKET_OF_A].input_versions["deltas"])
+        due = [bucket for bucket, state in states.items() if state.is_due]
+        assert due == [BUCKET.start(BUCKET_OF_B)]
+        assert states[due[0]].covered is None, "it is folded from the first delta"
+        assert states[BUCKET.start(BUCKET_OF_A)].covered == {0: 2}, "and the one beside it goes on"
+
+
+def tell(
+    instance: dg.DagsterInstance,
+    home: Home,
+    key: str | None,
+    tables: tuple[TableSpec, ...] = (VECTORS, VECTOR_CONFLICTS),
+) -> None:
+    """What a run records of a bucket that holds all that `deltas` has, and that it was found right."""
+    deltas = lake_files.table_state(home.lake / "deltas")
+    assert deltas is not None
+    for spec in tables:
+        known = KnownTableFile(home.plans, spec.name).record_commit(home.lake / spec.name)
+        record = Record(
+            asset=spec.name,
+            partition=key,
+            generation=known.generation,
+            table_version=known.version,
+            table_id=known.table_id,
+            input_versions={"deltas": deltas.version},
+            input_generations={"deltas": 1},
+        )
+        made = dg.AssetMaterialization(spec.name, partition=key, metadata=record.to_metadata())
+        instance.report_runless_asset_event(made)
+        if key is not None:
+            judge(instance, spec.name, [key])
 
 
 def test_o3_vectors_are_folded_one_run_at_a_time_for_as_long_as_something_is_not(home: Home) -> None:

@@ -14,7 +14,8 @@ from assets.vectors.index_schema import PARTS, VECTOR_DICTIONARY, VECTOR_INDEX
 from assets.vectors.index_step import Step, Way, pointer_rows, rows_of_parts
 from expectations.checks import evaluate
 from expectations.templates import suite_of
-from orchestration.vectors import due_tables
+from orchestration.runs import tags_of
+from orchestration.vectors import due_work
 from resources.platform import TidemarkResource
 from resources.record import Record
 from resources.session import frame_of
@@ -22,11 +23,13 @@ from resources.spark import SparkResource
 from tests.support.batch import FORGETFUL, send
 from tests.support.live import TEN_O_CLOCK, HandClock, vector
 from tests.support.vector_lake import VectorLake, delta
+from tidemark.model.buckets import BUCKET, bucket_keys
 from tidemark.storage.home import Home
 from tidemark.vectors.index.state import Probing
 from tidemark.vectors.index.tables import Versions
 from tidemark.vectors.reading.nearest import open_index
 from tidemark.vectors.reading.stored_index import pointers, read_index
+from tidemark.vectors.tables import BUCKETS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,8 +59,9 @@ class Platform:
         self.run("vectors")
 
     def run(self, *names: str) -> dg.ExecuteInProcessResult:
+        tags = tags_of(bucket_keys(BUCKETS), BUCKET) if "vectors" in names else {}
         resources = {"tidemark": self.tidemark}
-        return dg.materialize(ASSETS, selection=list(names), instance=self.instance, resources=resources)
+        return dg.materialize(ASSETS, selection=list(names), instance=self.instance, resources=resources, tags=tags)
 
     def verdict(self) -> dg.AssetCheckEvaluation:
         (found,) = evaluate(self.instance, self.tidemark.lake, suite_of(VECTOR_INDEX.name), [None])
@@ -77,7 +81,7 @@ def platform(tmp_path: Path, spark: "SparkSession") -> Platform:
 @pytest.mark.slow
 def test_an_index_follows_its_vectors_through_the_orchestrator_and_is_judged(platform: Platform) -> None:
     platform.send(*(("create", f"v{place}", [float(place), 1.0]) for place in range(6)))
-    assert due_tables(platform.instance, platform.home)[-1] == "vector_index"
+    assert due_work(platform.instance, platform.home).tables[-1] == "vector_index"
     first = platform.run("vector_index")
     (event,) = first.asset_materializations_for_node("vector_index")
     assert (event.metadata["live"].value, event.metadata["built"].value) == (6, 1)

@@ -9,20 +9,27 @@ from assets.vectors.index_schema import VECTOR_INDEX
 from assets.vectors.schema import VECTOR_CONFLICTS, VECTORS
 from orchestration.instance import open_instance
 from orchestration.materialize import drain, materialize_hours
-from orchestration.runs import RunResults
-from orchestration.vectors import due_tables, materialize_vectors
+from orchestration.runs import RunResults, run
+from orchestration.vectors import due_work, materialize_vectors
 from resources.lake import Lake
 from resources.record import Record
 from tests.support.batch import FORGETFUL, checksums, rows_of, send
 from tests.support.live import TEN_O_CLOCK, HandClock, hour_of, signal, vector
+from tidemark.model.buckets import BUCKET, bucket_keys
 from tidemark.model.timegrid import SECOND_US, hour_key
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
+from tidemark.vectors.tables import BUCKETS, bucket_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TABLES = (VECTORS.name, VECTOR_CONFLICTS.name)
+BUCKET_OF = {name: BUCKET.key(bucket_of("shop", name)) for name in ("alone", "bare", "v1", "waits")}
+
+
+def files_of(home: Home) -> dict[int, tuple[str, ...]]:
+    return {bucket: part.files for bucket, part in lake_files.partitions(home.lake / VECTORS.name).items()}
 
 
 def at(seconds: float) -> int:
@@ -89,10 +96,15 @@ def test_vectors_follow_the_drain_and_a_wrong_row_is_found_and_healed(
     ]
     assert rows_of(home, VECTORS.name, *columns) == expected
     with open_instance(home) as instance:
-        record = Record.latest(instance, VECTORS.name)
-        assert due_tables(instance, home) == []
-    assert (record.rows_in, record.rows_out, record.durable, record.epochs) == (9, 4, {0: 3}, {0: (2, 4)})
-    assert record.held_by == "shard 0, shop/vector"
+        records = Record.latest_by_partition(instance, VECTORS.name)
+        assert due_work(instance, home) == ((), ())
+    assert records.keys() == {BUCKET_OF[name] for name in ("alone", "bare", "v1", "waits")}
+    counted = [(record.rows_in, record.rows_out) for record in records.values()]
+    assert [sum(each) for each in zip(*counted, strict=True)] == [9, 4]
+    epochs = [record.epochs[0] for record in records.values()]
+    assert (min(first for first, _ in epochs), max(end for _, end in epochs)) == (2, 4)
+    for record in records.values():
+        assert (record.durable, record.held_by) == ({0: 3}, "shard 0, shop/vector")
     assert materialize_vectors(home).runs == ()
 
     # Stopped when rows are committed and nobody has recorded it: what follows neither loses nor repeats a delta.
@@ -103,12 +115,15 @@ def test_vectors_follow_the_drain_and_a_wrong_row_is_found_and_healed(
     send(home, [vector("i", "offset", at=at(9), vector_id="alone", amount=0.5)], clock=HandClock(at(200)))
     drain(home)
     with monkeypatch.context() as patch:
-        patch.setattr("assets.vectors.asset.reach", stop)
+        patch.setattr("assets.vectors.asset.failpoint", stop)
         assert not materialize_vectors(home).succeeded
     expected[0] = ("alone", [6.5], 3, 0, 0)
     assert rows_of(home, VECTORS.name, *columns) == expected
-    assert materialize_vectors(home).succeeded
+    files = files_of(home)
+    again = materialize_vectors(home)
+    assert again.succeeded
     assert rows_of(home, VECTORS.name, *columns) == expected
+    assert_is_of_one_bucket(home, again, "alone", records, files)
     right = checksums(home, *TABLES)
 
     # Somebody else writes: the next drain finds it, says which row, and the next fold heals it (O5).
@@ -116,16 +131,48 @@ def test_vectors_follow_the_drain_and_a_wrong_row_is_found_and_healed(
         updates={"deltas": "deltas + 1"}, predicate="vector_id = 'alone'"
     )
     found = [check for check in drain(home).checks if check.asset == VECTORS.name]
-    assert [check.passed for check in found] == [False]
+    assert [(check.passed, check.partition) for check in found] == [(False, BUCKET_OF["alone"])]
     for said in ("every_delta_is_somewhere", "sample_equals_its_deltas", "nobody_else_wrote_here", '"alone"'):
         assert said in found[0].message
-    assert materialize_vectors(home).succeeded
+    healed = materialize_vectors(home)
+    assert healed.succeeded
+    assert healed.partitions[VECTORS.name] == (BUCKET_OF["alone"],), "and no other is folded"
     assert checksums(home, *TABLES) == right
 
     # Hours that were written again make everything be folded again, and that gives the same rows (O2).
     materialize_hours(home, ["deltas"], [hour_key(hour_of(0))])
     assert materialize_vectors(home).succeeded
     assert checksums(home, *TABLES) == right
+
+    # So does a backfill of all buckets, those too that have no vector.
+    assert_every_bucket_is_made_in_one_run(home)
+    assert checksums(home, *TABLES) == right
+
+
+def assert_is_of_one_bucket(
+    home: Home, outcome: RunResults, name: str, before: dict[str, Record], files: dict[int, tuple[str, ...]]
+) -> None:
+    """One vector has changed: its bucket has a record and a verdict more, and the others are as they were."""
+    key = BUCKET_OF[name]
+    assert outcome.partitions == {VECTOR_INDEX.name: (), **dict.fromkeys(TABLES, (key,))}
+    judged = sorted((check.asset, str(check.partition)) for check in outcome.checks)
+    assert judged == sorted([(VECTOR_INDEX.name, "None"), *((table, key) for table in TABLES)])
+    with open_instance(home) as instance:
+        now = Record.latest_by_partition(instance, VECTORS.name)
+    assert {each for each, record in now.items() if record != before[each]} == {key}
+    assert now[key].durable == {0: 4}
+    assert {bucket for bucket, each in files_of(home).items() if each != files[bucket]} <= {bucket_of("shop", name)}
+
+
+def assert_every_bucket_is_made_in_one_run(home: Home) -> None:
+    """Each with a verdict of its own."""
+    keys = tuple(bucket_keys(BUCKETS))
+    with open_instance(home) as instance:
+        outcome = RunResults((run(home, instance, TABLES, keys, None),))
+    assert outcome.succeeded
+    assert outcome.partitions == dict.fromkeys(TABLES, keys)
+    judged = sorted((check.asset, str(check.partition)) for check in outcome.checks)
+    assert judged == sorted((table, key) for table in TABLES for key in keys)
 
 
 def test_buckets_are_replaced_and_maintained_one_by_one(home: Home, spark: "SparkSession") -> None:

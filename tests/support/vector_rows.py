@@ -67,7 +67,7 @@ def run_in_this_process(lake: Lake, files: Sequence[FileOf], wanted: Wanted, tar
     with path.open("wb") as packets:
         for file in files:
             for rows in read_deltas(file.path, wanted, target.pieces):
-                found += pack(rows, file.partition, target.pieces, wanted.buckets, str(path), packets)
+                found += pack(rows, file.partition, target.pieces, wanted, str(path), packets)
     outcomes = list(fold_buckets(target, sorted(found, key=lambda packet: packet[:3])))
     path.unlink()
     return outcomes

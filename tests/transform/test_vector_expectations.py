@@ -13,14 +13,18 @@ from expectations.runner import run_suite
 from expectations.suite import read_suite
 from resources.session import frame_of
 from tests.support.vector_tables import delta_row, table_rows
-from tidemark.model.timegrid import HOUR_US, WHOLE
+from tidemark.model.buckets import BUCKET, bucket_keys
+from tidemark.model.timegrid import HOUR_US
 from tidemark.tables.table_spec import TableSpec
+from tidemark.vectors.tables import bucket_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Row = dict[str, Any]
 CUT = 10 * HOUR_US
+# The number of no bucket.
+ELSEWHERE = 99
 LEVELS = ("applied_epoch", "flushed_epoch", "durable_epoch", "previous_durable_epoch", "highest_epoch")
 DIMENSIONS = pa.table({"namespace": ["shop"], "dimension": [1]})
 
@@ -78,21 +82,26 @@ def delta(vector_id: str, epoch: int, **more: Any) -> Row:
     return delta_row({"namespace": "shop", "vector_id": vector_id, "op": "create", **at, **known}) | more
 
 
-def judged(spark: "SparkSession", spec: TableSpec, rows: list[Row], deltas: list[Row], **more: pa.Table) -> CheckResult:
+def judged(
+    spark: "SparkSession", spec: TableSpec, rows: list[Row], deltas: list[Row], **more: pa.Table
+) -> list[CheckResult]:
     counts = ("rows_out", "rows_found", "watermark_us", "previous_watermark_us")
     edits = {"bucket": pa.int64(), "version": pa.int64(), "operation": pa.string()}
-    shard = {"bucket": [-1], "shard": pa.array([0], pa.int32())}
+    every = list(range(BUCKETS))
+    shard = {"bucket": every, "shard": pa.array([0] * BUCKETS, pa.int32())}
+    given = table_rows(DELTAS, deltas)
+    buckets = [bucket_of(row["namespace"], row["key"]) for row in given.select(["namespace", "key"]).to_pylist()]
     views = {
-        "records": pa.table({"bucket": [-1], **{name: [1] for name in counts}}),
-        "shards": pa.table({**shard, **{name: [2] for name in LEVELS}}),
+        "records": pa.table({"bucket": every, **{name: [1] * BUCKETS for name in counts}}),
+        "shards": pa.table({**shard, **{name: [2] * BUCKETS for name in LEVELS}}),
         "edits": pa.table({name: pa.array([], kind) for name, kind in edits.items()}),
-        "deltas": table_rows(DELTAS, deltas),
+        "deltas": given.append_column("bucket", pa.array(buckets, pa.int32())),
         **more,
     }
     batch = frame_of(spark, table_rows(spec, rows))
     frames = {name: frame_of(spark, view) for name, view in views.items()}
-    [result] = run_suite(read_suite(spec.name), batch, partitions=[WHOLE], views=frames)
-    return result
+    partitions = [*bucket_keys(BUCKETS), BUCKET.key(ELSEWHERE)]
+    return run_suite(read_suite(spec.name), batch, partitions=partitions, views=frames)
 
 
 def refolded(*rows: Row) -> pa.Table:
@@ -105,8 +114,13 @@ def refolded_checkpoints(rows: list[Row], whole_state: bytes | None = None) -> p
     return table.append_column("whole_state", pa.array([whole_state] * len(rows), pa.binary()))
 
 
-def failed(result: CheckResult) -> set[str]:
-    return set(result.names)
+def failed(results: list[CheckResult]) -> set[str]:
+    return {name for result in results for name in result.names}
+
+
+def wrong_buckets(results: list[CheckResult], name: str) -> set[str]:
+    """The partitions in which an expectation does not hold."""
+    return {result.partition for result in results if name in result.names}
 
 
 def own_of(spec: TableSpec) -> set[str]:
@@ -119,11 +133,11 @@ def own_of(spec: TableSpec) -> set[str]:
 def test_o4_every_expectation_of_vectors_holds_for_good_rows_and_can_fail(spark: "SparkSession") -> None:
     views = {"dimensions": DIMENSIONS, "refolded": refolded(current("v"))}
     good = judged(spark, VECTORS, [current("v")], [delta("v", 1)], **views)
-    assert good.passed, good.message
+    assert failed(good) == set()
 
     rows = [
         *(current("twice"), current("twice")),
-        current("elsewhere", bucket=99),
+        current("elsewhere", bucket=ELSEWHERE),
         current("empty", values=None),
         current("less", no_base=-1),
         current("ahead", last_epoch=9),
@@ -139,16 +153,21 @@ def test_o4_every_expectation_of_vectors_holds_for_good_rows_and_can_fail(spark:
     views["refolded"] = refolded(current("other", values=[0.0]))
     wrong = judged(spark, VECTORS, rows, [*deltas, late], **views)
     assert failed(wrong) >= own_of(VECTORS)
+    # Each is found in the bucket that it is in, and in no other; one that is missing, where it should be.
+    assert wrong_buckets(wrong, "dimension_is_the_declared_one") == {BUCKET.key(bucket_of("shop", "long"))}
+    assert wrong_buckets(wrong, "bucket_is_that_of_the_name") == {BUCKET.key(ELSEWHERE)}
+    gone = judged(spark, VECTORS, [], [delta("gone", 1)], **views)
+    assert wrong_buckets(gone, "every_delta_is_somewhere") == {BUCKET.key(bucket_of("shop", "gone"))}
 
 
 def test_o4_every_expectation_of_conflicts_holds_for_good_rows_and_can_fail(spark: "SparkSession") -> None:
     deltas = [delta("v", 1, clock={"p": 1}), delta("v", 2, delta_id="d2", clock={"q": 1})]
     good = judged(spark, VECTOR_CONFLICTS, [conflict("v")], deltas)
-    assert good.passed, good.message
+    assert failed(good) == set()
 
     rows = [
         *(conflict("v"), conflict("v")),
-        conflict("elsewhere", bucket=99),
+        conflict("elsewhere", bucket=ELSEWHERE),
         conflict("turned", earlier_eff_ts=2 * HOUR_US),
         conflict("agreed", later_clock={"p": 2}),
     ]
@@ -163,12 +182,12 @@ def test_o4_every_expectation_of_checkpoints_holds_for_good_rows_and_can_fail(sp
     again = refolded_checkpoints([checkpoint("v", **numbers)], whole_state=whole)
     rows = [checkpoint("v", **numbers | {"state": whole}), base("w")]
     good = judged(spark, VECTOR_CHECKPOINTS, rows, [delta("v", 1), gone], refolded=again)
-    assert good.passed, good.message
+    assert failed(good) == set()
 
     kept = {"kept": [{"shard": 0, "epoch": 4, "ordinal": 0}]}
     rows = [
         *(checkpoint("twice"), checkpoint("twice")),
-        checkpoint("elsewhere", bucket=99),
+        checkpoint("elsewhere", bucket=ELSEWHERE),
         checkpoint("empty", deltas=0),
         base("without", cut_ts=None),
         *(base("two"), base("two", delta_id="d2")),
@@ -180,3 +199,5 @@ def test_o4_every_expectation_of_checkpoints_holds_for_good_rows_and_can_fail(sp
     again = refolded_checkpoints([checkpoint("other", values=[0.0])])
     wrong = judged(spark, VECTOR_CHECKPOINTS, rows, deltas, refolded=again)
     assert failed(wrong) >= own_of(VECTOR_CHECKPOINTS)
+    uncovered = {BUCKET.key(bucket_of("shop", name)) for name in ("nobody", "kept")}
+    assert wrong_buckets(wrong, "what_is_gone_is_covered") == uncovered

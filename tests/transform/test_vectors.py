@@ -23,6 +23,7 @@ from tests.support.vector_lake import VectorLake
 from tests.support.vector_oracle import Delta, canonical, random_deltas, table_of
 from tests.support.vector_rows import expected_rows, table_rows_by_name
 from tidemark.vectors.clocks import conflicts
+from tidemark.vectors.tables import BUCKETS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,7 +64,7 @@ def test_the_job_makes_of_files_what_its_tasks_make_of_rows_d3(lake: Lake) -> No
         version = lake.version("deltas")
         assert version is not None
         with lake.lock("vectors"):
-            write_vectors(lake, version, covered)
+            write_vectors(lake, version, dict.fromkeys(range(BUCKETS), covered))
         assert table_rows_by_name(lake) == expected_rows(tables.deltas)
         covered = {0: upto}
     assert not any((lake.home.work / "vectors").iterdir()), "packets are gone when a run is over"

@@ -8,7 +8,7 @@ import pytest
 from deltalake import write_deltalake
 
 from assets.ingest.schema import DELTAS
-from assets.vectors.due import count_due
+from assets.vectors.due import find_due
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from orchestration.cli.app import main
 from tests.support.vector_tables import delta_row, table_rows
@@ -42,19 +42,19 @@ def tables(home: Home, counts: dict[str, int], held: dict[str, int], *, age_us: 
 
 def test_k3_vectors_are_due_by_number_by_age_and_by_the_hard_limit(tmp_path: Path) -> None:
     home = Home(tmp_path).create()
-    assert count_due(home, CompactionRules(), NOW) == {}
+    assert find_due(home, CompactionRules(), NOW).reasons == {}
     tables(home, {"few": 10, "some": 11, "many": 100, "most": 1_000, "done": 500}, {"done": 490}, age_us=0)
-    assert count_due(home, CompactionRules(), NOW) == {"threshold": 1, "hard_limit": 1}
-    assert count_due(home, CompactionRules(), NOW + MINUTE_US) == {"age": 1, "threshold": 1, "hard_limit": 1}
-    assert count_due(home, CompactionRules(keep_recent=9), NOW + MINUTE_US)["age"] == 3
+    assert find_due(home, CompactionRules(), NOW).reasons == {"threshold": 1, "hard_limit": 1}
+    assert find_due(home, CompactionRules(), NOW + MINUTE_US).reasons == {"age": 1, "threshold": 1, "hard_limit": 1}
+    assert find_due(home, CompactionRules(keep_recent=9), NOW + MINUTE_US).reasons["age"] == 3
 
 
 def test_k2_an_interval_that_is_not_over_makes_nothing_due(tmp_path: Path) -> None:
     home = Home(tmp_path).create()
     tables(home, {"u": 20}, {"u": 10}, age_us=0)
     rules = CompactionRules(Strategy.TIME_BOUNDARY, interval_us=7 * HOUR_US)
-    assert count_due(home, rules, NOW + 2 * MINUTE_US) == {}
-    assert count_due(home, rules, NOW + 7 * HOUR_US) == {"age": 1}
+    assert find_due(home, rules, NOW + 2 * MINUTE_US).reasons == {}
+    assert find_due(home, rules, NOW + 7 * HOUR_US).reasons == {"age": 1}
 
 
 def test_a_dry_run_says_what_the_same_command_would_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

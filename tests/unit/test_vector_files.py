@@ -51,7 +51,7 @@ def fold(lake: Lake, covered: dict[int, int] | None) -> None:
     version = lake.version("deltas")
     assert version is not None
     with lake.lock("vectors"):
-        write_vectors(lake, version, covered)
+        write_vectors(lake, version, dict.fromkeys(range(BUCKETS), covered))
 
 
 @pytest.fixture(params=[(1, 64 << 20), (1, 0), (4, 0)], ids=["whole", "by hour", "in pieces"])
@@ -65,6 +65,38 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 CUTS = given(st.integers(0, 2**32), st.lists(st.integers(1, 39), max_size=2, unique=True))
 # What the fixtures set is the same for all examples.
 SHARED = [HealthCheck.function_scoped_fixture]
+
+
+def test_o2_buckets_that_reach_differently_far_are_folded_on_together_and_no_other_is_written(
+    way: None, tmp_path: Path
+) -> None:
+    """One is folded anew, others go on from where each is, and what is not asked for stays as it is, behind."""
+    tables, lake = made_lake(tmp_path)
+    arrived = spread_deltas(7, 60, "uvwxyz")
+    last = arrived[-1]["epoch"]
+    first, second, third, *others = sorted({bucket_of(each["namespace"], each["vector_id"]) for each in arrived})
+
+    def drain(after: int, upto: int) -> int:
+        tables.send(each for each in arrived if after < each["epoch"] <= upto)
+        version = lake.version("deltas")
+        assert version is not None
+        return version
+
+    def files() -> dict[int, tuple[str, ...]]:
+        return {bucket: part.files for bucket, part in lake_files.partitions(lake.path("vectors")).items()}
+
+    write_vectors(lake, drain(0, last // 3), dict.fromkeys(range(BUCKETS)))
+    write_vectors(lake, drain(last // 3, 2 * last // 3), {second: {0: last // 3}})
+    before = files()
+    version = drain(2 * last // 3, last)
+    write_vectors(lake, version, {first: {0: last // 3}, second: {0: 2 * last // 3}, third: None})
+    assert {bucket for bucket, each in files().items() if each != before.get(bucket)} == {first, second, third}
+    expected = expected_rows(tables.deltas)
+    for key, row in table_rows_by_name(lake).items():
+        if bucket_of(*key) in (first, second, third):
+            assert row == expected[key]
+    write_vectors(lake, version, {bucket: {0: last // 3} for bucket in others})
+    assert table_rows_by_name(lake) == expected
 
 
 @settings(max_examples=3, suppress_health_check=SHARED)

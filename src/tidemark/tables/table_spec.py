@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidemark.model.buckets import BUCKET
 from tidemark.model.timegrid import Grain
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -63,14 +64,15 @@ class TableSpec:
     order_by: tuple[str, ...] = ()
     # Whether a run replaces the whole table: then it has one partition at a time, and the orchestrator none.
     is_replaced_whole: bool = False
-    # Into how many buckets by hash its rows are divided: then a partition is a number and no time, and a run of the
-    # orchestrator is about the table as a whole.
+    # Into how many buckets by hash its rows are divided: then a partition is a number and no time.
     buckets: int = 0
+    # Whether the orchestrator knows each bucket as a partition, and not the table as a whole.
+    has_bucket_partitions: bool = False
 
     @property
     def is_whole(self) -> bool:
-        """Whether the orchestrator knows the table as a whole: what lies in it is not divided by time."""
-        return self.is_replaced_whole or self.buckets > 0
+        """Whether the orchestrator knows the table as a whole, and not partition by partition."""
+        return self.is_replaced_whole or (self.buckets > 0 and not self.has_bucket_partitions)
 
     @property
     def names(self) -> list[str]:
@@ -79,10 +81,11 @@ class TableSpec:
 
     @property
     def grain(self) -> Grain:
-        """What a partition is, of a table that is divided by time."""
-        if self.divided_by is None:
-            raise TypeError(f"{self.name} is divided into buckets and not by time")
-        return self.divided_by
+        """What a partition is: an hour, a month, a bucket."""
+        found = BUCKET if self.buckets else self.divided_by
+        if found is None:
+            raise TypeError(f"{self.name} says neither by what time it is divided nor into how many buckets")
+        return found
 
 
 def sql_type(kind: pa.DataType) -> str:

@@ -35,11 +35,22 @@ _ENVELOPE = ("namespace", "key", "event_ts", "origin", "producer", "delta_id", "
 
 
 class Wanted(NamedTuple):
-    """Which deltas are wanted: those of later epochs than are covered, and all of the vectors that are named."""
+    """Which deltas are wanted: of each bucket those of later epochs than it covers; of the vectors named, all."""
 
-    covered: dict[int, int] | None = None  # by shard; none: everything is wanted
+    covered: dict[int, dict[int, int]]  # bucket → shard → epoch; nothing is wanted of a bucket that is not there
     anew: pa.Array | None = None  # names (`name_of`)
-    buckets: tuple[int, ...] = tuple(range(BUCKETS))
+
+    @property
+    def lowest(self) -> dict[int, int]:
+        """Shard → the epoch up to which no bucket wants anything; of another shard everything may be wanted."""
+        shards = set.intersection(*map(set, self.covered.values())) if self.covered else set[int]()
+        return {shard: min(epochs[shard] for epochs in self.covered.values()) for shard in shards}
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all buckets cover the same."""
+        first, *others = [*self.covered.values()] or [{}]
+        return all(each == first for each in others)
 
 
 class Packet(NamedTuple):
@@ -89,10 +100,15 @@ def payload_bytes(path: str) -> int:
 
 
 def pack(
-    rows: pa.RecordBatch, hour_us: int, pieces: int, buckets: tuple[int, ...], path: str, file: BinaryIO
+    rows: pa.RecordBatch, hour_us: int, pieces: int, wanted: Wanted, path: str, file: BinaryIO
 ) -> Iterator[Packet]:
-    """Write deltas of the given buckets to a file, as packets."""
+    """Write deltas that were read (`read_deltas`) to a file, as packets of the buckets that want them."""
     checksums = checksums_of(rows.column("namespace"), rows.column("vector_id"))
+    if not wanted.is_even:
+        is_wanted = _is_wanted(rows, checksums % BUCKETS, wanted)
+        rows, checksums = rows.filter(pa.array(is_wanted)), checksums[is_wanted]
+    if not rows.num_rows:
+        return
     places = checksums % BUCKETS * pieces + piece_of(checksums, pieces)
     order = np.argsort(places.astype(np.uint16) if BUCKETS * pieces <= 1 << 16 else places, kind="stable")
     there = [field for field, column in zip(ARRIVED, rows.columns, strict=True) if column.null_count < rows.num_rows]
@@ -102,7 +118,7 @@ def pack(
     bounds = np.searchsorted(places[order], np.arange(BUCKETS * pieces + 1))
     for place in np.flatnonzero(np.diff(bounds)).tolist():
         bucket, piece = divmod(place, pieces)
-        if bucket not in buckets:
+        if bucket not in wanted.covered:
             continue
         own = sorted_rows.slice(bounds[place], bounds[place + 1] - bounds[place])
         if has_parents and own.column("parent_id").null_count < own.num_rows:
@@ -130,23 +146,41 @@ def piece_of(checksums: Numbers, pieces: int) -> Numbers:
 
 def _choose(file: pq.ParquetFile, group: int, wanted: Wanted) -> Flags:
     """Which rows of a group are wanted, by as few columns as that takes."""
-    names = ["kind"]
-    if wanted.covered is not None:
+    names, lowest = ["kind"], wanted.lowest
+    if any(lowest.values()):
         names += ["shard", "epoch"] + (["namespace", "key"] if wanted.anew is not None else [])
     rows = file.read_row_group(group, columns=names, use_threads=False).combine_chunks()
     is_vector = np.asarray(pc.equal(rows["kind"], "vector"))
-    if wanted.covered is None:
+    if not any(lowest.values()):
         return is_vector
-    shards, epochs = (np.asarray(rows[name]) for name in ("shard", "epoch"))
-    last = np.zeros(len(epochs), np.int64)
-    for shard, epoch in wanted.covered.items():
-        last[shards == shard] = epoch
-    is_wanted = is_vector & (epochs > last)
+    is_wanted = is_vector & _is_later(rows, lowest)
     if wanted.anew is not None:
         others = np.flatnonzero(is_vector & ~is_wanted)
         named = rows.select(["namespace", "key"]).take(pa.array(others))
         is_wanted[others] = np.asarray(pc.is_in(name_of(*named.columns), value_set=wanted.anew))
     return np.asarray(is_wanted)
+
+
+def _is_wanted(rows: pa.RecordBatch, buckets: Numbers, wanted: Wanted) -> Flags:
+    """Which rows the bucket of each wants, where buckets do not all cover the same."""
+    found = np.zeros(rows.num_rows, np.bool_)
+    for bucket, covered in wanted.covered.items():
+        own = buckets == bucket
+        if own.any():
+            found |= own & _is_later(rows, covered)
+    if wanted.anew is not None:
+        names = name_of(rows.column("namespace"), rows.column("vector_id"))
+        found |= np.asarray(pc.is_in(names, value_set=wanted.anew))
+    return found
+
+
+def _is_later(rows: pa.RecordBatch | pa.Table, covered: dict[int, int]) -> Flags:
+    """Which rows arrived after the epochs, shard by shard."""
+    shards, epochs = (np.asarray(rows[name]) for name in ("shard", "epoch"))
+    last = np.zeros(len(epochs), np.int64)
+    for shard, epoch in covered.items():
+        last[shards == shard] = epoch
+    return np.asarray(epochs > last)
 
 
 def _arrived(batch: pa.RecordBatch) -> pa.RecordBatch:

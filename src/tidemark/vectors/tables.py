@@ -20,8 +20,14 @@ PAYLOADS_REMOVED = "payloads"
 
 BUCKETS = 16
 BUCKET = "bucket"
-# The same in Spark and without it: `pmod(crc32(...), BUCKETS)`, and `zlib.crc32(...) % BUCKETS` (see `bucket_of`).
-BUCKET_SQL = f"cast(pmod(crc32(encode(concat(namespace, '/', vector_id), 'utf-8')), {BUCKETS}) as int)"
+
+
+def bucket_sql(vector_id: str = "vector_id") -> str:
+    """Spark's SQL for the bucket of a vector whose name is in that column; the same without it is `bucket_of`."""
+    return f"cast(pmod(crc32(encode(concat(namespace, '/', {vector_id}), 'utf-8')), {BUCKETS}) as int)"
+
+
+BUCKET_SQL = bucket_sql()
 
 
 def bucket_of(namespace: str, vector_id: str) -> int:
