@@ -22,7 +22,7 @@ from assets.requested import report, requested_buckets
 from assets.trust import refuse_any_edit, refuse_any_wrong
 from assets.vectors.conflicts import clocked_vectors, find_conflicts
 from assets.vectors.job import folded_files
-from assets.vectors.new_deltas import Covered, bucket_states, names_parents
+from assets.vectors.new_deltas import Covered, bucket_states, covered_epochs, names_parents
 from assets.vectors.records import bucket_records
 from assets.vectors.schema import BUCKET, VECTOR_CONFLICTS, VECTORS
 from assets.vectors.transform import (
@@ -91,7 +91,7 @@ def _materialize(
         refuse_any_wrong(context.instance, spec.name, DELTAS.name)
         lake.settle(spec)
         states = bucket_states(lake.home, spec, previous, version)
-        write(lake, version, {bucket: states[bucket].covered for bucket in buckets})
+        write(lake, version, covered_epochs(lake.home, states, buckets))
         # For the others that are not due nothing has come: they are made from this version, too, without a run.
         resting = [bucket for bucket, state in states.items() if not state.is_due]
         lake.lineage_file(spec.name).record(

@@ -8,7 +8,7 @@ version of `deltas` nothing more has come for it. So a bucket that no delta touc
 old commits, however long it rests.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -23,7 +23,7 @@ from tidemark.observe.sealed_log import Log
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import KnownTableFile, app_id, edits_of, find_break
-from tidemark.tables.lineage import Lineage, LineageFile, follow
+from tidemark.tables.lineage import UNKNOWN, Lineage, LineageFile, Made, follow
 from tidemark.tables.plans import PlanStore
 from tidemark.tables.table_spec import TableSpec
 from tidemark.vectors.checksums import checksums_of
@@ -40,7 +40,7 @@ _buckets_of: dict[str, frozenset[int]] = {}
 class BucketState(NamedTuple):
     """A bucket of a table, against `deltas` at a version."""
 
-    covered: Covered
+    made_from: int | None  # the version up to which it holds everything; none if that cannot be relied on
     is_due: bool  # whether folding it would change it, or what is known of it
 
 
@@ -61,38 +61,33 @@ def due_buckets(home: Home, spec: TableSpec, records: Mapping[str, Record]) -> l
 def bucket_states(home: Home, spec: TableSpec, records: Mapping[str, Record], version: int) -> dict[int, BucketState]:
     """Every bucket of a table, against `deltas` at a version.
 
-    A bucket goes on from what it holds unless that cannot be relied on: it has no record, the table or `deltas` is
-    another than the recorded one, somebody else has changed the bucket, or rows that were folded have been written anew
-    since. One that was committed and never recorded is due, so that the next run reports it.
+    A bucket goes on from what it holds unless that cannot be relied on: it has rows and no record, the table or
+    `deltas` is another than the recorded one, somebody else has changed the bucket, or rows that were folded have been
+    written anew since. One that was committed and never recorded is due, so that the next run reports it.
     """
-    known, path = KnownTableFile(home.plans, spec.name).read(), home.lake / spec.name
-    generation = KnownTableFile(home.plans, DELTAS.name).read().generation
-    state = lake_files.readable_state(path)
-    is_ours = state is not None and find_break(path, known) is None
+    path, state = home.lake / spec.name, lake_files.readable_state(home.lake / spec.name)
     lineage = follow(LineageFile(home.plans, spec.name).read(), path, spec.name, state) if state else Lineage()
-    edited = {edit.partition_us % spec.buckets for edit in edits_of(path, spec.name, known)} if is_ours else set()
-    since = dict[int, int]()
-    for bucket in range(spec.buckets):
-        record = records.get(spec.grain.key(bucket))
-        is_of_now = record is not None and (
-            (record.generation, record.input_generations.get(DELTAS.name)) == (known.generation, generation)
-        )
-        if record is not None and is_of_now and is_ours and bucket not in edited:
-            since[bucket] = _made_from(record, lineage, bucket, generation)
+    lying = {bucket % spec.buckets for bucket in lake_files.partitions(path)} if state else set()
+    since = _since(home, spec, records, lineage, lying) if state else {}
     changes = _changes(home.lake / DELTAS.name, min(since.values(), default=version), version)
     since = {bucket: after for bucket, after in since.items() if after >= changes.relied_on_from}
-    lying = {bucket % spec.buckets for bucket in lake_files.partitions(path)} if state else set()
     everything = lying | buckets_in(all_files(home, version)) if len(since) < spec.buckets else set()
-    durable = {after: _durable(home, after) for after in set(since.values())}
     found = dict[int, BucketState]()
     for bucket in range(spec.buckets):
-        if bucket not in since:
+        after, record = since.get(bucket), records.get(spec.grain.key(bucket))
+        if after is None:
             found[bucket] = BucketState(None, bucket in everything)
             continue
-        record, after = records[spec.grain.key(bucket)], since[bucket]
-        is_due = lineage.changed(bucket) > record.table_version or bucket in buckets_in(changes.added_after(after))
-        found[bucket] = BucketState(durable[after], is_due)
+        is_unrecorded = record is not None and lineage.changed(bucket) > record.table_version
+        found[bucket] = BucketState(after, is_unrecorded or bucket in buckets_in(changes.added_after(after)))
     return found
+
+
+def covered_epochs(home: Home, states: Mapping[int, BucketState], buckets: Iterable[int]) -> dict[int, Covered]:
+    """What some buckets hold, as a fold has to know it."""
+    versions = {bucket: states[bucket].made_from for bucket in buckets}
+    held = {version: _durable(home, version) for version in versions.values() if version is not None}
+    return {bucket: None if version is None else held[version] for bucket, version in versions.items()}
 
 
 def made_from_version(home: Home, spec: TableSpec) -> int | None:
@@ -162,12 +157,28 @@ def _changes(path: Path, after: int, upto: int) -> _Changes:
     return _Changes(after, added)
 
 
-def _made_from(record: Record, lineage: Lineage, bucket: int, generation: int) -> int:
-    """The version of `deltas` up to which nothing is missing in a bucket."""
-    version, made = record.input_versions.get(DELTAS.name, -1), lineage.partitions.get(bucket)
-    if made is None or made.generation != generation or made.changed > record.table_version:
-        return version
-    return max(version, made.source)
+def _since(
+    home: Home, spec: TableSpec, records: Mapping[str, Record], lineage: Lineage, lying: Collection[int]
+) -> dict[int, int]:
+    """Bucket → the version of `deltas` up to which nothing is missing in it, by what is remembered of it."""
+    known, path = KnownTableFile(home.plans, spec.name).read(), home.lake / spec.name
+    if find_break(path, known):
+        return {}
+    generation = KnownTableFile(home.plans, DELTAS.name).read().generation
+    edited = {edit.partition_us % spec.buckets for edit in edits_of(path, spec.name, known)}
+    found = dict[int, int]()
+    for bucket in set(range(spec.buckets)) - edited:
+        record, made = records.get(spec.grain.key(bucket)), lineage.partitions.get(bucket, Made())
+        source = made.source if made.generation == generation else UNKNOWN
+        if record is None:
+            # An empty bucket may have been left out of every run, because nothing has ever come for it.
+            if bucket not in lying and source >= 0:
+                found[bucket] = source
+            continue
+        if (record.generation, record.input_generations.get(DELTAS.name)) == (known.generation, generation):
+            version = record.input_versions.get(DELTAS.name, UNKNOWN)
+            found[bucket] = version if made.changed > record.table_version else max(version, source)
+    return found
 
 
 def _durable(home: Home, version: int) -> dict[int, int]:
