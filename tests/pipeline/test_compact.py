@@ -15,18 +15,23 @@ import pytest
 from assets.ingest.drain import drain_all
 from assets.ingest.rebuild import rebuild
 from assets.ingest.schema import DELTAS
+from assets.trust import found_wrong
 from assets.vectors.compacted import Compacted, KeptBack, Removed
 from assets.vectors.compaction import compact, make_bases, remove_payloads
 from assets.vectors.schema import VECTOR_CHECKPOINTS
 from orchestration.compact import Wanted
 from orchestration.compact import compact as compact_home
+from orchestration.instance import open_instance
 from orchestration.materialize import drain
 from resources.lake import Lake, LakeError
+from resources.record import Record
 from tests.support.batch import checksums, run, send
 from tests.support.live import TEN_O_CLOCK, HandClock, open_platform, vector
+from tests.support.orchestrator import refuse
 from tests.support.vector_oracle import said, table_of
 from tests.support.vector_tables import states_in
 from tidemark import Platform
+from tidemark.model.buckets import BUCKET
 from tidemark.model.ranges import Range
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, to_us
 from tidemark.observe.status import read_cut
@@ -36,6 +41,7 @@ from tidemark.tables import lake_files
 from tidemark.tables.lineage import LineageFile
 from tidemark.vectors.chain import state_of
 from tidemark.vectors.checkpoints import CompactionRules, Strategy
+from tidemark.vectors.tables import bucket_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -235,3 +241,40 @@ def test_k5_what_came_in_since_the_horizon_stays_and_no_cut_is_made_for_what_sta
     cut = read_cut(home)
     assert cut is not None
     assert cut.cut_us == NOW + HOUR_US, "a later one would serve nothing"
+
+
+@pytest.mark.slow
+def test_o5_a_bucket_of_checkpoints_that_was_changed_is_found_wrong_alone_and_made_again(
+    tmp_path: Path, spark: "SparkSession"
+) -> None:
+    home, table = filled(Home(tmp_path / "home").create()), VECTOR_CHECKPOINTS.name
+    keys = {name: BUCKET.key(bucket_of("shop", name)) for name in ("v1", "v2", "v3")}
+    assert drain(home).succeeded
+    wanted = Wanted(Strategy.FULL_MERGE, is_forced=True)
+    made = compact_home(home, wanted, clock=HandClock(NOW))
+    assert (made.is_done, made.compacted.vectors, made.compacted.checkpoints) == (True, 3, 3)
+    assert set(made.outcome.partitions[table]) == set(keys.values())
+    assert {(check.partition, check.passed) for check in made.outcome.checks} == {(key, True) for key in keys.values()}
+    with open_instance(home) as instance:
+        records = Record.latest_by_partition(instance, table)
+    assert {key: (each.rows_in, each.rows_out) for key, each in records.items()} == {
+        keys["v1"]: (5, 1),
+        keys["v2"]: (1, 1),
+        keys["v3"]: (1, 1),
+    }
+    right = checksums(home, table)
+
+    changed = lake_files.open_table(home.lake / table)
+    assert changed is not None
+    changed.update(updates={"deltas": "deltas + 1"}, predicate="vector_id = 'v2'")
+    found = [check for check in drain(home).checks if check.asset == table]
+    assert [(check.partition, check.passed) for check in found] == [(keys["v2"], False)]
+    with open_instance(home) as instance:
+        assert found_wrong(home, instance, table) == {keys["v2"]}
+        # And a bucket of `vectors` that is wrong holds back checkpoints of that bucket, and of no other.
+        refuse(instance, "vectors", keys["v1"], "It cannot be judged. Ask again.")
+    again = compact_home(home, wanted, clock=HandClock(NOW))
+    assert again.outcome.held_back == {table: (keys["v1"],)}
+    assert set(again.outcome.partitions[table]) == {keys["v2"], keys["v3"]}
+    assert (again.is_done, again.outcome.failed_checks, again.compacted.checkpoints) == (False, (), 1)
+    assert checksums(home, table) == right
