@@ -1,7 +1,8 @@
 """Which partitions of the derived tables are behind their inputs, and why.
 
 Belongs here: comparing records with records, with the tables and with the log, along the graph; what to do about it is
-the caller's. No Spark.
+the caller's. How one version of an input compares with another is decided in `tidemark/tables/behind.py`, which exact
+counts ask as well. No Spark.
 """
 
 from collections import defaultdict

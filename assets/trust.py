@@ -1,15 +1,16 @@
 """Whether a partition may be built upon (O4): one answer for commands, for the automation, and for a run that begins.
 
 Belongs here: what speaks against a partition, and the refusal of a run whose input is not to be built upon. Does not
-belong here: how rows are judged (`expectations`), how an edit is noticed (`tidemark/tables/known_table.py`), which
-partitions hang on which (`dependent_partitions.py`). Importing this needs neither Spark nor Dagster.
+belong here: how rows are judged (`expectations`), what passed and failed mean (`check_states.py`), how an edit is
+noticed (`tidemark/tables/known_table.py`), which partitions hang on which (`dependents.py`). Importing this needs
+neither Spark nor Dagster.
 
 It is asked twice. Commands and the automation ask `blocked` before they request a run of partitions, and `found_wrong`
-before one of a table that is made of everything there is. The run asks again when it begins:
-`refuse_wrong` for verdicts, and `refuse_edited` for edits, with the lock of its table held and the version of its input
-chosen. So an edit that comes after the request is not laundered either. Only an input without a verdict does not stop a
-run that has begun: a drain beside it may have committed and not judged yet, and what it finds wrong later is repaired
-by writing it anew, which makes everything that was made of it stale.
+before one of a table that is made of everything there is. The run asks again when it begins: `refuse_wrong` for
+verdicts, and `refuse_edited` for edits, with the lock of its table held and the version of its input chosen. So an edit
+that comes after the request is not laundered either. Only an input without a verdict does not stop a run that has
+begun: a drain beside it may have committed and not judged yet, and what it finds wrong later is repaired by writing it
+anew, which makes everything that was made of it stale.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
