@@ -1,1 +1,1 @@
-"""What tries to break the coordinator: a disk that forgets, a disk that fails. Run from the checkout; not installed."""
+"""Tests that try to break the coordinator, by disks that forget or fail. Run from the checkout; not installed."""

@@ -1,6 +1,6 @@
-"""`./tidemark chaos`: run seeds or planted bugs, and say what was found.
+"""`./tidemark chaos`: run seeds or planted bugs, and show the results.
 
-Belongs here: the options and what is shown. Answers go to standard output, everything else to standard error.
+Belongs here: the options and the output. Answers go to standard output, everything else to standard error.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from tidemark.cli.output import answer_json, console, progress, say, table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Give the exit code: 0 when nothing was found that should not be, and everything that should."""
+    """Return the exit code: 0 if no seed broke a rule, and every planted bug was caught."""
     options = _options(arguments)
     started = time.monotonic()
     title = "Planted bugs" if options.planted else "Seeds"

@@ -1,7 +1,7 @@
-"""What callers hand to the public API, in every form, and what they do with their objects afterwards (C14).
+"""Writes that callers send to the public API, in every form, and what they do with their objects afterwards (C14).
 
-Belongs here: making a write, sound or hostile, small or enormous, and spoiling it once it was handed over. What must
-have become of it is in `public.py`.
+Belongs here: making a write, valid or hostile, small or enormous, and spoiling it once it was sent. `public.py` knows
+the right result.
 """
 
 import json
@@ -19,16 +19,16 @@ import pyarrow as pa
 from tidemark.model.deltas import Delta
 from tidemark.model.log_schema import SENT_SCHEMA
 
-# A delta that is refused takes a multiple of its size in the log; so many of these come near the limit of a frame.
+# A delta that is refused takes a multiple of its size in the log; this many of these come near the limit of a frame.
 MANY = 3_000
 WIDE = 96
 
 
-class Handed(NamedTuple):
+class Sent(NamedTuple):
     """A write on its way to the API."""
 
     deltas: Any
-    expected: list[tuple[str, int] | None]  # id and count of each delta; None of one that must be refused
+    expected: list[tuple[str, int] | None]  # id and count of each delta; None for one that must be refused
     spoil: Callable[[], None]  # what the caller does to its objects when `write` has returned
 
 
@@ -36,20 +36,20 @@ class _Raising:
     """An object of a caller's own."""
 
     def __repr__(self) -> str:
-        raise RuntimeError("nobody may look at this")
+        raise RuntimeError("no code may look at this")
 
     __str__ = __repr__
 
 
 class Caller:
-    """Makes writes by seed. Ids and counts are unique, so that whatever comes back can be told apart."""
+    """Makes writes by seed. Ids and counts are unique, so that results can be told apart."""
 
     def __init__(self, random: Random, name: str, now_us: int) -> None:
         self._random, self._name, self._now_us = random, name, now_us
         self._numbers = count(1)
 
-    def write(self) -> Handed:
-        """Anything that a caller may hand over."""
+    def write(self) -> Sent:
+        """Any write that a caller may send."""
         kinds = {
             self._objects: 5,
             self._texts: 3,
@@ -75,7 +75,7 @@ class Caller:
     def _some(self) -> list[dict[str, Any]]:
         return [self._sound() for _ in range(self._random.randint(1, 5))]
 
-    def _objects(self) -> Handed:
+    def _objects(self) -> Sent:
         deltas = self._some()
         expected = _expected(deltas)
 
@@ -85,16 +85,16 @@ class Caller:
                 delta["delta_id"] = "spoiled"
             deltas.clear()
 
-        return Handed(deltas, expected, spoil)
+        return Sent(deltas, expected, spoil)
 
-    def _texts(self) -> Handed:
+    def _texts(self) -> Sent:
         deltas = self._some()
         texts: list[Any] = [
             json.dumps(delta) if self._random.random() < 0.5 else json.dumps(delta).encode() for delta in deltas
         ]
-        return Handed(texts, _expected(deltas), texts.clear)
+        return Sent(texts, _expected(deltas), texts.clear)
 
-    def _structs(self) -> Handed:
+    def _structs(self) -> Sent:
         deltas = self._some()
         structs = [msgspec.convert(delta, Delta) for delta in deltas]
 
@@ -104,14 +104,14 @@ class Caller:
                 if struct.signal is not None:
                     struct.signal.count = -7
 
-        return Handed(structs, _expected(deltas), spoil)
+        return Sent(structs, _expected(deltas), spoil)
 
-    def _columns(self) -> Handed:
+    def _columns(self) -> Sent:
         deltas = self._some()
         batch = _batch(deltas)
-        return Handed(pa.table(batch) if self._random.random() < 0.5 else batch, _expected(deltas), lambda: None)
+        return Sent(pa.table(batch) if self._random.random() < 0.5 else batch, _expected(deltas), lambda: None)
 
-    def _shared_buffer(self) -> Handed:
+    def _shared_buffer(self) -> Sent:
         """Columns over an array that the caller fills again."""
         deltas = self._some()
         batch = _batch(deltas)
@@ -122,10 +122,10 @@ class Caller:
         columns = {name: batch[name] for name in batch.schema.names}
         columns["signal"] = pa.StructArray.from_arrays(list(fields.values()), fields=list(signals.type))
         shared = pa.RecordBatch.from_arrays(list(columns.values()), schema=batch.schema)
-        return Handed(shared, _expected(deltas), lambda: counts.fill(-7))
+        return Sent(shared, _expected(deltas), lambda: counts.fill(-7))
 
-    def _hostile(self) -> Handed:
-        """Deltas that are none, among some that are."""
+    def _hostile(self) -> Sent:
+        """Invalid deltas among valid ones."""
         itself: dict[str, Any] = {"namespace": "shop"}
         itself["signal"] = itself
         deep: Any = []
@@ -154,10 +154,10 @@ class Caller:
             place = self._random.randrange(len(deltas) + 1)
             deltas.insert(place, self._random.choice(bad))
             expected.insert(place, None)
-        return Handed(deltas, expected, deltas.clear)
+        return Sent(deltas, expected, deltas.clear)
 
-    def _hostile_columns(self) -> Handed:
-        """A row that only the door for rows can judge, beside one that is sound."""
+    def _hostile_columns(self) -> Sent:
+        """A row that only the door for rows can check, beside a valid one."""
         sound, other = self._sound(), self._sound()
         vector = {"vector_id": "v", "op": "delete"}
         labels = [("host", "a"), ("host", "b")]
@@ -174,15 +174,15 @@ class Caller:
         table = pa.table(_batch([sound, bad]))
         if self._random.random() < 0.3:
             table = pa.table(_batch([sound, other])).append_column("colour", pa.array([None, "red"]))
-        return Handed(table, [*_expected([sound]), None], lambda: None)
+        return Sent(table, [*_expected([sound]), None], lambda: None)
 
-    def _enormous(self) -> Handed:
+    def _enormous(self) -> Sent:
         """Columns that are refused row by row, near the limit of a frame or beyond it."""
         rows = self._random.choice((MANY // 4, MANY, 4 * MANY))
         payload = {"vector_id": "v", "op": "nonsense", "values": [0.123456789] * WIDE}
         delta = {"namespace": "shop", "kind": "vector", "delta_id": "v", "event_ts": self._now_us, "vector": payload}
         one = _batch([delta])
-        return Handed(one.take(pa.array([0] * rows)), [None] * rows, lambda: None)
+        return Sent(one.take(pa.array([0] * rows)), [None] * rows, lambda: None)
 
 
 def _other(delta: dict[str, Any], kind: str, payload: dict[str, Any]) -> dict[str, Any]:

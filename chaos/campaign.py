@@ -1,7 +1,7 @@
 """Many seeds on several processes, and every planted bug until a seed finds it.
 
-Belongs here: how the work is divided, and what comes out of it. How that is shown is in `__main__.py`. A seed's result
-does not depend on the process that ran it, or on what that process ran before.
+Belongs here: how the work is divided, and the results. How they are shown is in `__main__.py`. A seed's result does not
+depend on the process that ran it, or on what that process ran before.
 """
 
 import multiprocessing
@@ -18,28 +18,28 @@ from chaos.planted_beside import BESIDE, try_out
 from chaos.public import stress
 from chaos.simulation import Report, simulate
 
-# Seeds that a process is given at a time: a second's work.
+# Seeds in one task of a process: a second's work.
 SEEDS_AT_ONCE = 25
-# A planted bug that so many seeds do not find is one that the harness does not find.
+# A planted bug that this many seeds do not find counts as missed.
 SEEDS_PER_BUG = 3_000
 PUBLIC_SEEDS_PER_BUG = 100
-# One seed in so many is tried out at the public API, too: with threads it takes about as long as a hundred others.
+# One seed in this many also runs against the public API: with threads it takes about as long as a hundred others.
 PUBLIC_SHARE = 100
 
 Progress = Callable[[int], None]
 
 
 class Part(NamedTuple):
-    """What some seeds gave."""
+    """The results of some seeds."""
 
     seeds: int = 0
     lives: int = 0
     steps: int = 0
     calls: int = 0
-    failure: Report | None = None  # of the first seed that failed; none behind it was run
+    failure: Report | None = None  # of the first seed that failed; no later one was run
 
     def plus(self, other: "Part") -> "Part":
-        """Both of them."""
+        """Both together."""
         return Part(
             self.seeds + other.seeds,
             self.lives + other.lives,
@@ -50,19 +50,19 @@ class Part(NamedTuple):
 
 
 class Caught(NamedTuple):
-    """What became of one planted bug."""
+    """The result for one planted bug."""
 
     bug: str
     rule: str
     what: str
     seed: int | None  # the first that found it
     found: str | None  # the violation
-    is_clean: bool  # whether the same seed finds nothing when the bug is not planted
-    test: str | None = None  # the one that found it, where no seed goes
+    is_clean: bool  # whether the same seed finds nothing without the bug
+    test: str | None = None  # the test that found it, if no seed can
 
     @property
     def is_caught(self) -> bool:
-        """Whether anything has found it."""
+        """Whether a seed or a test has found it."""
         return self.seed is not None or self.test is not None
 
 
@@ -81,7 +81,7 @@ def run_seeds(first: int, count: int, jobs: int, progress: Progress = lambda _: 
 
 
 def run_planted(first: int, jobs: int, progress: Progress = lambda _: None) -> list[Caught]:
-    """Plant every bug in turn, each until a seed finds it; those beside the coordinator are found by a test."""
+    """Plant every bug in turn, each until a seed finds it; those outside the coordinator are found by a test."""
     found = []
     with _workers(jobs) as workers:
         by_seed = workers(_catch, [(planted.name, first + planted.first_seed) for planted in PLANTED])
@@ -95,7 +95,7 @@ def run_planted(first: int, jobs: int, progress: Progress = lambda _: None) -> l
 def _catch_beside(number: int) -> Caught:
     bug = BESIDE[number]
     tried = try_out(bug.name)
-    # That the test passes without the bug is what the default tier says.
+    # The default tier shows that the test passes without the bug.
     return Caught(bug.name, bug.rule, bug.what, None, tried.said, True, bug.test if tried.is_caught else None)
 
 
@@ -133,7 +133,7 @@ def _catch(task: tuple[str, int]) -> Caught:
 
 
 def use_one_core() -> None:
-    """Arrow's threads only stand in each other's way where a table has ten rows."""
+    """Use one thread for Arrow: with tables of ten rows its threads only disturb each other."""
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
 
@@ -144,8 +144,8 @@ def _workers(jobs: int) -> Iterator[Callable[..., Iterator[Any]]]:
     if jobs <= 1:
         yield map
         return
-    # A fresh interpreter each: Arrow has threads, and those do not survive a fork. One that dies is an error here, and
-    # nobody waits for it.
+    # A new interpreter each: Arrow has threads, and those do not survive a fork. If one dies, that is an error here,
+    # and nothing waits for it.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=use_one_core)
     try:

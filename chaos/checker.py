@@ -1,7 +1,7 @@
-"""The history checker: what clients were told against what lies in the segments, rule by rule.
+"""The history checker: compares what clients were answered with the rows in the segments, rule by rule.
 
 Belongs here: the rules that hold after every start of a shard, for every reader, and at the very end. Each is written
-down from the specification, with loops over plain rows; nothing here shares code with what it judges.
+from the specification, with loops over plain rows; nothing here shares code with the product.
 """
 
 from collections import defaultdict
@@ -27,17 +27,17 @@ from tidemark.model.timegrid import MINUTE_US
 from tidemark.shard_state.state import STATE_FILE, ShardState, load
 from tidemark.storage.disk import Disk
 
-# What small corrections of the clock add up to is less, and every leap is more.
+# More than all small corrections of the clock together, and less than any leap.
 CORRECTED_US = 2 * MINUTE_US
 
-Writes = dict[int, list[Row]]  # epoch → its rows, in the order in which they lie there
+Writes = dict[int, list[Row]]  # epoch → its rows, in stored order
 
 
 # At any time.
 
 
 def check_told(rows: Sequence[Row], history: History, upto: int | None = None) -> Writes:
-    """Whatever was told of writes up to an epoch (default: of all) is so; gives the rows by epoch."""
+    """Check everything that clients were told about writes up to an epoch (default: all); return the rows by epoch."""
     found: Writes = {epoch: list(group) for epoch, group in groupby(rows, key=lambda row: row.epoch)}
     for one, other in pairwise(rows):
         what = f"epoch {other.epoch} place {other.ordinal} lies behind epoch {one.epoch} place {one.ordinal}"
@@ -77,7 +77,7 @@ def _check_whole(write: Write, epoch: int, rows: list[Row]) -> None:
 
 
 def _check_producers(found: Writes, history: History) -> None:
-    """None twice, and each producer's in its order, without holes other than final refusals."""
+    """No write twice, and each producer's in its order, without gaps other than final refusals."""
     last: dict[str, int] = {}
     for epoch, rows in found.items():
         producer, sequence = rows[0].producer, rows[0].sequence
@@ -97,9 +97,9 @@ def _check_producers(found: Writes, history: History) -> None:
 
 
 def check_recovered(core: ShardCore, stored: Stored, history: History, lake: Lake) -> None:
-    """A shard that has just started, before anybody was at its door (C7)."""
+    """Check a shard that has just started, before any client uses it (C7)."""
     engine = core.engine
-    # What the lives before have left in the log may be sealed later.
+    # Writes that earlier lives left in the log may be sealed later.
     rows = rows_of(engine.snapshot.read())
     found = check_told(rows, history)
     check_contiguous(stored)
@@ -118,7 +118,7 @@ def check_recovered(core: ShardCore, stored: Stored, history: History, lake: Lak
 
 
 def check_raised(core: ShardCore, history: History) -> None:
-    """What was raised once stays raised; a group that may have been logged has raised all or nothing (D9, R5, K4)."""
+    """Limits stay raised; a group that may have been logged has raised all of its limits or none (D9, R5, K4)."""
     cut = core.flusher.cut
     said = {Limit.EVENTS: core.flusher.raised_us, Limit.VECTORS: None if cut is None else cut.cut_us}
     found = {limit: NEVER_US if earliest_us is None else earliest_us for limit, earliest_us in said.items()}
@@ -132,7 +132,7 @@ def check_raised(core: ShardCore, history: History) -> None:
 
 
 def check_cut(core: ShardCore, history: History, found: Writes) -> None:
-    """No write behind the epoch that a cut names was decided on without it, and that epoch can be waited for (K4)."""
+    """No write after the epoch of a cut was decided without it, and that epoch can be waited for (K4)."""
     cut = core.flusher.cut
     if cut is not None:
         raised = [each for each in history.raised if each.limit is Limit.VECTORS and each.earliest_us == cut.cut_us]
@@ -155,9 +155,9 @@ def check_contiguous(stored: Stored) -> None:
 
 
 def check_lake(lake: Lake, rows: Sequence[Row]) -> None:
-    """What the lake has committed is what the shard has, for ever.
+    """The rows committed to the lake are those of the shard, for ever.
 
-    At a start it may be in the log once more: the lake saw the line of its segment before a power cut took that away.
+    At a start they may be in the log once more: the lake saw the line of their segment before a power cut lost it.
     """
     committed = lake.durable_epoch()
     same = [row for row in rows if row.epoch <= committed]
@@ -176,7 +176,7 @@ def _answer(core: ShardCore, epoch: int) -> type[Exception] | None:
 
 
 def check_view(view: View[LogPart, LogSnapshot], history: History) -> None:
-    """Snapshot and buffers together hold every epoch once, and whole (C11)."""
+    """Snapshot and buffers together have every epoch once, and whole (C11)."""
     epoch = view.snapshot.epoch
     for part in view.frozen:
         for write in part.writes:
@@ -184,20 +184,20 @@ def check_view(view: View[LogPart, LogSnapshot], history: History) -> None:
             must(write.epoch == epoch + 1, "C11", what)
             epoch = write.epoch
             given = history.given.get(epoch)
-            if given is not None:  # else nobody has looked since it got its epoch
+            if given is not None:  # else no client has looked since it got its epoch
                 is_whole = list(write.deltas) == given.write.deltas() and write.sequence == given.write.sequence
                 must(is_whole, "C11", f"a view has another write as epoch {epoch} than {given.write.name}")
     must(epoch == view.epoch, "C11", f"a view of epoch {view.epoch} ends with epoch {epoch}")
 
 
 def check_read(rows: list[Row], epoch: int, history: History) -> None:
-    """A plain reader sees all that is flushed, and nothing else (C2, C6)."""
+    """A plain reader sees everything flushed, and nothing else (C2, C6)."""
     must(all(row.epoch <= epoch for row in rows), "C6", f"a snapshot of epoch {epoch} shows epoch {rows[-1:]}")
     check_told(rows, history, upto=epoch)
 
 
 def check_batch(batch: Batch, core: ShardCore) -> None:
-    """A batch holds flushed deltas, and its record counts them (C5)."""
+    """A batch has flushed deltas, and its record counts them (C5)."""
     flushed = core.engine.flushed_epoch
     must(batch.to_epoch - 1 <= flushed, "C5", f"batch {batch.number} has epochs beyond {flushed}, which is flushed")
     record = batch.record
@@ -229,7 +229,7 @@ def check_end(scale: Scale, stored: Stored, history: History, lake: Lake, disk: 
 
 
 def _check_verdicts(scale: Scale, rows: list[Row], history: History) -> None:
-    """Each verdict is what a naive reading of the log in its order gives (Q3, D9, K4)."""
+    """Each verdict is that of a naive reading of the log in its order (Q3, D9, K4)."""
     sent = [history.given[row.epoch].write.made[row.ordinal] for row in rows]
     expected = expected_verdicts(rows, sent, scale.settings, history.earliest_us)
     for row, (verdict, reason) in zip(rows, expected, strict=True):
@@ -240,7 +240,7 @@ def _check_verdicts(scale: Scale, rows: list[Row], history: History) -> None:
 
 
 def _disorder(history: History) -> dict[tuple[Any, Any], int]:
-    """The least that was ever in force for a stream: what was promised under it stays promised."""
+    """The least disorder ever in force for a stream: promises made under it still hold."""
     streams = {parse_stream(name) for rules in history.rules.values() for name in rules.streams}
     every = {stream: min(rules.rule(stream).disorder_us for rules in history.rules.values()) for stream in streams}
     least = min((rules.default.disorder_us for rules in history.rules.values()), default=0)
@@ -248,7 +248,7 @@ def _disorder(history: History) -> dict[tuple[Any, Any], int]:
 
 
 def _check_idleness(stored: Stored, history: History) -> None:
-    """From when on a stream is idle is what its last accepted write and the rules of that life say (T3)."""
+    """When a stream goes idle follows from its last accepted write and the rules of that life (T3)."""
     heard: dict[str, int] = {}
     received_us = life = 0
     for entry, rows in stored.parts():
@@ -292,7 +292,7 @@ def _check_stamps(disorder: Mapping[tuple[Any, Any], int], rows: list[Row], hist
 
 
 def _check_leaps(stored: Stored, history: History) -> None:
-    """No time of receipt and no time of a seal is one to which only a leap of the clock can have led (C15)."""
+    """No time of receipt and no time of a seal can come only from a leap of the clock (C15)."""
     earliest_us = history.begun_us - CORRECTED_US
     for entry, rows in stored.parts():
         for row in rows:
@@ -313,7 +313,7 @@ def _life(rows: Sequence[Row], history: History) -> int:
 
 
 def _most_disorder(history: History) -> int:
-    """A reset leaves a watermark this far below it at most."""
+    """How far below it a reset leaves a watermark at most."""
     rules = [rule for each in history.rules.values() for rule in (each.default, *each.streams.values())]
     return max((rule.disorder_us for rule in rules), default=0)
 
@@ -333,7 +333,7 @@ def _newest_events(rows: list[Row]) -> dict[int, dict[tuple[Any, Any], int]]:
 
 
 def _check_manifest(disorder: Mapping[tuple[Any, Any], int], stored: Stored, history: History) -> None:
-    """Event-time watermarks and the counts of verdicts (T2, O4)."""
+    """Check event-time watermarks and the counts of verdicts (T2, O4)."""
     watermarks: dict[str, int] = {}
     so_far: list[Row] = []
     slack_us, life = _most_disorder(history), 0
@@ -363,7 +363,7 @@ def _check_manifest(disorder: Mapping[tuple[Any, Any], int], stored: Stored, his
 
 
 def _check_totals(stored: Stored) -> None:
-    """Each entry says what everything up to it adds up to, whatever was read again to know it (C7)."""
+    """Each entry has the totals up to it, whatever had to be read again to know them (C7)."""
     expected = Totals()
     for entry, batches in zip(stored.entries, stored.batches(), strict=True):
         expected = expected.plus(entry, batches)

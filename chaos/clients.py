@@ -1,7 +1,7 @@
-"""The producers of the simulation: they send, repeat, leave gaps, come back as another instance, and expect answers.
+"""The producers of the simulation: they send, repeat, leave gaps, return as another instance, and expect answers.
 
-Belongs here: one producer's behaviour and what the door must answer to it (Q1, Q2, C8). A producer outlives every
-life of the shard; it knows what it has sent, and what it was told.
+Belongs here: one producer's behaviour and the door's right answers (Q1, Q2, C8). A producer outlives every life of the
+shard; it knows what it has sent, and the answers.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from tidemark.shard_state.producers import KEPT_WRITES
 
 
 class Producer:
-    """One of them."""
+    """One producer."""
 
     def __init__(self, name: str, scale: Scale, random: Random, traffic: Traffic, history: History) -> None:
         self.name = name
@@ -38,16 +38,16 @@ class Producer:
         self.writes: dict[int, Write] = {}
         self._life: Life | None = None
         self._instance = 0
-        self._opened_by = 0  # the group that makes the instance one to rely on
+        self._opened_by = 0  # the group that makes the instance certain
         self._taken = 0  # last sequence that the door has taken
         self._is_new_life = True
         self._refused_in: tuple[int, int] | None = None  # the last final refusal, and the group that logs it
         self._firm = 0  # the last one that is logged
 
-    # What it does.
+    # Its actions.
 
     def step(self, life: Life, *, may_begin: bool = True) -> None:
-        """Do something: mostly the next write."""
+        """Do something: mostly send the next write."""
         if not self._is_open(life):
             return
         chance = self._random.random()
@@ -71,7 +71,7 @@ class Producer:
             self._send_nothing(life)
 
     def finish(self, life: Life) -> bool:
-        """One step towards having an answer to everything; whether there is nothing left to do."""
+        """Take one step towards an answer to everything; true if there is nothing left to do."""
         open_ends = [write for write in self.writes.values() if not self._is_settled(write)]
         if not open_ends:
             return True
@@ -84,7 +84,7 @@ class Producer:
         return False
 
     def send_next(self, life: Life, *, may_begin: bool, is_huge: bool = False) -> None:
-        """The next write in line: one that has to be sent again, or a new one."""
+        """Send the next write: one that has to be sent again, or a new one."""
         sequence = self._taken + 1
         if sequence not in self.writes:
             if not may_begin or len(self.writes) >= self._scale.writes:
@@ -106,7 +106,7 @@ class Producer:
     # Opening.
 
     def _is_open(self, life: Life) -> bool:
-        """Whether it has an instance here that it may rely on; if not, it asks for one or waits."""
+        """Whether its instance here is certain; if not, it opens one or waits."""
         if self._life is not life:
             self._is_new_life, self._refused_in = True, None
             self._open(life)
@@ -133,23 +133,23 @@ class Producer:
             self._must_be_stopped(life)
             return
         acknowledged = [write.sequence for write in self._sent() if _key(write) in self._history.acknowledged]
-        what = f"producer {self.name} is told mark {mark}, but write {max(acknowledged, default=0)} was acknowledged"
+        what = f"producer {self.name} got mark {mark}, but write {max(acknowledged, default=0)} was acknowledged"
         must(mark >= max(acknowledged, default=0), "Q2", what)
-        what = f"producer {self.name} is told mark {mark}, but {self._firm} was refused for good and logged"
+        what = f"producer {self.name} got mark {mark}, but {self._firm} was refused for good and logged"
         must(mark >= self._firm, "Q2", what)
-        must(mark <= max(self.writes, default=0), "Q2", f"producer {self.name} is told mark {mark}, never sent")
+        must(mark <= max(self.writes, default=0), "Q2", f"producer {self.name} got mark {mark}, never sent")
         if not self._is_new_life:
-            what = f"producer {self.name} is told mark {mark}, but {self._taken} was taken"
+            what = f"producer {self.name} got mark {mark}, but {self._taken} was taken"
             must(mark == self._taken, "Q2", what)
         self._life, self._is_new_life = life, False
         self._instance, self._taken = instance, mark
         self._opened_by = life.core.engine.groups_taken + 1
         self._history.note(f"producer {self.name} is opened as instance {instance}, mark {mark}")
 
-    # What must be answered or refused.
+    # Right answers and refusals.
 
     def _repeat(self, life: Life, writes: list[Write]) -> None:
-        """Send again what the door has taken, now or in an earlier life: it is answered with its first epoch."""
+        """Send again a write that the door has taken, now or in an earlier life: it gets its first epoch."""
         if not (taken := [write for write in writes if write.sequence <= self._taken]):
             return
         write = self._random.choice(taken)
@@ -171,7 +171,7 @@ class Producer:
         self._history.acknowledge(write, sending.epoch)
 
     def _reuse(self, life: Life) -> None:
-        """Send another write under a number that is used: it must not be taken for the one that was taken."""
+        """Send another write under a used number: it must not be taken for the first one."""
         if not (taken := [write for write in self._sent() if write.sequence <= self._taken]):
             return
         write, other = self._random.choice(taken), self._random.choice(self._sent())
@@ -196,7 +196,7 @@ class Producer:
         try:
             life.core.submit(self.name, self._instance, sequence, *self._anything())
         except SequenceGapError as error:
-            what = f"producer {self.name} is told to send {error.expected}, but {self._taken + 1} is next"
+            what = f"producer {self.name} was asked for {error.expected}, but {self._taken + 1} is next"
             must(error.expected == self._taken + 1, "Q2", what)
             self._history.count("gaps")
         except ShardStoppedError:
@@ -207,7 +207,7 @@ class Producer:
             must(False, "Q2", f"write {sequence} of {self.name} was taken, but {self._taken + 1} is next")
 
     def _write_as_older(self, life: Life) -> None:
-        """An instance that was fenced out tries once more."""
+        """Let an instance that was fenced out try once more."""
         if self._instance < 2:
             return
         older = self._random.randint(1, self._instance - 1)
@@ -234,7 +234,7 @@ class Producer:
             must(False, "C1", "an empty write was taken")
 
     def _submit(self, life: Life, write: Write, instance: int, *, as_objects: bool = False) -> Sending | None:
-        """Hand a write over; None if it was not taken."""
+        """Send a write; None if it was not taken."""
         deltas: Sequence[Sent] = write.objects() if as_objects else write.deltas()
         history = self._history
         history.note(f"{write.name} is sent with {len(deltas)} deltas")
@@ -267,7 +267,7 @@ class Producer:
             life.look()
         return None
 
-    # What it knows.
+    # Its knowledge.
 
     def _make(self, sequence: int, *, is_huge: bool) -> Write:
         most = self._scale.most_deltas

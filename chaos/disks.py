@@ -1,8 +1,8 @@
 """The disks of the simulation: one that forgets what was not synced, and one that fails on demand.
 
-Belongs here: what a test or the harness puts in place of the real disk. Both run the code of `RealDisk` on another
-operating system, so the order of its system calls is part of what is tried out; calls are counted as system calls,
-which is finer than the calls of `Disk`: the power may go between the write, the sync and the rename of one `replace`.
+Belongs here: the disks that a test or the harness uses in place of the real one. Both run the code of `RealDisk` on
+another operating system, so the order of its system calls is tested, too; calls are counted as system calls, which is
+finer than the calls of `Disk`: the power may go between the write, the sync and the rename of one `replace`.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class SimulatedDisk(RealDisk):
-    """A disk in memory, for one life of a machine; `crash` gives the one for the next life."""
+    """A disk in memory, for one life of a machine; `crash` returns the one for the next life."""
 
     def __init__(self, kernel: SimulatedKernel | None = None) -> None:
         self.kernel = kernel or SimulatedKernel()
@@ -40,7 +40,7 @@ class SimulatedDisk(RealDisk):
 
     @property
     def trace(self) -> list[Call]:
-        """The calls of this life that changed something or made it certain, in order."""
+        """The calls of this life that changed something or made it durable, in order."""
         return self.kernel.trace
 
     def cut_power(self, at: int, moment: Moment = Moment.BEFORE) -> None:
@@ -48,9 +48,9 @@ class SimulatedDisk(RealDisk):
         self.kernel.cut_power(at, moment)
 
     def crash(self, mode: Survival, random: Random) -> "SimulatedDisk":
-        """The power goes now, if it has not yet; gives the disk as it may be afterwards.
+        """Cut the power now, if it is still on; return the disk as it may be afterwards.
 
-        May be called again with another mode: what would have been, had it turned out differently.
+        May be called again with another mode: the disk as it would be, had it turned out differently.
         """
         self.kernel.stop()
         return self.after(mode, random)
@@ -60,21 +60,21 @@ class SimulatedDisk(RealDisk):
         return SimulatedDisk(self.kernel.after(mode, random))
 
     def watch(self, look: "Callable[[Call, Moment, SimulatedDisk], None]") -> None:
-        """Have each call shown before it is made, and each write in its middle, with the disk as it is then.
+        """Show each call before it is made, and each write in its middle, with the disk as it is then.
 
-        So one run of a workload is enough to try every crash in it. What is shown may be asked for `after` only.
+        So one run of a workload is enough to try every crash in it. Call only `after` on the disk that is shown.
         """
         self.kernel.on_call = lambda call, moment, kernel: look(call, moment, SimulatedDisk(kernel))
 
     def store(self, path: Path, data: bytes) -> None:
-        """Put a file in place by magic, all of it synced and no call counted: to try out damage."""
+        """Put a file in place directly, all of it synced and no call counted: to try out damage."""
         self.kernel.store(path, data)
 
 
 class FaultyDisk(RealDisk):
-    """Another disk, real or simulated, on which the calls fail that a plan names.
+    """Another disk, real or simulated, on which the calls of a plan fail.
 
-    A sync that fails on a simulated disk loses what it should have written: no later sync makes up for it.
+    A sync that fails on a simulated disk loses its data: no later sync makes up for it.
     """
 
     def __init__(self, disk: RealDisk, plan: Sequence[Fault] = ()) -> None:
@@ -83,17 +83,17 @@ class FaultyDisk(RealDisk):
 
     @property
     def trace(self) -> list[Call]:
-        """Every call that might have failed, with those that did."""
+        """Every call that might have failed, including those that did."""
         return self.faults.trace
 
     def fail_from_now(self, fault: Fault) -> None:
-        """One more thing that goes wrong; its calls are counted from here on."""
+        """Add a fault; its calls are counted from here on."""
         self.faults.add(fault)
 
     def fail(self, fault: Fault) -> None:
-        """Let one more thing go wrong; its calls are counted from now on."""
+        """Add a fault; its calls are counted from now on."""
         self.faults.add(fault)
 
     def set_free_bytes(self, free_bytes: int | None) -> None:
-        """What `free_bytes` says from now on; None for the truth."""
+        """Set the answer of `free_bytes` from now on; None for the truth."""
         self.faults.free_bytes = free_bytes

@@ -1,6 +1,6 @@
 """One small life, cut at every disk call in every way, and with every disk call failing (C7).
 
-Belongs here: the life, and what follows each cut: another life in which nothing goes wrong, and the whole checker.
+Belongs here: the life, and the steps after each cut: another life without faults, and the whole checker.
 """
 
 from collections.abc import Sequence
@@ -31,16 +31,16 @@ SCALE = Scale(
     producers=2,
     writes=5,
 )
-# Another seed, another life; this one has copies, refused deltas and four segments.
+# Another seed is another life; this one has duplicates, refused deltas and four segments.
 SEED = 17
 
 
 def try_out(
     survival: Survival, *, cut: Cut | None = None, plan: Sequence[Fault] = (), fate: int = 0, seed: int = SEED
 ) -> bool:
-    """Live the life up to the cut or the fault, then once more to the end; gives whether it came to that.
+    """Live the life up to the cut or the fault, then once more to the end; true if the cut or fault was reached.
 
-    Raises when a rule is broken. `fate` is the seed of what survives, where chance decides.
+    Raises when a rule is broken. `fate` is the seed of the random part of what survives.
     """
     world = World(SCALE, Random(seed), interrupted=0.0)
     is_cut = world.live(lambda life: _act(world, life), plan, cut)
@@ -50,7 +50,7 @@ def try_out(
     if not is_cut and not has_failed:
         return False
     if survival is Survival.CACHE:
-        # What the next one starts with need not be on the disk; once it runs it must be.
+        # The next life may start from data that is not on the disk; once it runs, they must be.
         world.live(lambda _: None)
         world.end(Survival.NOTHING)
     world.live(world.finish)
@@ -74,7 +74,7 @@ def _act(world: World, life: Life) -> None:
     flush()
     first.send_next(life, may_begin=True)
     second.send_next(life, may_begin=True)
-    life.write()  # takes the group; what comes now belongs to the next
+    life.write()  # takes the group; later writes belong to the next
     first.send_next(life, may_begin=True)
     flush()
     flush()

@@ -1,6 +1,6 @@
-"""An operating system that fails on demand: the n-th call of a kind, with the error of one's choice.
+"""An operating system that fails on demand: the n-th call of a kind, with a chosen error.
 
-Belongs here: what may fail and how it then behaves. It stands between a disk and its system, real or simulated.
+Belongs here: which calls may fail and how they then behave. It stands between a disk and its system, real or simulated.
 """
 
 import errno
@@ -22,21 +22,21 @@ EVERY_KIND = frozenset(CallKind)
 
 
 class Fault(NamedTuple):
-    """One thing that goes wrong."""
+    """One fault."""
 
     kinds: frozenset[CallKind]  # which calls are counted
     nth: int  # the first of them that fails, from 1
-    error: int | None = errno.EIO  # None: the call says that it worked; only for writes that are short
-    written: int = 0  # bytes that a write hands over before it ends: then it is short, and the next one fails
+    error: int | None = errno.EIO  # None: the call reports success; only for writes that are short
+    written: int = 0  # bytes that a write passes on before it ends: then it is short, and the next one fails
     is_lasting: bool = False  # every later call of these kinds fails too
 
 
 class FaultySystem:
-    """Passes every call on, except for those that a plan says are to fail."""
+    """Passes every call on, except those that must fail by the plan."""
 
     def __init__(self, system: System, plan: Sequence[Fault]) -> None:
-        self.free_bytes: int | None = None  # what `statvfs` says instead of the truth
-        self.trace: list[Call] = []  # every call that may fail, with those that did
+        self.free_bytes: int | None = None  # the answer of `statvfs` instead of the truth
+        self.trace: list[Call] = []  # every call that may fail, including those that did
         self._system = system
         self._plan = list(plan)
         self._seen = [0] * len(self._plan)
@@ -44,7 +44,7 @@ class FaultySystem:
         self._lock = threading.Lock()
 
     def add(self, fault: Fault) -> None:
-        """Plan for one more; its calls are counted from here on."""
+        """Add a fault to the plan; its calls are counted from here on."""
         with self._lock:
             self._plan.append(fault)
             self._seen.append(0)
@@ -117,14 +117,14 @@ class FaultySystem:
             raise _error(fault, path)
 
     def _pass_sync(self, kind: CallKind, fd: int) -> None:
-        """As `_pass`; what a failed sync should have written is lost on a disk that can be told so."""
+        """As `_pass`; a simulated disk loses the data of a failed sync."""
         if fault := self._fault(Call(kind, self._paths[fd])):
             if isinstance(self._system, SimulatedKernel):
                 self._system.fail_sync(fd)
             raise _error(fault, self._paths[fd])
 
     def _cut(self, kind: CallKind, fd: int, data: memoryview) -> memoryview:
-        """What of `data` is to be written."""
+        """The part of `data` to write."""
         fault = self._fault(Call(kind, self._paths[fd], len(data)))
         if fault is None:
             return data

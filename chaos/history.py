@@ -1,7 +1,7 @@
-"""What happened in a simulation: what clients were told, in their order, and what breaks a rule.
+"""The events of a simulation: what clients were told, in order, and the error for a broken rule.
 
-Belongs here: the events, the facts that must hold for ever after once somebody was told of them, and the error that
-names a broken rule. What follows from these facts is in `checker.py`.
+Belongs here: the events, the facts that must hold for ever once a client was told of them, and the error that names a
+broken rule. What follows from these facts is in `checker.py`.
 """
 
 import sys
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from chaos.traffic import Write
 from tidemark.model.event_time_rules import EventTimeRules
 
-# Events that are shown with a violation: those around it, and all that name what it is about.
+# Events shown with a violation: those around it, and all that name its subject.
 SHOWN_EVENTS = 25
 # Before any event: nothing was raised.
 NEVER_US = -(2**62)
@@ -32,7 +32,7 @@ def must(condition: object, rule: str, what: str, about: str = "") -> None:
 
 
 class Event(NamedTuple):
-    """Something that a client, a reader or the machine saw."""
+    """An observation of a client, a reader or the machine."""
 
     life: int
     at_us: int
@@ -43,7 +43,7 @@ class Event(NamedTuple):
 
 
 class Given(NamedTuple):
-    """An epoch that a write was given."""
+    """An epoch that a write got."""
 
     life: int
     write: Write
@@ -51,21 +51,21 @@ class Given(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """A write of which somebody was told that it is flushed."""
+    """A write that a client was told is flushed."""
 
     write: Write
     epoch: int
 
 
 class Limit(StrEnum):
-    """What the log refuses when it is older than a moment that only rises."""
+    """What the log refuses when it is older than a time that only rises."""
 
-    EVENTS = "events"  # whatever they are (D9, R5)
+    EVENTS = "events"  # of every kind (D9, R5)
     VECTORS = "changes to vectors"  # (K4)
 
 
 class Raised(NamedTuple):
-    """A limit was raised; for all writes from an epoch on."""
+    """A limit was raised, for all writes from an epoch on."""
 
     limit: Limit
     earliest_us: int
@@ -80,29 +80,29 @@ class Reset(NamedTuple):
 
 
 class History:
-    """All that was told, over all lives."""
+    """Everything that clients were told, over all lives."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.life = 0
         self.begun_us = self.now_us = 0
-        self.leap_us = 0  # what the wall clock of the machine is wrong by
+        self.leap_us = 0  # the error of the machine's wall clock
         self.resets: list[Reset] = []
         self.wrong_us = 0  # how far the clock of a life that started ahead has come
         self.given: dict[int, Given] = {}
         self.acknowledged: dict[tuple[str, int], Acknowledged] = {}
-        # Final refusals; they bind once anything behind them was acknowledged.
+        # Final refusals; they bind once a later write was acknowledged.
         self.refused: set[tuple[str, int]] = set()
         # Epochs of writes that were given back as "nothing was written".
         self.given_back: set[int] = set()
-        self.flushed: dict[int, int] = {}  # life → the highest flushed epoch that anybody saw in it
-        self.applied = 0  # the highest epoch that anybody ever saw
+        self.flushed: dict[int, int] = {}  # life → the highest flushed epoch seen in it
+        self.applied = 0  # the highest epoch ever seen
         self.durable = 0
-        self.instances: dict[str, int] = {}  # the newest instance that was relied on
-        self.raised: list[Raised] = []  # what the log says of the limits
-        self.raising: list[Raised] = []  # what one group was to say of them; nobody knows yet whether it is logged
+        self.instances: dict[str, int] = {}  # the newest instance that was certain
+        self.raised: list[Raised] = []  # the limits in the log
+        self.raising: list[Raised] = []  # the limits in one group, of which it is unknown yet whether it is logged
         self.counts: dict[str, int] = {}
-        self.rules: dict[int, EventTimeRules] = {}  # incarnation → what its watermarks went by
+        self.rules: dict[int, EventTimeRules] = {}  # incarnation → the rules of its watermarks
 
     def earliest_us(self, limit: Limit, epoch: int) -> int:
         """The earliest time that the log allowed when a write came."""
@@ -110,11 +110,11 @@ class History:
         return max(found, default=NEVER_US)
 
     def fallen_us(self, before: int, life: int) -> int:
-        """What no time of an earlier life may exceed in a later one: the resets between the two say so (C15)."""
+        """The bound on times of an earlier life in a later one, by the resets between the two (C15)."""
         return min((each.at_us for each in self.resets if before < each.from_life <= life), default=sys.maxsize)
 
     def raise_limits(self, *, is_logged: bool) -> None:
-        """It is known now what became of the group that was to raise them."""
+        """Note whether the group with the limits was logged."""
         if is_logged:
             for each in self.raising:
                 self.note(f"{each.limit} before {each.earliest_us} are refused from epoch {each.from_epoch} on")
@@ -123,15 +123,15 @@ class History:
         self.raising = []
 
     def note(self, what: str) -> None:
-        """Write an event down."""
+        """Record an event."""
         self.events.append(Event(self.life, self.now_us, what))
 
     def count(self, what: str) -> None:
-        """One more of something, for the summary."""
+        """Count one more of something, for the summary."""
         self.counts[what] = self.counts.get(what, 0) + 1
 
     def give(self, epoch: int, write: Write) -> None:
-        """A write has an epoch."""
+        """Note that a write has an epoch."""
         must(epoch not in self.given, "C7", f"epoch {epoch} was given out twice", write.name)
         last = max(self.given, default=0)
         must(epoch > last, "C7", f"epoch {epoch} was given out after epoch {last}", write.name)
@@ -139,7 +139,7 @@ class History:
         self.note(f"epoch {epoch} for {write.name}")
 
     def acknowledge(self, write: Write, epoch: int) -> None:
-        """Somebody was told that a write is flushed."""
+        """Note that a client was told that a write is flushed."""
         key = (write.producer, write.sequence)
         before = self.acknowledged.get(key)
         if before is not None:
@@ -150,13 +150,13 @@ class History:
         self.note(f"{write.name} is flushed as epoch {epoch}")
 
     def give_back(self, write: Write, epoch: int) -> None:
-        """Somebody was told that nothing of a write was written; it may have had an epoch already."""
+        """Note that a client was told that nothing of a write was written; it may have had an epoch already."""
         if epoch:
             self.given_back.add(epoch)
         self.note(f"{write.name} (epoch {epoch}) is given back: nothing of it was written")
 
     def around(self, violation: ViolationError) -> list[str]:
-        """The last events, and before them those that name what the violation is about."""
+        """The last events, and before them those that name the subject of the violation."""
         cut = max(0, len(self.events) - SHOWN_EVENTS)
         words = {word for word in (violation.about, *_names(violation.what)) if word}
         earlier = [event for event in self.events[:cut] if any(word in event.what.split() for word in words)]

@@ -1,7 +1,7 @@
 """An operating system in memory: the system calls of a `RealDisk`, on files that forget what was not synced.
 
-Belongs here: paths, descriptors and errors as Linux has them, the count of calls, and the moment at which the power
-goes. What is then left is decided in `nodes.py` and `survival.py`.
+Belongs here: paths, descriptors and errors as on Linux, the count of calls, and the time at which the power goes.
+`nodes.py` and `survival.py` decide what is left then.
 """
 
 import copy
@@ -21,16 +21,16 @@ from chaos.survival import Survival, fate_of
 
 T = TypeVar("T")
 
-# Of a disk that nobody fills: 1 TB.
+# A disk that never fills: 1 TB.
 FREE_BYTES = 10**12
 
 
 class PowerCut(BaseException):
-    """The machine is off. No error that a program could handle, so not even `except Exception` catches it."""
+    """The machine is off. No program could handle this error, so not even `except Exception` catches it."""
 
 
 class CallKind(StrEnum):
-    """A system call that changes something or makes it certain."""
+    """A system call that changes something or makes it durable."""
 
     CREATE = "create"  # an `open` that makes a file, or empties one
     ALLOCATE = "allocate"
@@ -57,19 +57,19 @@ class Moment(Enum):
     """When the power goes at a call."""
 
     BEFORE = "before"
-    MIDDLE = "middle"  # half of a write has been handed over; of any other call, nothing
+    MIDDLE = "middle"  # half of a write was passed on; of any other call, nothing
     AFTER = "after"
 
 
 class _Open(NamedTuple):
-    """An open file; `position` is None where every write goes to the end."""
+    """An open file; `position` is None if every write goes to the end."""
 
     node: Node
     path: Path
     position: list[int] | None
 
 
-# Is shown each call, and the machine as it is before it or in the middle of it; may not change that.
+# Called with each call, and the machine as it is before it or in the middle of it; may not change that.
 Watcher = Callable[[Call, Moment, "SimulatedKernel"], None]
 
 
@@ -77,7 +77,7 @@ class SimulatedKernel:
     """See `tidemark.storage.disk.System` for the calls. Any thread may make them, one at a time."""
 
     def __init__(self, root: Directory | None = None, number: int = 0) -> None:
-        self.trace: list[Call] = []  # what was called in this life
+        self.trace: list[Call] = []  # the calls of this life
         self.on_call: Watcher | None = None
         self._root = root or Directory()
         self._number = number  # of the last change, counted over all lives
@@ -93,7 +93,7 @@ class SimulatedKernel:
         self._cut_at = (at, moment)
 
     def stop(self) -> None:
-        """The machine is off; whoever still runs on it is stopped at the next call."""
+        """Switch the machine off; a thread that still runs on it is stopped at its next call."""
         with self._lock:
             self._is_off = True
 
@@ -115,7 +115,7 @@ class SimulatedKernel:
         return isinstance(self._file(fd).node, Directory)
 
     def store(self, path: Path, data: bytes) -> None:
-        """Put a file on the disk by magic, all of it synced, whatever was there: to try out damage."""
+        """Put a file on the disk directly, all of it synced, whatever was there: to try out damage."""
         folder, name = self._place(path)
         if name in folder.entries:
             folder.remove(0, name)
@@ -124,7 +124,7 @@ class SimulatedKernel:
 
     # From here on: the system calls.
 
-    def open(self, path: Path, flags: int, mode: int = 0o777, /) -> int:  # noqa: ARG002 - everybody may everything
+    def open(self, path: Path, flags: int, mode: int = 0o777, /) -> int:  # noqa: ARG002 - there are no permissions here
         with self._lock:
             self._refuse_if_off()
             folder, name = self._place(path)
@@ -208,7 +208,7 @@ class SimulatedKernel:
             if name not in folder.entries:
                 raise _error(errno.ENOENT, old)
             if target is not folder:
-                raise _error(errno.EXDEV, new)  # nobody here renames across directories
+                raise _error(errno.EXDEV, new)  # the product never renames across directories
             if isinstance(target.entries.get(new_name), Directory):
                 raise _error(errno.EISDIR, new)
             if new_name != name:
@@ -223,7 +223,7 @@ class SimulatedKernel:
                 raise _error(errno.EISDIR, path)
             self._call(Call(CallKind.UNLINK, path), lambda number: folder.remove(number, name))
 
-    def mkdir(self, path: Path, mode: int = 0o777, /) -> None:  # noqa: ARG002 - everybody may everything
+    def mkdir(self, path: Path, mode: int = 0o777, /) -> None:  # noqa: ARG002 - there are no permissions here
         with self._lock:
             folder, name = self._place(path)
             if not name or name in folder.entries:
@@ -253,7 +253,7 @@ class SimulatedKernel:
             return statvfs_of(FREE_BYTES)
 
     def _call(self, call: Call, effect: Callable[[int], T]) -> T:
-        """Carry out a call with a number for its change, unless the power goes before; or let it go after."""
+        """Execute a call with a number for its change, unless the power goes before it; or cut the power after it."""
         self._refuse_if_off()
         if self.on_call is not None:
             self.on_call(call, Moment.BEFORE, self)
@@ -275,7 +275,7 @@ class SimulatedKernel:
         if self.on_call is not None:
             copies: dict[int, Any] = {}
             then = SimulatedKernel(copy.deepcopy(self._root, copies), self._number + 1)
-            if id(file) in copies:  # else it has no name, and nobody will ever read it
+            if id(file) in copies:  # else it has no name, and no reader will ever find it
                 copies[id(file)].write(self._number + 1, offset, half)
                 self.on_call(call, Moment.MIDDLE, then)
         self._call(call, lambda number: file.write(number, offset, whole))
@@ -304,7 +304,7 @@ class SimulatedKernel:
         return node
 
     def _place(self, path: Path) -> tuple[Directory, str]:
-        """The directory that names `path`, which need not be there."""
+        """The directory of `path`, which need not exist itself."""
         return self._directory(path.parent), path.name
 
     def _file(self, fd: int) -> _Open:
@@ -320,12 +320,12 @@ class SimulatedKernel:
 
 
 def statvfs_of(free_bytes: int) -> os.statvfs_result:
-    """What a file system with so much space says of itself."""
+    """The answer of a file system with so much free space."""
     return os.statvfs_result((1, 1, 2 * FREE_BYTES, free_bytes, free_bytes, 10**6, 10**6, 10**6, 0, 255))
 
 
 def _stat_of(node: Node) -> os.stat_result:
-    """What tells one file from another; the rest is of no interest here."""
+    """The fields that tell one file from another; the rest does not matter here."""
     return os.stat_result((0, id(node), 0, 1, 0, 0, 0, 0, 0, 0))
 
 

@@ -1,6 +1,6 @@
-"""A lake of a few lines: it takes sealed segments in, in order, and says how far it is. It outlives every crash.
+"""A lake of a few lines: it takes sealed segments, in order, and tells how far it is. It outlives every crash.
 
-Belongs here: what the shard is told of the batch plane. The real one is tested with real tables elsewhere.
+Belongs here: what the shard learns of the batch plane. The real one is tested with real tables elsewhere.
 """
 
 from random import Random
@@ -23,10 +23,10 @@ class Lake:
         return self._durable
 
     def drain(self, disk: Disk, stored: Stored, random: Random) -> None:
-        """Commit what is sealed, or the first part of it."""
+        """Commit sealed segments, or the first few of them."""
         stored.look(disk)
-        fresh = [(entry, rows) for entry, rows in stored.parts() if entry.to_epoch - 1 > self._durable]
-        for entry, rows in fresh[: random.randint(1, 3)]:
+        new = [(entry, rows) for entry, rows in stored.parts() if entry.to_epoch - 1 > self._durable]
+        for entry, rows in new[: random.randint(1, 3)]:
             what = f"segment {entry.file} does not follow epoch {self._durable}, up to which the lake is"
             must(entry.from_epoch == self._durable + 1, "C2", what)
             self.rows += rows

@@ -1,7 +1,7 @@
-"""One life of a shard in the simulation: the core, the writer's steps as separate actions, and who waits for what.
+"""One life of a shard in the simulation: the core, the writer's steps as separate actions, and waiting clients.
 
-Belongs here: what `shard.py` does with threads, here one step at a time, and the looks at the shard after every step.
-Who takes which step when is in `simulation.py`.
+Belongs here: the work of `shard.py`'s threads, here one step at a time, and checks of the shard after every step.
+`simulation.py` decides on the order of steps.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from tidemark.model.shard_errors import OutcomeUnknownError, ShardStoppedError
 
 
 class Doing(Enum):
-    """Where the writer is."""
+    """The writer's current step."""
 
     LOOKING = "looking"
     TAKEN = "taken"
@@ -51,11 +51,11 @@ class Life:
         self.sealing = StepSealing()
         self.is_busy = False  # whether the disk works while the door is open
         self.is_stopping = self.is_over = False
-        # Writes that nobody has been told the end of.
+        # Writes whose outcome no client was told yet.
         self.waiting: dict[tuple[str, int], tuple[Write, WriteTicket]] = {}
         self._closed: list[Batch] = []  # on their way to the subscribers
-        self._delivered: list[Batch] = []  # in the hands of subscribers
-        self._asked: list[Control] = []  # limits that are to be raised, and that no group has taken yet
+        self._delivered: list[Batch] = []  # taken by subscribers
+        self._requested: list[Control] = []  # limits to raise that no group has taken yet
         self._doing = Doing.LOOKING
         self._group: WriteGroup | None = None
         self._snapshot: LogSnapshot | None = None
@@ -128,7 +128,7 @@ class Life:
             self.history.note(f"closes batch {batch.number} of epochs {batch.from_epoch} to {batch.to_epoch}")
 
     def consume(self) -> None:
-        """Subscribers are done with what they were given, and are given what was closed meanwhile."""
+        """Finish the subscribers' batches, and deliver those closed meanwhile."""
         while self._delivered:
             self.core.release(self._delivered.pop().bytes)
         for batch in self._closed:
@@ -136,7 +136,7 @@ class Life:
         self._delivered, self._closed = self._closed, []
 
     def seal(self) -> None:
-        """Seal behind the writer's back, if a file waits for it."""
+        """Seal in the background, if a file waits for it."""
         if self.sealing.has_job:
             self._at_work(lambda sealing: sealing.step(), self.sealing)
 
@@ -165,8 +165,8 @@ class Life:
             return
         while self._closed or self._delivered:
             self.consume()
-        if self._asked:
-            self.history.raising = _raised(self._asked, self.core.engine.applied_epoch + 1)
+        if self._requested:
+            self.history.raising = _raised(self._requested, self.core.engine.applied_epoch + 1)
         try:
             self.core.close()
         except (OSError, ShardStoppedError) as error:
@@ -189,36 +189,36 @@ class Life:
         must(not any(tracker.bytes.values()) and not tracker.deltas, "C8", what)
         self.history.note(f"has stopped at epoch {engine.applied_epoch}")
 
-    # The door, for those who are no producers.
+    # The door, for callers other than producers.
 
     def ask_seal(self) -> None:
-        """Somebody wants everything sealed."""
+        """A caller wants everything sealed."""
         self._ask(self.core.ask_seal)
 
     def ask_batch(self) -> None:
-        """Somebody wants a batch now."""
+        """A caller wants a batch now."""
         self._ask(self.core.ask_batch)
 
     def raise_earliest(self, earliest_us: int) -> None:
-        """Somebody is about to drop what is old."""
+        """A caller is about to drop old data."""
         if not self.has_failed and not self.is_stopping:
-            self._asked.append(EarliestRaised(earliest_us))
+            self._requested.append(EarliestRaised(earliest_us))
         self._ask(lambda: self.core.raise_earliest(earliest_us))
 
     def cut_vectors(self, cut_us: int) -> None:
-        """Somebody is about to remove what vectors were made of."""
+        """A caller is about to remove payloads of vectors."""
         if not self.has_failed and not self.is_stopping:
-            self._asked.append(VectorsCut(cut_us, behind_epoch=0))
+            self._requested.append(VectorsCut(cut_us, behind_epoch=0))
         self._ask(lambda: self.core.cut_vectors(cut_us))
 
     def _note_raising(self, group: WriteGroup) -> None:
-        """What a group is to say of the limits, and for which writes: all of its own, too."""
+        """Note the limits in a group, and the writes they apply to: all of its own, too."""
         messages = [message for part in group.frozen for message in part.controls]
         writes = [write.epoch for part in group.frozen for write in part.writes]
         raising = _raised(messages, min(writes, default=group.last_epoch + 1))
         if raising:
             self.history.raising = raising
-            self._asked.clear()
+            self._requested.clear()
 
     def _ask(self, what: Callable[[], None]) -> None:
         try:
@@ -226,10 +226,10 @@ class Life:
         except ShardStoppedError:
             must(self.has_failed or self.is_stopping, "C4", "a shard that runs says that it has stopped")
 
-    # Looking at it.
+    # Checks.
 
     def look(self) -> None:
-        """What anybody can see after a step, and what follows from it for those who wait."""
+        """Check everything visible after a step, and note the answers that follow for waiting clients."""
         engine, history = self.core.engine, self.history
         applied, flushed = engine.applied_epoch, engine.flushed_epoch
         must(applied >= history.applied, "C2", f"the applied watermark fell from {history.applied} to {applied}")
@@ -273,7 +273,7 @@ class Life:
         self.history.count(type(error).__name__)
 
     def note_epochs(self) -> None:
-        """The life is over: epochs that were given out and that nobody has looked at yet."""
+        """Note epochs at the end of a life that were given out and that no check has seen yet."""
         for write, ticket in sorted(self.waiting.values(), key=lambda item: item[1].epoch):
             if ticket.epoch and ticket.epoch not in self.history.given:
                 self.history.give(ticket.epoch, write)
@@ -282,24 +282,24 @@ class Life:
     # Readers.
 
     def view(self) -> None:
-        """A reader of its own writes."""
+        """Read as a reader of its own writes."""
         if not self.has_failed:
             check_view(self.core.view(), self.history)
 
     def read(self) -> None:
-        """A plain reader."""
+        """Read as a plain reader."""
         snapshot = self.core.engine.snapshot
         check_read(rows_of(snapshot.read()), snapshot.epoch, self.history)
         self.history.count("reads")
 
     def drain(self) -> None:
-        """The lake takes in what is sealed."""
+        """Let the lake take sealed segments."""
         self.lake.drain(self.disk, self.stored, self._random)
         self.look()
 
 
 def _raised(messages: Sequence[Control], from_epoch: int) -> list[Raised]:
-    """What these messages say of the limits, each once."""
+    """The limits in these messages, each once."""
     events = [message.earliest_us for message in messages if isinstance(message, EarliestRaised)]
     cuts = [message.cut_us for message in messages if isinstance(message, VectorsCut)]
     said = ((Limit.EVENTS, events), (Limit.VECTORS, cuts))

@@ -1,13 +1,13 @@
-"""Files and directories as a machine has them: what a reader sees, and what of it is on the disk for certain.
+"""Files and directories as a machine has them: what a reader sees, and which part of it is surely on the disk.
 
 Belongs here: the content of one file and the names in one directory, since the last sync and before it. The rules
 are those of a journaling POSIX file system, and no kinder:
 
-- a sync of a file makes its data and its size certain, not its name; a sync of a directory makes its names certain;
+- a sync of a file makes its data and its size durable, not its name; a sync of a directory makes its names durable;
 - a sector (512 bytes) is written whole or not at all; each sector and the size of a file reach the disk on their own,
-  in any order, at any time after the call; a sector that never did reads as zeros, not as somebody else's data;
+  in any order, at any time after the call; a sector that never did reads as zeros, not as another file's data;
 - a name reaches the disk on its own as well, but a rename is one step: a file has its old name or its new one;
-- a directory that is lost is lost with all that is in it.
+- a directory that is lost is lost with everything in it.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class _Write(NamedTuple):
     data: bytes
 
     def apply(self, content: bytearray) -> range:
-        """Change the content; gives the sectors that this touched."""
+        """Change the content; return the touched sectors."""
         _resize(content, max(len(content), self.offset))
         content[self.offset : self.offset + len(self.data)] = self.data
         return range(self.offset // SECTOR, -(-(self.offset + len(self.data)) // SECTOR))
@@ -35,7 +35,7 @@ class _Resize(NamedTuple):
     size: int
 
     def apply(self, content: bytearray) -> range:
-        """As for a write. What is beyond the end of a file is zeros, so growing changes no sector."""
+        """As for a write. Bytes beyond the end of a file are zeros, so growing changes no sector."""
         touched = range(self.size // SECTOR, -(-len(content) // SECTOR))
         _resize(content, self.size)
         return touched
@@ -48,7 +48,7 @@ class File:
         self.content = bytearray(content)  # what a reader sees
         self._synced = bytearray(content)
         self._pending: list[_Write | _Resize] = []
-        # What sectors may hold since a sync that failed: no later sync writes it.
+        # What sectors may contain since a failed sync: no later sync writes it.
         self._lost: dict[int, list[tuple[Time, bytes]]] = {}
 
     def write(self, number: int, offset: int, data: bytes) -> None:
@@ -60,23 +60,23 @@ class File:
         self._change(_Resize(number, size))
 
     def sync(self) -> None:
-        """Make certain what has changed since the last sync, successful or not."""
+        """Make all changes since the last sync durable, successful or not."""
         for change in self._pending:
             for sector in change.apply(self._synced):
                 self._lost.pop(sector, None)
         self._pending.clear()
 
     def fail_sync(self) -> None:
-        """A sync failed, and what it should have written counts as written: Linux marks such pages clean.
+        """A sync failed, and its data count as written: Linux marks such pages clean.
 
-        Some of it may have reached the disk. Only the size stays to be synced: it lies in the journal.
+        Some of them may have reached the disk. Only the size still has to be synced: it is in the journal.
         """
         sectors, sizes = self._options()
         self._lost = {sector: options[1:] for sector, options in sectors.items()}
         self._pending = [_Resize(sizes[-1][0][0], sizes[-1][1])] if len(sizes) > 1 else []
 
     def times(self) -> Iterator[Time]:
-        """When each change happened that is at stake."""
+        """When each uncertain change happened."""
         sectors, sizes = self._options()
         for options in sectors.values():
             yield from (time for time, _ in options[1:])
@@ -100,7 +100,7 @@ class File:
         change.apply(self.content)
 
     def _options(self) -> tuple[dict[int, list[tuple[Time, bytes]]], list[tuple[Time, int]]]:
-        """What each sector at stake may hold, and how long the file may be."""
+        """The possible contents of each uncertain sector, and the possible lengths of the file."""
         content = bytearray(self._synced)
         sectors = {sector: [(SYNCED, _sector(content, sector)), *lost] for sector, lost in self._lost.items()}
         sizes = [(SYNCED, len(content))]
@@ -120,7 +120,7 @@ class File:
 
 
 class _Naming(NamedTuple):
-    """A name appears, goes, or is exchanged for another, in one step."""
+    """A name appears, goes, or is replaced by another, in one step."""
 
     number: int
     node: "Node"
@@ -136,31 +136,31 @@ class Directory:
         self._pending: list[_Naming] = []
 
     def add(self, number: int, name: str, node: "Node") -> None:
-        """A new file or directory."""
+        """Add a new file or directory."""
         self._pending.append(_Naming(number, node, name))
         self.entries[name] = node
 
     def rename(self, number: int, old: str, new: str) -> None:
-        """Another name for a file; what had that name before is gone."""
+        """Rename a file; a file that had the new name is gone."""
         node = self.entries.pop(old)
         self._pending.append(_Naming(number, node, new))
         self.entries[new] = node
 
     def remove(self, number: int, name: str) -> None:
-        """No name any more."""
+        """Remove a name."""
         self._pending.append(_Naming(number, self.entries.pop(name)))
 
     def sync(self) -> None:
-        """Make certain what has changed since the last sync."""
+        """Make all changes since the last sync durable."""
         for change in self._pending:
             _name(self._synced, change)
         self._pending.clear()
 
     def fail_sync(self) -> None:
-        """A sync failed. Names lie in the journal, which forgets nothing: they stay as uncertain as they were."""
+        """A sync failed. Names are in the journal, which forgets nothing: they stay as uncertain as they were."""
 
     def times(self) -> Iterator[Time]:
-        """When each change happened that is at stake, here and below."""
+        """When each uncertain change happened, here and below."""
         for change in self._pending:
             yield (change.number, 0)
         below = {id(node): node for node in (*self._synced.values(), *(change.node for change in self._pending))}
@@ -180,7 +180,7 @@ Node = File | Directory
 
 
 def _name(entries: dict[str, Node], change: _Naming) -> None:
-    """Carry out a change of names, also if one before it was forgotten: a file has one name or none."""
+    """Apply a change of names, even if one before it was forgotten: a file has one name or none."""
     for name in [name for name, node in entries.items() if node is change.node]:
         del entries[name]
     if change.new is not None:

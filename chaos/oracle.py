@@ -1,7 +1,7 @@
-"""Verdicts as one would decide them with the whole log in view: too slow for a shard, too simple to be wrong.
+"""Verdicts as they follow from the whole log: too slow for a shard, too simple to be wrong.
 
 Belongs here: the definition (Q3, D9, K4). The shard's way, with a memory that survives restarts, is in
-`tidemark/coordinator`.
+`tidemark/verdicts`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,15 +11,16 @@ from chaos.stored import Row
 from chaos.traffic import Made
 from tidemark.model.settings import Settings
 
-Expected = tuple[str, str | None]  # verdict, and the reason where the rule names one
+Expected = tuple[str, str | None]  # verdict, and the reason if the rule names one
 
 
 def expected_verdicts(
     rows: Sequence[Row], sent: Sequence[Made], settings: Settings, earliest_us: Callable[[Limit, int], int]
 ) -> list[Expected]:
-    """What each delta should have been told, in the order of the log. `earliest_us` is what that says, by epoch."""
+    """The right verdict for each delta, in the order of the log. `earliest_us` gives the limits by epoch."""
     verdicts: list[Expected] = []
-    passed: list[tuple[Made, bool]] = []  # what passed the checks, and whether it was accepted
+    passed: list[tuple[Made, bool]] = []  # deltas that passed the checks, and whether they were accepted
+
     for row, made in zip(rows, sent, strict=True):
         verdict = _by_itself(row, made, settings, {limit: earliest_us(limit, row.epoch) for limit in Limit})
         if verdict is None:

@@ -1,7 +1,7 @@
 """Bugs that are planted on purpose: each must be found by the checker, or the checker is worth nothing.
 
-Belongs here: patches of the product, in force only inside a `with`, in this process. Each is a mistake that somebody
-has made in earnest, somewhere. Nothing of this can be switched on from outside the harness.
+Belongs here: patches of the product, in force only inside a `with`, in this process. Each is a mistake that has been
+made in earnest, somewhere. None of them can be switched on from outside the harness.
 """
 
 import contextlib
@@ -62,14 +62,14 @@ class Planted(NamedTuple):
     rule: str
     what: str
     plant: Plant
-    # Where the search begins. A bug that takes several things at once shows in one seed of a thousand: what is known
-    # of such a seed saves a minute, and if it no longer finds anything, those behind it are tried.
+    # Where the search begins. A bug that needs several things at once shows in one seed of a thousand: starting near a
+    # known seed saves a minute, and if that seed no longer finds anything, later ones are tried.
     first_seed: int = 0
-    is_public: bool = False  # looked for at the public API, by `public.py`
+    is_public: bool = False  # searched at the public API, by `public.py`
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """What a step that was forgotten does."""
+    """A step that was forgotten."""
 
 
 # The log.
@@ -98,7 +98,7 @@ def _torn_tail_accepted() -> AbstractContextManager[Any]:
 
 
 def _proved_columns() -> AbstractContextManager[Any]:
-    """Where no checksum vouches for columns, reading them could end the process, and nobody would be told."""
+    """Without a checksum, reading damaged columns could end the process silently: so they are validated instead."""
 
     def proved(shard: int, writes: Any, shared: Any, copies: Any, columns: Any) -> LogRows:
         for column in columns.values():
@@ -149,7 +149,7 @@ def _epochs_restart() -> AbstractContextManager[Any]:
 
 
 def _hole_passed() -> AbstractContextManager[Any]:
-    """A group that could not be written is forgotten, and the next one goes on behind it."""
+    """A group that could not be written is forgotten, and the next one goes on after it."""
     persist = LogFlusher.persist
 
     def careless(self: LogFlusher, frozen: Any) -> LogSnapshot:
@@ -165,7 +165,7 @@ def _hole_passed() -> AbstractContextManager[Any]:
 
 
 def _released_early() -> AbstractContextManager[Any]:
-    """The watermark of a group is one too high whenever another write was taken behind it."""
+    """The flushed epoch of a group is one too high whenever another write was taken after it."""
     publish = Engine.publish
 
     def early(self: Engine[Any, Any, Any], group: Group[Any, Any], snapshot: Any) -> None:
@@ -211,17 +211,17 @@ def _segment_not_synced() -> AbstractContextManager[Any]:
 
 
 def _tail_not_persisted() -> AbstractContextManager[Any]:
-    """What a start reads is taken as certain, though it may lie in the cache only."""
+    """Data read at a start counts as durable, though it may be in the cache only."""
     return patch.object(recovery, "_make_certain", _nothing)
 
 
 def _tail_not_cut() -> AbstractContextManager[Any]:
-    """What a crash tore off stays behind the last frame, and the next file follows it."""
+    """A torn tail stays after the last frame, and the next file follows it."""
     return patch.object(recovery, "_copy", lambda disk, path, content: disk.replace(path, content.data))
 
 
 def _tail_cut_in_cache() -> AbstractContextManager[Any]:
-    """The file without its torn end is not synced, so that a power cut takes away what takes its place."""
+    """The file without its torn end is not synced, so a power cut loses its replacement."""
 
     def unsynced(disk: RealDisk, path: Path, content: Any) -> None:
         with patch.object(disk.system, "fsync", _nothing):
@@ -237,7 +237,7 @@ def _found(change: Callable[[Recovered], Recovered]) -> AbstractContextManager[A
 
 
 def _state_ahead() -> AbstractContextManager[Any]:
-    """With the first file that is sealed, what is known at the end of the last one is saved."""
+    """With the first file that is sealed, the state at the end of the last one is saved."""
     return _found(
         lambda found: found._replace(
             unsealed=[closed._replace(state=found.unsealed[-1].state) for closed in found.unsealed]
@@ -250,7 +250,7 @@ def _sealed_backwards() -> AbstractContextManager[Any]:
 
 
 def _unsealed_passed_over() -> AbstractContextManager[Any]:
-    """Only the last file that was found is sealed, as if there could be but one."""
+    """Only the last file that was found is sealed, as if there could be only one."""
     return _found(lambda found: found._replace(unsealed=found.unsealed[-1:]))
 
 
@@ -353,19 +353,19 @@ PLANTED = (
     Planted("snapshot_after_watermark", "C6", "the watermark moves before the snapshot", _snapshot_after_watermark),
     Planted("lost_not_recorded", "C7", "lost epochs are not recorded", _lost_not_recorded),
     Planted("segment_not_synced", "C7", "a segment is not synced before it is named", _segment_not_synced),
-    Planted("tail_not_persisted", "C7", "a start does not make certain what it read", _tail_not_persisted),
+    Planted("tail_not_persisted", "C7", "a start does not make durable what it read", _tail_not_persisted),
     Planted("tail_not_cut", "C7", "a start leaves a torn end before its own file", _tail_not_cut),
     Planted("tail_cut_in_cache", "C7", "a torn end is cut, and that is not synced", _tail_cut_in_cache),
     Planted("state_ahead", "C7", "the state saved with a sealed file knows of later ones", _state_ahead, 1_230),
-    Planted("sealed_backwards", "C7", "what a start found is sealed in the wrong order", _sealed_backwards),
-    Planted("unsealed_passed_over", "C7", "of what a start found, one file is sealed", _unsealed_passed_over),
+    Planted("sealed_backwards", "C7", "files found at a start are sealed in the wrong order", _sealed_backwards),
+    Planted("unsealed_passed_over", "C7", "of the files found at a start, one is sealed", _unsealed_passed_over),
     Planted("lost_in_log_forgotten", "C6", "epochs lost between unsealed files count as there", _lost_in_log_forgotten),
     Planted("manifest_not_synced", "C7", "a manifest entry is not synced", _manifest_not_synced),
     Planted("log_removed_first", "C7", "the log goes before the manifest has its segment", _log_removed_first),
     Planted("mark_lost", "Q2", "a restart forgets the producers' marks", mark_lost),
     Planted("ledger_too_old", "Q2", "a sealed log file takes its producers' marks with it", ledger_too_old),
-    Planted("ledger_unconnected", "Q2", "a producer's standing forgets the files before", ledger_without_ancestors),
-    Planted("ledger_not_synced", "C7", "what is known of producers is not synced", ledger_not_synced),
+    Planted("ledger_unconnected", "Q2", "a producer's state forgets the files before", ledger_without_ancestors),
+    Planted("ledger_not_synced", "C7", "the ledger of producers is not synced", ledger_not_synced),
     Planted("number_reused", "Q2", "another write under a used number is answered as a retry", reuse_taken_as_retry),
     Planted("digest_of_group", "Q2", "a retry is taken for another write because its neighbours are", digest_of_group),
     Planted("identities_forgotten", "Q3", "a restart forgets identities", _identities_forgotten),
@@ -376,7 +376,7 @@ PLANTED = (
     Planted("cut_behind_lost", "K4", "a cut waits for epochs that were lost before it", cut_behind_lost),
     Planted("watermarks_forgotten", "T2", "a restart forgets watermarks", _watermarks_forgotten),
     Planted("rules_forgotten", "T2", "a restart reads the log by other rules than it was written by", _rules_forgotten),
-    Planted("batches_forgotten", "C5", "a restart forgets what is in no batch", _batches_forgotten),
+    Planted("batches_forgotten", "C5", "a restart forgets rows without a batch", _batches_forgotten),
     Planted("fence_open", "Q2", "older instances may go on writing", fence_open),
     Planted("gap_taken", "Q2", "a gap in the numbers is not noticed", gap_taken),
     Planted("producer_reordered", "Q1", "one producer's writes overtake each other", _producer_reordered),
@@ -385,7 +385,7 @@ PLANTED = (
     Planted("leap_not_refused", "C15", "writes are taken while the clock is wrong", leap_not_refused),
     Planted("reset_by_half", "C15", "a reset of the clock leaves watermarks ahead", reset_by_half),
     Planted("reset_not_logged", "C15", "a reset of the clock is in memory only", reset_not_logged, first_seed=300),
-    Planted("bytes_kept", "C8", "a closed batch gives back less than it held", _bytes_kept),
+    Planted("bytes_kept", "C8", "a closed batch gives back less than it took", _bytes_kept),
     Planted("objects_kept", "C14", "a caller's objects are read when they are flushed", objects_kept, is_public=True),
     Planted("columns_kept", "C14", "a caller's array is read when it is flushed", columns_kept, is_public=True),
     Planted("producer_unlocked", "Q2", "threads of a producer use a number twice", producer_unlocked, is_public=True),

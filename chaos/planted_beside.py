@@ -1,8 +1,8 @@
-"""Planted bugs beside the coordinator: in the lake, in what the daemon relies on, and in files that processes share.
+"""Planted bugs beside the coordinator: in the lake, in the daemon's assumptions, and in files that processes share.
 
-Belongs here: patches of the product as in `planted.py`, each with the test of the default tier that has to fail under
-it. The simulation does not go there, so a test is what finds them; that it does is tried out here. A bug is in force
-in a process of its own, which ends with that test:
+Belongs here: patches of the product as in `planted.py`, each with the test of the default tier that must fail under
+it. The simulation does not go there, so a test has to find them; that is verified here. A bug is in force in a process
+of its own, which ends with that test:
 
     python -m chaos.planted_beside NAME
 """
@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parent.parent
-# What pytest ends with when a test has failed; anything else says that it could not be run.
+# The exit code of pytest when a test has failed; any other means that it could not be run.
 TESTS_FAILED = 1
 
 
 class Beside(NamedTuple):
-    """One bug, the rule that it breaks, and the test that has to fail."""
+    """One bug, the rule that it breaks, and the test that must fail."""
 
     name: str
     rule: str
@@ -32,7 +32,7 @@ class Beside(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """What the test said of a bug."""
+    """The result of the test for a bug."""
 
     name: str
     is_caught: bool
@@ -98,7 +98,7 @@ BESIDE = (
     Beside(
         "lives_from_zero",
         "C7",
-        "a table that is made anew begins at version 0, where a late commit of its earlier life lands",
+        "a table that is made again begins at version 0, where a late commit of an earlier generation lands",
         _generations_from_zero,
         "tests/unit/test_lives.py::test_c7_a_late_commit_of_an_earlier_life_does_not_get_into_a_table_that_was_made_anew",
     ),
@@ -119,7 +119,7 @@ BESIDE = (
     Beside(
         "verdicts_not_asked_again",
         "O4",
-        "a run that begins does not ask whether its input was found wrong meanwhile",
+        "a run that begins does not ask whether a check of its input has failed meanwhile",
         _verdicts_not_asked_again,
         "tests/definitions/test_trust.py::test_o4_a_run_asks_for_verdicts_when_it_begins",
     ),
@@ -133,14 +133,14 @@ BESIDE = (
     Beside(
         "home_left_open",
         "C14",
-        "a home stays readable by everybody",
+        "a home stays readable by every user",
         _home_left_open,
         "tests/unit/test_privacy.py::test_a_home_of_before_is_closed_when_it_is_next_opened",
     ),
     Beside(
         "answers_believed",
         "R5",
-        "a drop whose answer was lost is told as failed, without a look at the table",
+        "a drop whose answer was lost is reported as failed, without a look at the table",
         _answers_believed,
         "tests/unit/test_lost_answers.py::test_r5_a_drop_whose_answer_is_lost_is_no_failure",
     ),
@@ -150,14 +150,14 @@ BESIDE = (
 def try_out(name: str) -> Tried:
     """Plant one bug in a process of its own, and see whether its test fails."""
     command = [sys.executable, "-m", "chaos.planted_beside", name]
-    # It is no worker of a run of tests that this may be part of.
+    # It is no worker of a test run that this may be part of.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     return Tried(name, done.returncode == TESTS_FAILED, (done.stdout + done.stderr)[-2_000:])
 
 
 def main(name: str) -> int:
-    """Run the test of one bug with the bug in force; gives what pytest ends with."""
+    """Run the test of one bug with the bug in force; return the exit code of pytest."""
     import pytest
 
     [bug] = [each for each in BESIDE if each.name == name]

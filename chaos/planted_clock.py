@@ -1,6 +1,6 @@
 """Planted bugs of the clock (C15): see `planted.py`.
 
-Belongs here: what goes wrong when the wall clock leaps and somebody believes it, or when a reset does half of its work.
+Belongs here: bugs that believe a leap of the wall clock, or do half of a reset.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from tidemark.log.log_file import LogFile
 
 
 def leap_not_noticed() -> AbstractContextManager[Any]:
-    """Whatever the wall clock says is the time."""
+    """The wall clock is believed whatever it says."""
     read = SteadyClock._read
 
     def believe(self: SteadyClock, wall_us: int, boot: Clock) -> int:
@@ -37,7 +37,7 @@ def leap_not_bridged() -> AbstractContextManager[Any]:
 
 
 def leap_not_refused() -> AbstractContextManager[Any]:
-    """Time is carried on from before the leap, and writes are taken although it may be that which is wrong."""
+    """Time is carried on from before the leap, and writes are taken although that time may be the wrong one."""
     return patch.object(SteadyClock, "check", lambda *_: None)
 
 
@@ -47,7 +47,7 @@ def reset_by_half() -> AbstractContextManager[Any]:
 
 
 def reset_not_logged() -> AbstractContextManager[Any]:
-    """A reset is in force until the process ends, and the log does not say so."""
+    """A reset is in force until the process ends, and the log does not have it."""
     begin_file = LogFlusher._begin_file
 
     def silent(self: LogFlusher, opening: Sequence[Control] = ()) -> LogFile:

@@ -1,6 +1,6 @@
-"""Bugs that are planted in what the log refuses as too old: the earliest time of an event, and the cut of vectors.
+"""Planted bugs of the log's limits: the earliest event time, and the cut of vectors.
 
-Belongs here: the patches. The list of all of them, and what each is worth, is in `planted.py`.
+Belongs here: the patches. The list of all of them, with their rules, is in `planted.py`.
 """
 
 from collections.abc import Callable
@@ -17,12 +17,12 @@ from tidemark.verdicts.arrival import Arrivals
 
 
 def earliest_forgotten() -> AbstractContextManager[Any]:
-    """What was raised is known from the log alone, and goes with the log file."""
+    """A raised limit is known from the log alone, and goes with the log file."""
     return patch.object(flusher, "ShardState", lambda **fields: ShardState(**{**fields, "earliest_us": None}))
 
 
 def cut_forgotten() -> AbstractContextManager[Any]:
-    """A cut is passed over when the log is read again."""
+    """A cut is skipped when the log is read again."""
     apply = recovery._apply
 
     def without_cuts(message: Any, *memory: Any) -> None:
@@ -33,7 +33,7 @@ def cut_forgotten() -> AbstractContextManager[Any]:
 
 
 def cut_for_all() -> AbstractContextManager[Any]:
-    """A cut of vectors is taken for the earliest time of any event."""
+    """A cut of vectors counts as the earliest time of any event."""
     cut_vectors = Arrivals.cut_vectors
 
     def for_all(self: Arrivals, cut: VectorsCut | None) -> None:
@@ -44,7 +44,7 @@ def cut_for_all() -> AbstractContextManager[Any]:
 
 
 def cut_behind_flushed() -> AbstractContextManager[Any]:
-    """A cut names the last write that is flushed, though others are on their way to the disk without it."""
+    """A cut names the last flushed write, though others are on their way to the disk without it."""
     return _cut_behind(lambda core: core.engine.flushed_epoch)
 
 

@@ -14,17 +14,17 @@ from tidemark.verdicts.digests import write_digests
 
 
 def mark_lost() -> AbstractContextManager[Any]:
-    """A start knows only what its log files say."""
+    """A start knows only the producers in its log files."""
     return patch.object(recovery, "Producers", lambda _stored: Producers())
 
 
 def ledger_too_old() -> AbstractContextManager[Any]:
-    """A file is sealed without what it says of its producers."""
-    return patch.object(seal, "_standings", lambda *_: {})
+    """A file is sealed without its producers."""
+    return patch.object(seal, "_producer_states", lambda *_: {})
 
 
 def ledger_without_ancestors() -> AbstractContextManager[Any]:
-    """What is written of a producer forgets what an earlier file said of it."""
+    """A producer's new state forgets its state from earlier files."""
     return patch.object(seal, "Producers", lambda _stored: Producers())
 
 
@@ -40,12 +40,12 @@ def ledger_not_synced() -> AbstractContextManager[Any]:
 
 
 def reuse_taken_as_retry() -> AbstractContextManager[Any]:
-    """Whatever comes under a used number is answered as what came first."""
+    """Any write under a used number is answered as the first one."""
     return patch.object(retries, "_is_same", lambda *_: True)
 
 
 def digest_of_group() -> AbstractContextManager[Any]:
-    """The digest depends on the place of a write in its group, so that an honest retry is taken for another write."""
+    """The digest depends on the place of a write in its group, so an honest retry is taken for another write."""
 
     def by_place(*arguments: Any) -> list[int]:
         return [digest + number for number, digest in enumerate(write_digests(*arguments))]
@@ -64,7 +64,7 @@ def fence_open() -> AbstractContextManager[Any]:
 
 
 def gap_taken() -> AbstractContextManager[Any]:
-    """A number that is not the next is taken."""
+    """A number that is not the next is accepted."""
 
     def no_gap(self: Producers, producer: str, instance: int, sequence: int) -> bool:  # noqa: ARG001 - that is the bug
         return sequence <= self.mark(producer)

@@ -33,7 +33,7 @@ def producer_unlocked() -> AbstractContextManager[Any]:
             return True
 
         def release(self) -> None:
-            """Nothing is held."""
+            """There is no lock."""
 
     def unlocked(self: Producer, *arguments: Any) -> None:
         init(self, *arguments)
@@ -44,14 +44,14 @@ def producer_unlocked() -> AbstractContextManager[Any]:
 
 @contextmanager
 def fence_not_asked() -> Iterator[None]:
-    """A process that was taken over from looks neither for its successor nor at the file that it writes."""
+    """A process that was taken over from checks neither its successor nor the file that it writes."""
     with patch.object(Fence, "check", lambda _: None), patch.object(RealDisk, "is_named", lambda *_: True):
         yield
 
 
 @contextmanager
 def frame_unbounded() -> Iterator[None]:
-    """What is logged at once is as large as it is; only reading has a limit."""
+    """A group is logged however large it is; only reading has a limit."""
     with ExitStack() as stack:
         stack.enter_context(patch.object(core, "_refuse_beyond_a_frame", lambda _: None))
         stack.enter_context(patch.object(flusher, "_frames_of", lambda writes: [list(writes)] if writes else []))
@@ -66,12 +66,12 @@ def poison_measured() -> AbstractContextManager[Any]:
 
 
 def poison_shown() -> AbstractContextManager[Any]:
-    """What cannot be shown of a refused delta stops the writer."""
+    """A refused delta that cannot be shown stops the writer."""
     return patch.object(originals, "_shown", lambda sent: repr(sent).encode())
 
 
 def columns_refused_whole() -> AbstractContextManager[Any]:
-    """One row in doubt refuses all of a write in columns, without an account."""
+    """One unproven row refuses a whole write in columns, without an account."""
 
     def refuse(*_: Any) -> None:
         raise WriteFormatError("A column of the write cannot be read.")
@@ -80,5 +80,5 @@ def columns_refused_whole() -> AbstractContextManager[Any]:
 
 
 def columns_not_looked_at() -> AbstractContextManager[Any]:
-    """Rows that their columns do not vouch for are taken as they are."""
+    """Unproven rows of columns are taken as they are."""
     return patch.object(column_door, "either", lambda *_: None)

@@ -1,8 +1,8 @@
 """The public API under stress: callers' threads and objects, hostile writes, wrong clocks, lost locks, power cuts.
 
-Belongs here: lives of a `Platform` on a disk that forgets, and what must hold after each of them: the home opens, and
-what was acknowledged is there, once, as it was when `write` returned. Real threads take their turns as they like, so a
-seed chooses what is done and not in which order; what breaks a rule once in a hundred runs still breaks it.
+Belongs here: lives of a `Platform` on a disk that forgets, and the conditions after each of them: the home opens, and
+acknowledged deltas are stored, once, as they were when `write` returned. Real threads run in any order, so a seed
+chooses what is done and not in which order; a rule that breaks once in a hundred runs is still broken.
 """
 
 import tempfile
@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from chaos.callers import Caller, Handed
+from chaos.callers import Caller, Sent
 from chaos.disks import PowerCut, SimulatedDisk, Survival
 from chaos.history import ViolationError, must
 from tidemark.coordinator import core, flusher
@@ -32,11 +32,11 @@ from tidemark.model.shard_errors import (
 )
 from tidemark.storage.home import Home
 
-# Of a frame, in place of 256 MiB: what a write may take beside its rows is 1 MiB already.
+# The limit of a frame, in place of 256 MiB: a write may take 1 MiB beside its rows already.
 FRAME_LIMIT = 3 << 20
 START_US = 1_772_445_600_000_000
 LEAP_US = 400 * 86_400_000_000
-# Nobody waits longer for anything: if something hangs, that is what was found.
+# No wait is longer: if something hangs, that is the finding.
 PATIENCE_S = 60.0
 READ = ["shard", "producer", "sequence", "delta_id", "verdict", "signal"]
 SETTINGS = "segment_bytes = 65536\n[bounds]\nbytes = 8_388_608\n"
@@ -53,8 +53,8 @@ class Fate(StrEnum):
 class Told:
     """One write, and what its caller was told."""
 
-    def __init__(self, producer: str, handed: Handed) -> None:
-        self.producer, self.expected = producer, handed.expected
+    def __init__(self, producer: str, given: Sent) -> None:
+        self.producer, self.expected = producer, given.expected
         self.numbers: dict[int, tuple[int, int]] = {}  # shard → sequence and number of deltas
         self.fate = Fate.UNKNOWN
 
@@ -76,12 +76,12 @@ class PublicWorld:
         self._seed, self.lives = seed, 0
 
     def run(self) -> None:
-        """All lives; what they leave is looked at after each."""
+        """Run all lives, and check after each."""
         for _ in range(self._random.randint(2, 4)):
             self._live(self._random.choice((self._stop, self._cut_power, self._cut_power, self._take_over)))
             self._check()
 
-    # Time: what passes on this machine, and a wall clock that may be set wrong.
+    # Time: the time that passes on this machine, and a wall clock that may be set wrong.
 
     def _boot(self) -> int:
         return (time.monotonic_ns() - self._begun) // 1_000
@@ -91,7 +91,7 @@ class PublicWorld:
 
     def _open(self) -> Platform:
         for shard in range(self._home.settings.shards):
-            with suppress(FileNotFoundError):  # a lock does not keep anybody out here
+            with suppress(FileNotFoundError):  # a lock keeps no process out here
                 (self._home.log(shard) / "writer.lock").unlink()
         try:
             return Platform.open(
@@ -144,25 +144,25 @@ class PublicWorld:
                 self._hear(*each)
         except PowerCut:
             pass
-        except BaseException as error:  # noqa: BLE001 - a thread has nobody else to tell
+        except BaseException as error:  # noqa: BLE001 - a thread has no caller to raise to
             found = ViolationError("C14", f"unexpected {type(error).__name__} at the door: {error}")
             self._violation = error if isinstance(error, ViolationError) else found
 
-    def _write(self, producer: Producer, handed: Handed, random: Random) -> tuple[Told, SplitWrite | None]:
-        told = Told(producer.name, handed)
+    def _write(self, producer: Producer, given: Sent, random: Random) -> tuple[Told, SplitWrite | None]:
+        told = Told(producer.name, given)
         with self._lock:
             self._told.append(told)
         try:
             if random.random() < 0.5:
-                sent = producer.write(handed.deltas, timeout=0.2)
+                sent = producer.write(given.deltas, timeout=0.2)
             else:
-                sent = producer.try_write(handed.deltas)
+                sent = producer.try_write(given.deltas)
         except (BackpressureError, WriteTooLargeError, ShardStoppedError):
             # With several shards one of them may have taken its part.
             told.fate = Fate.NOT_TAKEN if self._home.settings.shards == 1 else Fate.UNKNOWN
             return told, None
         finally:
-            handed.spoil()
+            given.spoil()
         told.numbers = {shard: (handle.sequence, len(part)) for shard, (handle, part) in sent.parts.items()}
         return told, sent
 
@@ -177,7 +177,7 @@ class PublicWorld:
         must(receipt.is_retry or counted == len(told.expected), "Q3", f"{len(told.expected)} sent, {counted} counted")
         told.fate = Fate.ACKNOWLEDGED
 
-    # How it ends.
+    # How a life ends.
 
     def _stop(self, platform: Platform, threads: list[threading.Thread]) -> None:
         _join(threads)
@@ -193,7 +193,7 @@ class PublicWorld:
         self._disk, self._leap_us = left, 0
 
     def _take_over(self, platform: Platform, threads: list[threading.Thread]) -> None:
-        """Another process opens the home while this one goes on: nobody is told more than is so."""
+        """Another process opens the home while this one goes on: no caller may be told more than is true."""
         time.sleep(self._random.random() * 0.03)
         self._leap_us = 0
         older = self._senders
@@ -205,7 +205,7 @@ class PublicWorld:
                 each.shutdown()
         self._disk = self._disk.crash(Survival.NOTHING, self._random)
 
-    # What must hold.
+    # Conditions.
 
     def _check(self) -> None:
         with self._lock:
@@ -250,7 +250,7 @@ def _join(threads: list[threading.Thread]) -> None:
 
 @contextmanager
 def small_frames() -> Iterator[None]:
-    """A limit of frames that a test can afford to come near."""
+    """Lower the limit of frames, so that a test can come near it."""
     with ExitStack() as stack:
         for module in (core, flusher, frames, log):
             stack.enter_context(patch.object(module, "PAYLOAD_LIMIT", FRAME_LIMIT))
@@ -258,7 +258,7 @@ def small_frames() -> Iterator[None]:
 
 
 def stress(seed: int) -> str | None:
-    """Run one seed; gives what broke a rule."""
+    """Run one seed; return the broken rule, if any."""
     with tempfile.TemporaryDirectory(prefix="tidemark-chaos-") as folder, small_frames():
         try:
             PublicWorld(seed, Path(folder)).run()

@@ -1,4 +1,4 @@
-"""How large things are in a simulation: tiny, so that every limit is met within a few writes.
+"""Sizes in a simulation: tiny, so that every limit is met within a few writes.
 
 Belongs here: settings and numbers, drawn by seed.
 """
@@ -14,7 +14,7 @@ from tidemark.shard_state.recovery import ShardFiles
 
 FILES = ShardFiles(0, Path("/home/log/0"), Path("/home/segments/0"))
 KEEP_FREE = 10_000
-# Disorder and idle timeout of streams that have rules of their own: below, at and above what the settings say.
+# Disorder and idle timeout of streams with rules of their own: below, at and above those of the settings.
 OWN_RULES = ((0, 1_000_000), (1_000_000, 3_000_000), (4_000_000, 20_000_000))
 
 
@@ -31,19 +31,19 @@ class Scale(NamedTuple):
 
     @property
     def most_deltas(self) -> int:
-        """What fits into one write."""
+        """The most deltas in one write."""
         return self.settings.bounds.deltas
 
 
 def draw_rules(random: Random, settings: Settings) -> EventTimeRules:
-    """What one life goes by: the settings, or with rules of their own for some streams, others in every life."""
+    """The rules of one life: those of the settings, or with rules of their own for some streams, new in every life."""
     streams = [(namespace, kind) for namespace in NAMESPACES for kind in KINDS]
     own = {stream: StreamRule(*random.choice(OWN_RULES)) for stream in streams if random.random() < 0.3}
     return EventTimeRules.of(settings, own)
 
 
 def draw_scale(random: Random) -> Scale:
-    """Sizes for one seed. Most are short: what is to be found is found by many beginnings, not by a long middle."""
+    """Sizes for one seed. Most are short: bugs are found by many beginnings, not by a long middle."""
     is_long = random.random() < 0.03
     settings = Settings(
         segment_bytes=random.choice((1_500, 4_096, 16_000)),

@@ -1,7 +1,7 @@
 """A shard, its clients and a disk that fails, several lives long, all from one seed.
 
-Belongs here: who does what when, how a life ends, and the report. The same seed gives the same events and the same
-disk calls, so the seed of a failure is all that is needed to see it again.
+Belongs here: the order of actions, how a life ends, and the report. The same seed gives the same events and the same
+disk calls, so the seed of a failure is enough to see it again.
 """
 
 import errno
@@ -18,7 +18,7 @@ from chaos.watching import Cut
 from chaos.world import World
 from tidemark.model.timegrid import DAY_US, HOUR_US
 
-# Where the disk fails or the power goes: any call, or calls at which more is at stake than at most.
+# Where the disk fails or the power goes: any call, or calls with more at stake than most.
 TARGETS = (
     (EVERY_KIND, 1, 25),
     (EVERY_KIND, 1, 60),
@@ -26,19 +26,19 @@ TARGETS = (
     (SYNCS, 1, 30),
     (frozenset({CallKind.FSYNC_DIRECTORY}), 1, 12),
     (frozenset({CallKind.RENAME}), 1, 8),
-    # A log file goes when it is sealed, and the next one that waits for that is begun.
+    # A log file is removed when it is sealed, and the next one that waits for that is begun.
     (frozenset({CallKind.UNLINK}), 1, 3),
     # The first two calls of these are a file's header and the opening of producers.
     (frozenset({CallKind.PWRITE}), 3, 6),
     (frozenset({CallKind.FDATASYNC}), 3, 4),
     (frozenset({CallKind.FDATASYNC}), 3, 6),
 )
-# In how many worlds the clock leaps: refused writes hide other things.
+# The share of worlds in which the clock leaps: refused writes hide other bugs.
 LEAPING = 0.3
-# In these, how many lives start with a clock that is ahead, and by how much.
+# In these, the share of lives that start with a clock that is ahead, and by how much.
 STARTING_AHEAD = 0.25
 AHEAD_US = (HOUR_US, DAY_US, 365 * DAY_US)
-# What is left, and how often: what tears things apart is worth more tries than what keeps or loses them whole.
+# What survives, and how often: outcomes that tear data apart get more tries than those that keep or lose it whole.
 SURVIVALS = {
     Survival.NOTHING: 3,
     Survival.EVERYTHING: 1,
@@ -61,10 +61,10 @@ class Ending(Enum):
 
 
 class Report(NamedTuple):
-    """What one seed gave."""
+    """The result of one seed."""
 
     seed: int
-    violation: str | None  # the rule and what broke it
+    violation: str | None  # the rule and how it was broken
     rule: str | None
     events: list[str]  # around the violation; all of them on demand
     lives: int
@@ -83,7 +83,7 @@ class Simulation(World):
         super().__init__(draw_scale(random), random, leaps=leaps if leaps.random() < LEAPING else None)
 
     def run(self) -> None:
-        """All lives; the last one goes well."""
+        """Run all lives; the last one without faults."""
         for _ in range(self.scale.lives):
             self._live(self._draw_ending())
         self.live(self._go_to_the_end)
@@ -98,7 +98,7 @@ class Simulation(World):
         is_cut = self.live(self._go_and_stop if ending is Ending.STOP else self.go_on, plan, cut)
         self.end(self._draw_survival(is_cut=is_cut))
         if self.has_cache and self.random.random() < (0.9 if is_cut else 0.3):
-            # What the next one starts with need not be on the disk yet, and the power goes while it starts.
+            # The next life may start from data that is not on the disk yet, and the power goes while it starts.
             start = Cut(EVERY_KIND, self.random.randint(12, 36), self.random.choice(list(Moment)))
             self.end(self._draw_survival(is_cut=self.live(self.go_on, (), start)))
 
@@ -119,7 +119,7 @@ class Simulation(World):
         return self.random.choices(list(Ending), (5, 3, 2, 2))[0]
 
     def _draw_calls(self) -> tuple[frozenset[CallKind], int]:
-        """Calls of any kind, or of one that matters more, and which of them: a life has about so many."""
+        """Calls of any kind, or of one that matters more, and which of them: a life has about this many."""
         kinds, least, most = self.random.choice(TARGETS)
         return kinds, self.random.randint(least, most)
 
@@ -137,7 +137,7 @@ class Simulation(World):
 
 
 def simulate(seed: int, *, is_whole: bool = False) -> Report:
-    """Run one seed. `is_whole` keeps all events for the report, also when nothing is wrong."""
+    """Run one seed. `is_whole` keeps all events for the report, even if no rule is broken."""
     world = Simulation(seed)
     violation: ViolationError | None = None
     try:

@@ -1,4 +1,4 @@
-"""What lies in the segments of a shard, as plain rows: the side of the truth that no client can argue with.
+"""The segments of a shard, as plain rows: the side of the truth that no client can dispute.
 
 Belongs here: reading segments through the manifest, each of them once. What must be in them is in `checker.py`.
 """
@@ -30,7 +30,7 @@ _COLUMNS = (
     "reason",
     "raw",
 )
-# The other fields of payloads are many, and have nothing to say here.
+# The other fields of payloads are many, and do not matter here.
 _NUMBERS = (("signal", "count"), ("sample", "value"), ("vector", "amount"))
 _READ = [*_COLUMNS, *(f"{kind}.{field}" for kind, field in _NUMBERS)]
 
@@ -51,7 +51,7 @@ class Row(NamedTuple):
     verdict: str
     reason: str | None
     raw: bytes | None
-    number: int | None  # what `Made.number` said
+    number: int | None  # that of `Made.number`
 
 
 class Stored:

@@ -1,7 +1,7 @@
-"""What a power cut may leave of the things that were not synced.
+"""What a power cut may leave of changes that were not synced.
 
-Belongs here: the ways in which that can turn out, and how one of them decides on a name, a size or a sector. What
-there is to decide on is in `nodes.py`.
+Belongs here: the possible outcomes, and how one of them decides on a name, a size or a sector. The uncertain changes
+are in `nodes.py`.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,17 +10,17 @@ from random import Random
 from typing import NamedTuple, TypeVar
 
 # When something changed: the number of the change, and within a write the number of the sector. Nothing is older
-# than what is synced.
+# than the synced state.
 Time = tuple[int, int]
 SYNCED: Time = (0, 0)
 
 T = TypeVar("T")
-# What a size or a sector may be: what is synced comes first, then what it became, in order of time.
+# The possible sizes or contents of a sector: the synced one first, then later ones, in order of time.
 Options = Sequence[tuple[Time, T]]
 
 
 class Survival(StrEnum):
-    """What is left. Whatever was synced is there in every one of them; they differ in the rest."""
+    """What survives. Synced data survives in every one of them; they differ in the rest."""
 
     CACHE = "cache"  # all, but nothing more of it is synced: only the process died, and the machine went on
     NOTHING = "nothing"
@@ -28,13 +28,13 @@ class Survival(StrEnum):
     NAMES = "names"  # names, but neither data nor sizes: a new file is there and empty
     SIZES = "sizes"  # names and sizes, but no data: a new file is there and full of zeros
     DATA = "data"  # data and sizes, but no names: new files are gone, and removed or renamed ones are back
-    PREFIX = "prefix"  # what happened before some moment, as if the disk kept the order; a write may be cut there
-    SUFFIX = "suffix"  # what happened after some moment, without what came before
+    PREFIX = "prefix"  # changes before some time, as if the disk kept the order; a write may be cut there
+    SUFFIX = "suffix"  # changes after some time, without earlier ones
     RANDOM = "random"  # each name, each size and each sector as it was at some time since the last sync
 
 
 class Fate(NamedTuple):
-    """One way in which it turns out."""
+    """One possible outcome."""
 
     keeps_name: Callable[[Time], bool]
     size: Callable[[Options[int]], int]
@@ -42,35 +42,35 @@ class Fate(NamedTuple):
 
 
 def fate_of(mode: Survival, random: Random, times: Sequence[Time]) -> Fate:
-    """The fate of everything that is not synced, in any mode but CACHE; `times` are those of all that is at stake."""
+    """The fate of all unsynced changes, in any mode but CACHE; `times` are those of all these changes."""
     match mode:
         case Survival.PREFIX:
-            return _prefix(_moment(random, times))
+            return _prefix(_time(random, times))
         case Survival.SUFFIX:
-            return _suffix(_moment(random, times))
+            return _suffix(_time(random, times))
         case Survival.RANDOM:
             return _tossed(random)
     return _FIXED[mode]
 
 
-def _moment(random: Random, times: Sequence[Time]) -> Time:
-    """First a change, then a sector of it: otherwise it would nearly always lie within the longest write."""
+def _time(random: Random, times: Sequence[Time]) -> Time:
+    """Choose a change, then a sector of it: otherwise the time would nearly always be within the longest write."""
     chosen = random.choice(sorted({number for number, _ in (SYNCED, *times)}))
     return random.choice([time for time in (SYNCED, *times) if time[0] == chosen])
 
 
-def _prefix(moment: Time) -> Fate:
+def _prefix(end: Time) -> Fate:
     def latest(options: Options[T]) -> T:
-        return [value for time, value in options if time <= moment][-1]
+        return [value for time, value in options if time <= end][-1]
 
-    return Fate(lambda time: time <= moment, latest, latest)
+    return Fate(lambda time: time <= end, latest, latest)
 
 
-def _suffix(moment: Time) -> Fate:
+def _suffix(begin: Time) -> Fate:
     def latest(options: Options[T]) -> T:
-        return _last(options) if options[-1][0] > moment else _first(options)
+        return _last(options) if options[-1][0] > begin else _first(options)
 
-    return Fate(lambda time: time > moment, latest, latest)
+    return Fate(lambda time: time > begin, latest, latest)
 
 
 def _tossed(random: Random) -> Fate:

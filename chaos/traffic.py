@@ -1,7 +1,7 @@
-"""What the producers of the simulation send, and what must become of it by the rules.
+"""The deltas that the producers of the simulation send, and their right verdicts by the rules.
 
-Belongs here: deltas of every kind, sound and unsound, new, repeated and with a reused id. Each has a number of its own
-as its content, so that what comes back from a disk can be told apart. Nothing here knows of a shard.
+Belongs here: deltas of every kind, valid and invalid, new, repeated and with a reused id. Each has its own number as
+its content, so that rows read from a disk can be told apart. Nothing here knows of a shard.
 """
 
 import json
@@ -13,7 +13,7 @@ from tidemark.model.timegrid import HOUR_US, SECOND_US
 
 NAMESPACES = ("shop", "fleet")
 KINDS = ("signal", "sample", "vector")
-# Repeats are taken from the latest deltas: about twice what the shards of the simulation remember.
+# Repeats are taken from the latest deltas: about twice as many as the shards of the simulation remember.
 REPEATED_FROM = 16
 
 
@@ -31,7 +31,7 @@ class Made(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, str, int, str]:
-        """What makes it the same delta as another (Q3). Keys of two kinds never look alike here."""
+        """The identity of a delta (Q3). Keys of two kinds never look alike here."""
         return self.namespace, self.key, self.event_us, self.delta_id
 
 
@@ -45,15 +45,15 @@ class Write(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For the trace."""
+        """Its name in the trace."""
         return f"{self.producer}#{self.sequence}"
 
     def deltas(self) -> list[bytes]:
-        """What is handed over."""
+        """The deltas in the form in which they are sent."""
         return [made.sent for made in self.made]
 
     def objects(self) -> list[Sent]:
-        """The same, as another client would hand it over."""
+        """The same, as another client would send it."""
         return [_parsed(made.sent) for made in self.made]
 
 
@@ -74,7 +74,7 @@ class Traffic:
         self._latest: list[Made] = []
 
     def deltas(self, count: int, now_us: int) -> tuple[Made, ...]:
-        """So many deltas, sent about now."""
+        """This many deltas, sent about now."""
         return tuple(self._delta(now_us) for _ in range(count))
 
     def _delta(self, now_us: int) -> Made:
@@ -86,11 +86,11 @@ class Traffic:
             # A third of the repeats is another delta under an id that was used before.
             made = copied if self._random.random() < 0.67 else self._again(copied)
         else:
-            made = self._fresh(now_us)
+            made = self._new(now_us)
         self._latest = [*self._latest, made][-REPEATED_FROM:]
         return made
 
-    def _fresh(self, now_us: int) -> Made:
+    def _new(self, now_us: int) -> Made:
         random = self._random
         kind = random.choices(KINDS, (8, 1, 1))[0]
         self._number += 1
@@ -118,7 +118,7 @@ class Traffic:
 
     def _unsound(self, now_us: int) -> Made:
         self._number += 1
-        made = self._fresh(now_us)
+        made = self._new(now_us)
         wrong = self._random.choice(
             (
                 b'{"namespace": "shop", "kind":',

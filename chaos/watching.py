@@ -1,7 +1,7 @@
-"""How the simulation looks into a shard and comes between its steps, without a thread.
+"""How the simulation looks into a shard and acts between its steps, without a thread.
 
-Belongs here: an engine whose every assignment is seen, sealing in steps, and a disk that lets others do something while
-it works. All of it is put around the product from outside; the product knows nothing of it.
+Belongs here: an engine that shows its every assignment, sealing in steps, and a disk that lets others act while it
+works. All of it is put around the product from outside; the product knows nothing of it.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ class WatchedEngine(Engine[Any, Any, Any]):
 
 
 def watch(engine: Engine[Any, Any, Any]) -> None:
-    """See every assignment from now on."""
+    """Check every assignment from now on."""
     engine.__class__ = WatchedEngine
 
 
@@ -48,11 +48,11 @@ class StepSealing:
         return self._job is not None
 
     def submit(self, job: Callable[[], None]) -> None:
-        must(self._job is None, "C7", "a log file was handed over for sealing before the one before it was sealed")
+        must(self._job is None, "C7", "a log file was passed on for sealing before the one before it was sealed")
         self._job = job
 
     def step(self) -> None:
-        """Do what waits; an error is kept for whoever waits, as on a thread."""
+        """Run the waiting job; an error is kept for the next waiter, as on a thread."""
         job, self._job = self._job, None
         if job is not None:
             try:
@@ -75,7 +75,7 @@ class Cut(NamedTuple):
 
 
 class _BusySystem(FaultySystem):
-    """A system on which others are at work too: somebody may do something before every call."""
+    """A system that others use, too: they may act before every call."""
 
     def __init__(
         self, disk: SimulatedDisk, plan: Sequence[Fault], cut: Cut | None, between: Callable[[], None]

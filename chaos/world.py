@@ -1,7 +1,7 @@
 """Everything that outlives a shard in the simulation: the disk, the lake, the clients, the clock and the history.
 
-Belongs here: one life from start to end, who does what when in it, and what is left of the disk. Which lives there are
-is in `simulation.py`, by seed, and in `exhaustive.py`, one after another.
+Belongs here: one life from start to end, the actions in it, and what the disk keeps. Which lives there are is in
+`simulation.py`, by seed, and in `exhaustive.py`, one after another.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,34 +22,34 @@ from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 
 # A Sunday in 2025, shortly before midnight: days change, and with them the manifest's files.
 BEGIN_US = 1_749_427_000 * SECOND_US
-# How often somebody does something while the disk works on something else.
+# How often another action comes while the disk works.
 INTERRUPTED = 0.06
-# How far before now the earliest time of an event is raised to, or vectors are cut: what is sent is seconds old, or up
-# to two days.
+# How far before now the earliest event time is raised to, or vectors are cut: deltas are seconds old, or up to two
+# days.
 RAISED_TO_US = (SECOND_US, 5 * SECOND_US, 12 * HOUR_US, 40 * HOUR_US)
-# How far the wall clock leaps, both ways: from what is just too much to what a wrong year does.
+# How far the wall clock leaps, both ways: from just too much to a wrong year.
 LEAPS_US = (5 * MINUTE_US, HOUR_US, DAY_US, 365 * DAY_US)
-# How far small corrections, which are no leaps, may bring it behind altogether.
+# How far small corrections, which are no leaps, may bring it behind in total.
 MOST_BEHIND_US = 45 * SECOND_US
-# Enough for anything to come to an end; more is a shard that does not.
+# Enough for everything to end; more means a shard that does not.
 STEPS_TO_FINISH = 2_000
 
 Act = Callable[[Life], None]
 
 
 class World:
-    """All that is there, whether or not a shard runs."""
+    """Everything that exists, whether or not a shard runs."""
 
     def __init__(
         self, scale: Scale, random: Random, *, interrupted: float = INTERRUPTED, leaps: Random | None = None
     ) -> None:
         self.scale, self.random, self._interrupted = scale, random, interrupted
-        self._leaps = leaps  # draws what the wall clock does wrong; a clock without leaps has none
+        self._leaps = leaps  # draws the errors of the wall clock; without it, there are none
         self.history = History()
         self.history.now_us = self.history.begun_us = BEGIN_US + random.randrange(7_200 * SECOND_US)
         self._boot_us = 0
         self._behind_us = 0  # by small corrections
-        self._ahead_us = 0  # of a life that started with a wrong clock, which nobody can notice
+        self._ahead_us = 0  # of a life that started with a wrong clock, which it cannot notice
         self.disk = SimulatedDisk()
         self.lake = Lake(self.history)
         self.stored = Stored(FILES.segments)
@@ -61,23 +61,23 @@ class World:
         self.calls: list[str] = []
         self.steps = 0
         self._is_interrupted = False
-        self.has_cache = False  # whether something may be visible and not on the disk
+        self.has_cache = False  # whether data may be visible and not on the disk
 
     def clock(self) -> int:
-        """The wall clock: the time as everybody here has it, unless it has leapt (C15)."""
+        """The wall clock: the shared time, unless it has leapt (C15)."""
         return self.history.now_us + self.history.leap_us
 
     def boot(self) -> int:
-        """A clock that nobody can set."""
+        """A clock that cannot be set."""
         return self._boot_us
 
     # Lives.
 
     def live(self, act: Act, plan: Sequence[Fault] = (), cut: Cut | None = None) -> bool:
-        """Start a shard and do something with it; gives whether the life was cut. `end` has to follow."""
+        """Start a shard and act on it; true if the life was cut. Call `end` afterwards."""
         self.history.life += 1
         busy = BusyDisk(self.disk, plan, cut, self._between)
-        # A wrong clock at a start is noticed if it is behind everything in the log; else it cannot be told from time in
+        # A wrong clock at a start is noticed if it is behind everything in the log; otherwise it looks like time in
         # which no shard ran.
         if not self.history.acknowledged or self.clock() > self.history.begun_us - LEAPS_US[0]:
             self.history.leap_us = 0
@@ -102,7 +102,7 @@ class World:
         self.history.count("started ahead")
 
     def _set_right(self) -> None:
-        """The clock is set right after a life that started ahead, and the home is told so."""
+        """Set the clock right after a life that started ahead, and reset the home's clock."""
         if self._ahead_us:
             history = self.history
             history.wrong_us = max(history.wrong_us, history.now_us)
@@ -112,7 +112,7 @@ class World:
             history.note("the clock is reset")
 
     def end(self, mode: Survival) -> None:
-        """The process is gone, and perhaps the machine was off for a while."""
+        """End the process, and perhaps switch the machine off for a while."""
         if self.life is not None:
             self.life.note_epochs()
         self.calls += [f"{call.kind} {call.path} {call.size}" for call in self.disk.trace]
@@ -123,15 +123,15 @@ class World:
         self._set_right()
 
     def check(self) -> None:
-        """Everything, after a last life that went well."""
+        """Check everything, after a last life without faults."""
         self.stored.look(self.disk)
         writes: list[Write] = [write for producer in self.producers for write in producer.writes.values()]
         check_end(self.scale, self.stored, self.history, self.lake, self.disk, writes)
 
     def go_on(self, life: Life) -> None:
-        """Some steps of everybody."""
+        """Take some steps of all kinds."""
         if self.random.random() < 0.4:
-            # What was found is sealed at once where nothing else is to be done; else whenever there is time.
+            # Files found at the start are sealed at once if there is nothing else to do; otherwise when there is time.
             life.seal()
         if self.random.random() < 0.7:
             # Most producers are there when a shard starts.
@@ -142,13 +142,13 @@ class World:
         for _ in range(self.random.randint(self.scale.steps // 2, self.scale.steps)):
             self._step(life)
             if life.is_over:
-                # Those who come too late are told.
+                # Producers that come too late get an error.
                 for producer in self.producers:
                     producer.step(life)
                 return
 
     def finish(self, life: Life) -> None:
-        """Nothing goes wrong any more: everybody gets an answer, and the shard stops."""
+        """Without further faults, every producer gets an answer, and the shard stops."""
         life.disk.set_free_bytes(None)
         self._leaps, self.history.leap_us = None, 0
         for step in range(STEPS_TO_FINISH):
@@ -160,7 +160,7 @@ class World:
             if not [producer for producer in self.producers if not producer.finish(life)]:
                 life.stop()
                 return
-        must(False, "C8", f"{STEPS_TO_FINISH} steps without faults were not enough to answer everybody")
+        must(False, "C8", f"{STEPS_TO_FINISH} steps without faults were not enough to answer every producer")
 
     # Steps.
 
@@ -175,11 +175,11 @@ class World:
             if self.random.random() < 0.6:
                 life.consume()
         else:
-            self._aside(life)
+            self._act_otherwise(life)
         life.look()
 
-    def _aside(self, life: Life) -> None:
-        """Whatever is neither a producer nor the writer."""
+    def _act_otherwise(self, life: Life) -> None:
+        """Act as neither a producer nor the writer."""
         match self.random.randrange(14):
             case 0 | 1:
                 life.seal()
@@ -203,11 +203,11 @@ class World:
                 self._pass(self.random.choice((3, 30)) * SECOND_US)
 
     def _limit_us(self) -> int:
-        """Limits are for ever, so nobody raises them by a clock that is ahead: the commands see to that."""
+        """Limits are for ever, so they are never raised by a clock that is ahead: the commands ensure that."""
         return self.history.now_us - self._ahead_us - self.random.choice(RAISED_TO_US)
 
     def _between(self) -> None:
-        """Somebody comes while the disk works for the writer or the sealer."""
+        """Act while the disk works for the writer or the sealer."""
         life = self.life
         if life is None or not life.is_busy or self._is_interrupted or self.random.random() > self._interrupted:
             return
@@ -227,7 +227,7 @@ class World:
             self._is_interrupted = False
 
     def tick(self) -> None:
-        """Time goes on, mostly."""
+        """Let time go on, mostly."""
         chance = self.random.random()
         if chance < 0.02:
             back_us = self.random.choice((1_000, 2 * SECOND_US, 40 * SECOND_US))
@@ -246,7 +246,7 @@ class World:
         self._boot_us += elapsed_us
 
     def _leap(self, random: Random) -> None:
-        """Now and then the wall clock leaps, and after some steps it is set right."""
+        """Now and then let the wall clock leap, and set it right after some steps."""
         history = self.history
         if history.leap_us and random.random() < 0.25:
             history.leap_us = 0

@@ -1,13 +1,13 @@
-"""The parts of Dagster that are not its public interface and are needed all the same: the one place that imports them.
+"""The parts of Dagster that are not its public interface and are still needed: the one place that imports them.
 
 Belongs here: names from modules whose path has a part that begins with an underscore, each with why it is needed and
 what would replace it. Importing this imports Dagster. Does not belong here: names that `dagster` itself exports, and
 anything of our own. Dagster is pinned; `tests/definitions/test_dagster_internals.py` says which name has changed when
-another version is tried, and that nothing else in the product imports a private module.
+another version is tried, and that no other module of the product imports a private module.
 
-Some methods are no more documented than these names, though they lie on public classes: those of the instance's storage
-of events that tell the last materialization and the last check of each partition, because the public methods of
-`DagsterInstance` answer for one partition at a time. The same test holds them.
+Some methods are as undocumented as these names, though they are on public classes: those of the instance's storage of
+events that return the last materialization and the last check of each partition, because the public methods of
+`DagsterInstance` answer for one partition at a time. The same test covers them.
 """
 
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
@@ -21,7 +21,7 @@ from dagster._core.storage.asset_check_execution_record import (
 from dagster._record import copy
 
 __all__ = [
-    # Which backfills are not finished: what `DagsterInstance.get_backfills`, which is public, wants to be asked with.
+    # Which backfills are not finished: the argument of `DagsterInstance.get_backfills`, which is public.
     # An export of its filter would replace it and the other two.
     "BULK_ACTION_TERMINAL_STATUSES",
     # A check of a range of partitions yields one evaluation for each, which names the materialization that it is about;
@@ -34,10 +34,10 @@ __all__ = [
     # As `BULK_ACTION_TERMINAL_STATUSES`.
     "BulkActionStatus",
     "BulkActionsFilter",
-    # How a run launcher tells the daemon's monitoring whether a run lives. `dagster` exports the launcher to derive
-    # from, and not these two, which its method has to return; an export would replace them.
+    # How a run launcher reports to the daemon's monitoring whether a run is alive. `dagster` exports the launcher to
+    # derive from, and not these two, which its method has to return; an export would replace them.
     "CheckRunHealthResult",
-    # What a sensor's `evaluate_tick` answers with: `RangeSensor` joins its requests for neighbouring partitions. A way
+    # The answer of a sensor's `evaluate_tick`: `RangeSensor` joins its requests for neighbouring partitions. A way
     # to ask `AutomationConditionSensorDefinition` for ranges without a backfill would replace it.
     "SensorExecutionData",
     # As `CheckRunHealthResult`.

@@ -1,9 +1,9 @@
 """The lake: Delta tables by name, written in the few ways that are exactly-once (decision 0052, plans).
 
-Belongs here: reading, appending, replacing, merging and maintaining a table with Spark. Does not belong here: what a
-table is (`table_spec.py`), what the rows mean (`assets`), questions that need no JVM (`lake_files.py`).
-Every write carries a number under which the table remembers it, holds the table's lock, and is fsynced; an exception
-from a write says nothing about its outcome, so the marker is read, and it decides.
+Belongs here: reading, appending, replacing, merging and maintaining a table with Spark. Does not belong here: the
+declaration of a table (`table_spec.py`), the meaning of rows (`assets`), reading without a JVM (`lake_files.py`).
+Every write has a number that the table stores, takes the table's lock, and is fsynced; an exception from a write says
+nothing about its outcome, so the marker is read, and it decides.
 """
 
 import time
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Column", "Commit", "Lake", "LakeError", "TableBusyError", "TableSpec", "WriteFailedError"]
 
-# A backfill of a month holds a table for minutes; who waits longer than this waits for a process that hangs.
+# A backfill of a month locks a table for minutes; a writer that waits longer waits for a process that hangs.
 LOCK_TIMEOUT_S = 900.0
 # Readers that started before a maintenance may still read the files it replaced.
 DEFAULT_RETENTION_HOURS = 168
@@ -71,20 +71,20 @@ class Lake:
         return self.home.lake / table
 
     def known(self, table: str) -> KnownTable:
-        """What is remembered of a table."""
+        """The facts that are stored about a table."""
         return self.known_file(table).read()
 
     def known_file(self, table: str) -> KnownTableFile:
-        """Where it is remembered."""
+        """The file with these facts."""
         return KnownTableFile(self.home.plans, table)
 
     def lineage_file(self, table: str) -> LineageFile:
-        """Where it is remembered when each partition changed, and what it was made from."""
+        """The file with the lineage of each partition."""
         return LineageFile(self.home.plans, table)
 
     @contextmanager
     def lock(self, table: str) -> Iterator[None]:
-        """Be the only writer of a table, among all processes; may be taken again by who has it."""
+        """Lock a table against other writers, among all processes; the same holder may lock it again."""
         if table not in self._locks:
             path = self.home.plans / table / "lock"
             make_directory(path.parent)
@@ -107,12 +107,12 @@ class Lake:
         return (reader if version is None else reader.option("versionAsOf", version)).load(str(self.path(table)))
 
     def version(self, table: str) -> int | None:
-        """Latest version, or none when there is no such table."""
+        """Latest version, or None if there is no such table."""
         state = lake_files.table_state(self.path(table))
         return state.version if state else None
 
     def is_retained(self, table: str, version: int) -> bool:
-        """Whether the files of a version are sure to be there: maintenance deletes what was replaced long ago."""
+        """Whether the files of a version surely still exist: maintenance deletes files that were replaced long ago."""
         committed_us = lake_files.commit_time_us(self.path(table), version)
         retention_us = DEFAULT_RETENTION_HOURS * HOUR_US
         return committed_us is not None and self.clock() - committed_us < retention_us
@@ -122,7 +122,7 @@ class Lake:
         return current_edits(self.home, table)
 
     def settle(self, spec: TableSpec) -> KnownTable:
-        """Make the table exist and its generation true: a table that was tampered with continues under a new one."""
+        """Make the table exist and its generation right: a table that was tampered with continues under a new one."""
         with self.lock(spec.name):
             known = self.known(spec.name)
             if broken := find_break(self.path(spec.name), known):
@@ -136,7 +136,7 @@ class Lake:
             return self.ensure(spec) if known.version < 0 else self.widen(spec)
 
     def widen(self, spec: TableSpec) -> KnownTable:
-        """Give a table that an earlier version made the columns that it lacks; they are null in the rows there."""
+        """Add missing columns to a table of an earlier version; they are null in its rows."""
         path, known = self.path(spec.name), self.known(spec.name)
         if {column.name for column in spec.columns} <= set(lake_files.columns(path)):
             return known
@@ -146,7 +146,7 @@ class Lake:
         return self.known(spec.name)
 
     def ensure(self, spec: TableSpec) -> KnownTable:
-        """Create the table if there is none, and remember it as ours."""
+        """Create the table if there is none, and record it as ours."""
         with self.lock(spec.name):
             lake_files.remove_leftovers(self.path(spec.name), now_s=time.time())
             if lake_files.table_state(self.path(spec.name)) is None:
@@ -155,7 +155,7 @@ class Lake:
             return self.known_file(spec.name).record_commit(self.path(spec.name))
 
     def append_once(self, spec: TableSpec, rows: "DataFrame", *, number: int) -> Commit:
-        """Append under the generation's `number`; a number that is there already is not written again."""
+        """Append under the generation's `number`; a number that is already committed is not written again."""
         generation = self.known(spec.name).generation
 
         def write(app: str) -> None:
@@ -175,10 +175,10 @@ class Lake:
     ) -> Commit:
         """Replace the partitions of a range (or the given ones, or all) by `rows`, in one commit.
 
-        Of a table that is divided into buckets, `hours` are numbers of buckets. An empty result clears them, which is
-        right. With `plan_number` the commit carries that plan's marker, as the first commit of a generation does;
-        without it the marker of plans is left as it is. `made_from` is the version of the input that the rows were
-        computed from; it is remembered for each partition.
+        For a table of buckets, `hours` are numbers of buckets. An empty result clears them, which is right. With
+        `plan_number` the commit has that plan's marker, as the first commit of a generation does; without it the marker
+        of plans stays as it is. `made_from` is the version of the input that the rows were computed from; it is stored
+        for each partition.
         """
         generation = self.known(spec.name).generation
         path = self.path(spec.name)
@@ -239,9 +239,9 @@ class Lake:
             )
 
     def drop(self, spec: TableSpec, before_us: int) -> Commit | None:
-        """Drop the partitions that start before a moment, in one commit; none if there are none. Needs no JVM.
+        """Drop the partitions that start before a time, in one commit; None if there are none. Needs no JVM.
 
-        Nothing that is made of them has changed by that, so they count as settled and not as changed.
+        Tables made from them have not changed by that, so the dropped partitions count as final and not as changed.
         """
         with self.lock(spec.name):
             path = self.path(spec.name)
@@ -260,11 +260,10 @@ class Lake:
             )
 
     def rewrite(self, spec: TableSpec, rows: "DataFrame", *, hours: Sequence[int], purpose: str) -> Commit:
-        """Write partitions again, in one commit, with the same rows less what nothing else is made of.
+        """Write partitions again, in one commit, with the same rows less data that nothing else is made of.
 
-        So they have not changed for whoever is made from them; the commit's marker says for what `purpose`. And `rows`
-        come from the table itself: what somebody else has changed there is still changed afterwards. Read them with the
-        table's lock held.
+        So tables made from them stay up to date; the commit's marker names the `purpose`. And `rows` come from the
+        table itself: edits by other programs remain edits afterwards. Read them under the table's lock.
         """
         app = f"{app_id(spec.name, self.known(spec.name).generation)}/{purpose}"
         number = self._unused_number(spec, app)
@@ -291,19 +290,19 @@ class Lake:
                     compact_files(self.spark, path, spec, closed_before_us)
                 delete_old_files(self.spark, path, spec, retention_hours)
             finally:
-                # Also after an error: what was committed until then is ours.
+                # Also after an error: everything committed until then is ours.
                 commit = self._finish(spec, before, None)
                 self.lineage_file(spec.name).record(path)
             return commit
 
     def forget_cached_tables(self) -> None:
-        """Make Spark look at the disk again: it remembers tables by path, also one that was deleted behind its back."""
+        """Make Spark read the disk again: it caches tables by path, even one that was deleted meanwhile."""
         forget_delta_logs(self.spark)
 
     def _unused_number(self, spec: TableSpec, app: str) -> int:
-        """Nobody else's number: a run that was killed may have left its write to a JVM that goes on with it.
+        """A number that no other commit has: a run that was killed may have left its write to a JVM that finishes it.
 
-        That one's rows must not be taken for ours. The clock is only a number that has not been used yet.
+        Its rows must not be taken for ours. The clock is only a source of an unused number.
         """
         return max((lake_files.marker(self.path(spec.name), app) or 0) + 1, self.clock())
 
@@ -330,7 +329,7 @@ class Lake:
             try:
                 write(app)
             except write_errors() as error:
-                # The marker stands at this very number, or nothing of ours is there.
+                # Either the marker has this very number, or nothing of ours was committed.
                 if lake_files.marker(self.path(spec.name), app) != number:
                     raise WriteFailedError(
                         f"Writing the table {spec.name} failed, and nothing of it was committed: {said(error)}"

@@ -1,6 +1,6 @@
 """The platform as the orchestrator's assets see it: its home, its session and its lake, as one Dagster resource.
 
-Belongs here: handing out what assets need. Does not belong here: any work.
+Belongs here: providing what assets need. Does not belong here: any work.
 """
 
 import time
@@ -22,12 +22,12 @@ class TidemarkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     @property
     def home(self) -> Home:
-        """Where everything lies."""
+        """The home of the platform."""
         return self.lake.home
 
     @property
     def lake(self) -> Lake:
-        """The tables; one object per run, so that its locks may be taken again by who has them."""
+        """The tables; one object per run, so that the run can take its own locks again."""
         if self._lake is None:
             home = Home.locate(self.root or None).create()
             self._lake = Lake(home, lambda: self.spark.spark_session)

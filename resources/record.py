@@ -1,7 +1,7 @@
 """The record of a materialization (O1): one typed value, under one key of the orchestrator's metadata.
 
 Belongs here: the model, and how it is written to and read from metadata. Does not belong here: how its numbers are
-found. Importing this does not import Dagster.
+computed. Importing this does not import Dagster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,12 +22,12 @@ class RecordError(TidemarkError):
     """A materialization has no record, or one that this version cannot read."""
 
 
-# Records of older versions are read as they are: the names in which these fields are stored stay.
+# Records of older versions must stay readable: so these fields keep their stored names.
 _STORED = {"generation": "lineage", "input_generations": "input_lineages"}
 
 
 class Record(Struct, frozen=True, kw_only=True, rename=_STORED):
-    """What is known of one partition of one asset after it was materialized."""
+    """The facts about one partition of one asset after it was materialized."""
 
     asset: str
     partition: str | None
@@ -37,22 +37,22 @@ class Record(Struct, frozen=True, kw_only=True, rename=_STORED):
     input_versions: dict[str, int] = {}
     input_generations: dict[str, int] = {}
     epochs: dict[int, tuple[int, int]] = {}  # shard → first epoch of the partition's rows, and the one after the last
-    applied: dict[int, int] = {}  # shard → epoch, as it was when the rows were written
+    applied: dict[int, int] = {}  # shard → epoch, as of when the rows were written
     flushed: dict[int, int] = {}
     durable: dict[int, int] = {}
     watermark_us: int | None = None  # event time; the minimum over shards and streams
-    held_by: str | None = None  # the shard and stream that holds the watermark back
+    held_by: str | None = None  # the shard and stream that keeps the watermark low
     rows_in: int = 0
     rows_out: int = 0
     rows_late: int = 0
     rows_refused: int = 0
     bytes: int = 0
     duration_ms: int = 0
-    carried_in: str | None = None  # checksum of what the partition before it handed over, where there is such a thing
-    carried_out: str | None = None  # and of what it hands over itself
-    definition: str | None = None  # hash of the definition that the rows follow, where a file says one
-    as_of_us: int | None = None  # of a table that holds one moment: which
-    recorded_us: int | None = None  # when; what the watermark's lag is measured from
+    carried_in: str | None = None  # checksum of the carry-over from the partition before, if there is one
+    carried_out: str | None = None  # checksum of its own carry-over to the next
+    definition: str | None = None  # hash of the definition that the rows follow, if a file defines it
+    as_of_us: int | None = None  # the time of a table that is as of one time
+    recorded_us: int | None = None  # when it was recorded; the watermark's lag is measured from it
 
     @property
     def watermark_lag_s(self) -> float | None:
@@ -73,7 +73,7 @@ class Record(Struct, frozen=True, kw_only=True, rename=_STORED):
         }
 
     def _plotted(self) -> dict[str, int | float | None]:
-        """What the orchestrator draws over time, a curve each; epochs are the lowest over the shards."""
+        """The values that the orchestrator draws over time, a curve each; epochs are the lowest over the shards."""
         return {
             "durable_epoch": min(self.durable.values(), default=None),
             "flushed_epoch": min(self.flushed.values(), default=None),
@@ -127,8 +127,8 @@ class Record(Struct, frozen=True, kw_only=True, rename=_STORED):
     ) -> "dict[str, Record]":
         """The last record of every partition (or of the given ones) that has one.
 
-        What was materialized without a record, or with one that cannot be read, counts as missing. Events never change,
-        so who asks again and again keeps `seen`, by the number of the event, and pays only for what is new.
+        A materialization without a record, or with an unreadable one, counts as missing. Events never change, so a
+        caller that asks repeatedly keeps `seen`, by the number of the event, and pays only for new ones.
         """
         from dagster import AssetKey, AssetRecordsFilter, DagsterEventType
 
@@ -148,7 +148,7 @@ class Record(Struct, frozen=True, kw_only=True, rename=_STORED):
 
 
 def believed(record: Record | None, ceiling_us: int | None) -> int | None:
-    """The watermark of a record, unless it is above what it can be: then a wrong clock gave it (C15)."""
+    """The watermark of a record, unless it is above the ceiling: then it came from a wrong clock (C15)."""
     found = record.watermark_us if record else None
     return None if found is not None and ceiling_us is not None and found > ceiling_us else found
 
@@ -156,10 +156,11 @@ def believed(record: Record | None, ceiling_us: int | None) -> int | None:
 def not_below(
     watermark_us: int | None, held_by: str | None, previous: Record | None, ceiling_us: int | None
 ) -> tuple[int | None, str | None]:
-    """A watermark and what holds it back, but never below what was recorded before (T3).
+    """A watermark and what keeps it low, but never below the one recorded before (T3).
 
-    A stream that is new, or that was silent for long, may be far behind the others; that takes no promise back. Only a
-    reset of the log's clock does, and gives a ceiling (C15).
+    A stream that is new, or that was idle for long, may be far behind the others; that takes no promise back. Only a
+    reset of the log's clock does, and sets a ceiling (C15).
+
     """
     before = believed(previous, ceiling_us)
     if previous and before is not None and (watermark_us is None or watermark_us < before):

@@ -1,6 +1,6 @@
 """The Spark session: one per process, with the settings that this platform relies on.
 
-Belongs here: how a session is configured and started. Does not belong here: the Dagster resource that hands it out
+Belongs here: how a session is configured and started. Does not belong here: the Dagster resource that provides it
 (`spark.py`), what is read or written with it (`lake.py`), where Java comes from (`toolchain.py`).
 """
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-# Start-up halves, throughput suffers: for tests and runs of seconds, never for a measurement. Left to itself, the JVM
-# collects garbage about once a second while it grows, and throws away code for want of room: a tenth of its time.
+# Start-up takes half the time, throughput suffers: for tests and runs of seconds, never for a measurement. By default
+# the JVM collects garbage about once a second while it grows, and discards code for lack of space: a tenth of its time.
 FAST_START_OPTIONS = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:NewSize=256m -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=240m"
 )
-# What helps large queries costs more than it saves on small ones: a task less and no compilation is a fifth of the CPU
-# time of a small demo.
+# Settings that help large queries cost more than they save on small ones: one task less and no compilation is a fifth
+# of the CPU time of a small demo.
 FAST_START_SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
 }
-# The collector with the least work in all: a drain is a batch, and nobody waits for its pauses. The optimizing compiler
-# takes a quarter of a drain's time by default; only what is ten times as hot as usual is worth its while in a minute.
+# The collector with the least work overall: a drain is a batch, and its pauses disturb no one. The optimizing compiler
+# takes a quarter of a drain's time by default; within a minute it is worth it only for code ten times as hot as usual.
 THROUGHPUT_OPTIONS = (
     "-XX:+UseParallelGC -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
-# Where a server is that is to be used instead of a JVM of one's own (`spark_server.py`).
+# The address of a server to use instead of a JVM of one's own (`spark_server.py`).
 SERVER_VARIABLE = "TIDEMARK_SPARK_SERVER"
-# What the JVM has said is kept up to this size, then begun anew.
+# The JVM's output is kept up to this size, then the file is begun anew.
 NOTES_LIMIT = 4 * 1024 * 1024
 
 # Nearly every row has its own value here: trying a dictionary first costs a fifth of writing them.
@@ -71,24 +71,24 @@ def session_settings(home: Home, *, is_fast_start: bool = False) -> dict[str, st
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
-        # Parquet without this type is read by everybody as what it is: microseconds, UTC.
+        # Parquet with this type is read by every reader as microseconds, UTC.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # A snapshot of a table of our size is one small task, not fifty.
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-        # Half a segment a task: what a task sorts by hour then fits its memory beside the others'.
+        # Half a segment per task: the rows that a task sorts by hour then fit its memory beside the others'.
         "spark.sql.files.maxPartitionBytes": "32m",
         # Segments of a quiet day are small: many of them are one task, and not a file each in every hour they touch.
         "spark.sql.files.openCostInBytes": "256k",
-        # A refresh of all tables compiles more than the hundred expressions that are kept by default, and asks every
-        # table's log with the same ones again and again.
+        # A refresh of all tables compiles more than the hundred expressions that are cached by default, and repeats
+        # the same ones for every table's log.
         "spark.sql.codegen.cache.maxEntries": "2000",
-        # So many groups of what a task sums up lie in its quick table; those of windows are more than the sixteen bits
-        # that are the default.
+        # This many groups of an aggregation fit into a task's fast table; windows have more than the default of
+        # sixteen bits allows.
         "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "18",
-        # What is shuffled are aggregates of hours, not raw deltas.
+        # Shuffled data are aggregates of hours, not raw deltas.
         "spark.sql.shuffle.partitions": "4",
-        # Spark would look at the bytes of a batch after every row, and with a map in it count all rows before: rows of
+        # Spark would compute the bytes of a batch after every row, and with a map in it count all rows before: rows of
         # vectors took about three times as long. Bounded by rows instead: 4,096 of a thousand numbers are 16 MB.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
@@ -102,7 +102,7 @@ def session_settings(home: Home, *, is_fast_start: bool = False) -> dict[str, st
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # Tables are addressed by path, so nothing is ever put here; it must not be the working directory, though.
+        # Tables are addressed by path, so nothing is ever written here; but it must not be the working directory.
         "spark.sql.warehouse.dir": (Path(tempfile.gettempdir()) / "tidemark-warehouse").as_uri(),
         **home.settings.spark.conf,
     }
@@ -120,12 +120,12 @@ def start_session(
 
 
 def frame_of(session: "SparkSession", table: "pa.Table") -> "DataFrame":
-    """An Arrow table as a frame of this session, with its schema: a server would not see that of an empty one."""
+    """An Arrow table as a frame of this session, with its schema: a server would not see the schema of an empty one."""
     return session.createDataFrame(table, schema_of(table.schema))
 
 
 def open_notes(home: Home) -> BinaryIO:
-    """The file for what a JVM says: for who looks for it, and not part of any answer."""
+    """The file for a JVM's output, for debugging; it is not part of any answer."""
     make_directory(home.reports)
     notes = home.reports / "spark.log"
     if notes.exists() and notes.stat().st_size > NOTES_LIMIT:
@@ -134,7 +134,7 @@ def open_notes(home: Home) -> BinaryIO:
 
 
 def _start_jvm(home: Home, settings: dict[str, str]) -> None:
-    """Start the JVM, with what it says in a file."""
+    """Start the JVM, with its output in a file."""
     from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
 
@@ -146,5 +146,5 @@ def _start_jvm(home: Home, settings: dict[str, str]) -> None:
             start_jvm(conf, sink)
         except PySparkRuntimeError as error:
             raise SparkStartError(
-                f"The JVM did not start: {error}. What it said is at the end of {sink.name}."
+                f"The JVM did not start: {error}. Its output is at the end of {sink.name}."
             ) from error

@@ -1,6 +1,6 @@
 """The Spark session as a Dagster resource.
 
-Belongs here: handing the process's session to assets. Does not belong here: how it is configured and started
+Belongs here: passing the process's session to assets. Does not belong here: how it is configured and started
 (`session.py`, which needs no Dagster), or shared by many runs (`spark_server.py`).
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# Below this a JVM that starts fast wins over one that runs fast.
+# Below this a JVM that starts fast beats one that runs fast.
 SMALL_LOG_ROWS = 1_000_000
 
 
@@ -30,7 +30,7 @@ class SparkResource(PySparkResource):
     )
     home: str = Field(default="", description="Directory of the platform; empty means TIDEMARK_HOME or the default.")
     is_fast_start: bool | None = Field(
-        default=None, description="Start faster and run slower; by default, where there is little to do."
+        default=None, description="Start faster and run slower; by default, if there is little to do."
     )
 
     def setup_for_execution(self, context: "InitResourceContext") -> None:
@@ -48,5 +48,5 @@ class SparkResource(PySparkResource):
 
 
 def is_small(home: Home) -> bool:
-    """Whether there is so little in the log that a JVM's start costs more than its work."""
+    """Whether the log is so small that a JVM's start costs more than its work."""
     return sum(shard.rows for shard in read_status(home)) < SMALL_LOG_ROWS

@@ -1,11 +1,11 @@
-"""The parts of Spark and py4j that are not their public interface and are needed all the same: the one place for them.
+"""The parts of Spark and py4j that are not their public interface and are still needed: the one place for them.
 
 Belongs here: each use of an undocumented part of PySpark, of py4j or of the JVM behind them, with why it is needed and
 what would replace it. Nothing of Spark is imported until one of them is called. Does not belong here: how a session is
 configured (`session.py`). Both are pinned; `tests/unit/test_spark_internals.py` says which part has changed when other
-versions are tried, and that nothing else in the product uses a private one.
+versions are tried, and that no other module of the product uses a private one.
 
-One more stands in `python_workers.py`: `pyspark.daemon.manager`, which begins the Python workers. That module runs in
+There is one more in `python_workers.py`: `pyspark.daemon.manager`, which starts the Python workers. That module runs in
 Spark's own processes, before the first worker is forked, so it imports nothing of ours.
 """
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 def has_jvm() -> bool:
-    """Whether this process has a JVM. `SparkSession.getActiveSession` would tell of a session alone."""
+    """Whether this process has a JVM. `SparkSession.getActiveSession` only knows about a session."""
     from pyspark import SparkContext
 
-    return SparkContext._gateway is not None  # noqa: SLF001 - there is no public question
+    return SparkContext._gateway is not None  # noqa: SLF001 - there is no public way to ask
 
 
 def start_jvm(conf: "SparkConf", sink: BinaryIO) -> None:
-    """Start the JVM of this process, with what it says in a file.
+    """Start the JVM of this process, with its output in a file.
 
-    By itself it says it on the terminal. A setting of Spark for where its output goes would replace this, but for the
-    guard below.
+    By default it writes to the terminal. A setting of Spark for its output would replace this, except for the guard
+    below.
     """
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -40,12 +40,12 @@ def start_jvm(conf: "SparkConf", sink: BinaryIO) -> None:
 
 
 def guard(gateway: Any) -> None:
-    """From now on a call only uses a connection that has no answer outstanding, and otherwise opens another one.
+    """Make every call use a connection without an outstanding answer, or else open another one.
 
     Each thread has one connection, on which questions and answers alternate. An exception that arrives in the middle of
     a call (a run is interrupted, a test takes too long) leaves the answer unread, and from then on every call of that
     thread gets the answer of the call before: `KeyError: 'm'` or, worse, a wrong value. A call that begins within
-    another one, in a signal handler or while garbage is collected, swaps the two answers. py4j takes care of
+    another one, in a signal handler or while garbage is collected, swaps the two answers. py4j handles
     KeyboardInterrupt alone; a py4j that closes the connection after any exception would replace this.
 
     It keeps idle connections in a deque, and takes one out for the time of a call. So one that is not there is in the
@@ -70,9 +70,9 @@ def guard(gateway: Any) -> None:
 
 
 def forget_delta_logs(session: "SparkSession") -> None:
-    """Make Delta look at the disk again: it remembers tables by path, also one that was deleted behind its back.
+    """Make Delta read the disk again: it caches tables by path, even one that was deleted meanwhile.
 
-    A session on a server has no way to its JVM. `DeltaLog.clearCache` has no counterpart in `delta.tables`, which would
+    A session on a server cannot reach its JVM. `DeltaLog.clearCache` has no counterpart in `delta.tables`, which would
     replace this.
     """
     jvm = getattr(session, "_jvm", None)
@@ -81,7 +81,7 @@ def forget_delta_logs(session: "SparkSession") -> None:
 
 
 def limit_retries(session: "SparkSession", *, retries: int, longest_pause_ms: int) -> None:
-    """How often a session on a server asks again when there is no answer: by itself it would for ten minutes.
+    """Bound how often a session on a server retries when there is no answer: by default it would for ten minutes.
 
     A parameter of the address of the server would replace this.
     """
@@ -92,7 +92,7 @@ def limit_retries(session: "SparkSession", *, retries: int, longest_pause_ms: in
 
 
 def schema_of(schema: "pa.Schema") -> "StructType":
-    """An Arrow schema as Spark's, with timestamps that are moments.
+    """An Arrow schema as Spark's, with timestamps that are points in time.
 
     A server would not see the schema of an empty table; a Spark that does would replace this.
     """

@@ -1,8 +1,8 @@
-"""A Spark that stays: one JVM for all runs that the daemon starts, reached through Spark Connect.
+"""A shared Spark server: one JVM for all runs that the daemon starts, reached through Spark Connect.
 
-Belongs here: how the server is started, who may talk to it, and how a run finds it. A run of seconds would otherwise
-spend half a minute on a JVM of its own. Whoever finds no server starts its own: it saves time, and nothing depends on
-it. What a run that was killed has asked for is finished by the server: `lake.py` tells its commit from the next run's.
+Belongs here: how the server is started, who may use it, and how a run finds it. A run of seconds would otherwise spend
+half a minute on a JVM of its own. A run that finds no server starts its own JVM: the server saves time, and nothing
+depends on it. It finishes the request of a run that was killed: `lake.py` tells that commit from the next run's.
 """
 
 import os
@@ -21,7 +21,7 @@ from tidemark.storage.home import Home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Spark's own name for it, read by server and client: nobody else on this machine may run anything there.
+# Spark's own name for it, read by server and client: no other user of this machine may run anything there.
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name, not the token
 # The server needs about ten seconds to start, and a run may be quicker.
 PATIENCE_S = 30.0
@@ -50,7 +50,7 @@ def server_command(
     is_fast_start: bool = False,
     overrides: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """What starts the server; its environment must have the variables of the address."""
+    """The command that starts the server; its environment must have the variables of the address."""
     import pyspark
 
     settings = {**session_settings(home, is_fast_start=is_fast_start), **(overrides or {})}
@@ -63,15 +63,15 @@ def server_command(
 
 
 def connect(*, is_fast_start: bool = False, patience_s: float = PATIENCE_S) -> "SparkSession | None":
-    """A session on the server that this process was told of; none if it was told of none, or if it does not answer."""
+    """A session on the server of this process's environment; None if it names none or does not answer."""
     url = os.environ.get(SERVER_VARIABLE)
     if not url or not _answers(url, patience_s):
         return None
     from pyspark.sql import SparkSession
 
     session = SparkSession.builder.remote(url).getOrCreate()
-    # By itself it would try for ten minutes. A server that died has forgotten this session: the run is better off
-    # failed, and started again.
+    # By default it would retry for ten minutes. A server that died has forgotten this session: it is better to fail the
+    # run, and start it again.
     limit_retries(session, retries=RETRIES, longest_pause_ms=RETRY_MS)
     for name, value in FAST_START_SETTINGS.items() if is_fast_start else ():
         session.conf.set(name, value)
@@ -79,9 +79,9 @@ def connect(*, is_fast_start: bool = False, patience_s: float = PATIENCE_S) -> "
 
 
 def find_session(home: Home, *, is_fast_start: bool, overrides: dict[str, str] | None = None) -> "SparkSession":
-    """A session on the server that this process was told of, or else in a JVM of its own.
+    """A session on the server of this process's environment, or else in a JVM of its own.
 
-    Settings of its own are for a JVM of its own.
+    Overrides always need a JVM of their own.
     """
     shared = None if overrides else connect(is_fast_start=is_fast_start)
     return shared or start_session(home, is_fast_start=is_fast_start, overrides=overrides)

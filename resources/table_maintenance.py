@@ -1,8 +1,8 @@
-"""Upkeep of a table's files with Spark: small files become large ones, and files that nobody reads any more go.
+"""Maintenance of a table's files with Spark: small files become large ones, and unused files go.
 
 Belongs here: the statements, and how their outcome is known after an error. Spark puts no marker of ours on them, so
 the table itself decides: by its columns, or by an OPTIMIZE in its log. Does not belong here: who may write and when,
-and what is remembered of it (`lake.py`).
+and what is recorded about it (`lake.py`).
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_columns(spark: "SparkSession", path: Path, spec: TableSpec) -> None:
-    """Add the columns that a table lacks, null in its rows."""
+    """Add missing columns to a table, null in its rows."""
     try:
         spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({', '.join(_missing(path, spec))})").collect()
     except write_errors() as error:
@@ -29,7 +29,7 @@ def add_columns(spark: "SparkSession", path: Path, spec: TableSpec) -> None:
 
 
 def compact_files(spark: "SparkSession", path: Path, spec: TableSpec, closed_before_us: int) -> None:
-    """Put the small files of each closed partition together. No row changes."""
+    """Merge the small files of each closed partition. No row changes."""
     before = lake_files.highest_version(path)
     closed_before = sql_timestamp(spec.grain.floor(closed_before_us))
     try:
@@ -43,14 +43,14 @@ def compact_files(spark: "SparkSession", path: Path, spec: TableSpec, closed_bef
 
 
 def delete_old_files(spark: "SparkSession", path: Path, spec: TableSpec, retention_hours: int) -> None:
-    """Delete the files that no version within the retention has. No row changes."""
+    """Delete files that no version within the retention needs. No row changes."""
     try:
         spark.sql(f"VACUUM delta.`{path}` RETAIN {retention_hours} HOURS").collect()
     except write_errors() as error:
-        # How far it got cannot be known, and need not be: the next one deletes what this one left.
+        # How far it got is unknown, and need not be known: the next one deletes the rest.
         raise WriteFailedError(
-            f"Deleting old files of the table {spec.name} failed. Its rows are as they were, and what was not deleted "
-            f"goes with the next maintenance: {said(error)}"
+            f"Deleting old files of the table {spec.name} failed. Its rows are as they were, and the remaining files "
+            f"go with the next maintenance: {said(error)}"
         ) from error
 
 

@@ -1,7 +1,8 @@
-"""Where Java and the Delta jars lie, and how a process is made ready for a JVM.
+"""Where Java and the Delta jars are, and how a process is prepared for a JVM.
 
-Belongs here: what `./tidemark` put beside the Python environment, and the three variables that Spark's launcher
-reads. Does not belong here: settings of a session (`spark.py`). Nothing here needs the network or starts anything.
+Belongs here: the files that `./tidemark` put beside the Python environment, and the three variables that Spark's
+launcher reads. Does not belong here: settings of a session (`session.py`). Nothing here needs the network or starts
+anything.
 """
 
 import os
@@ -20,7 +21,7 @@ class ToolchainMissingError(ConfigurationError):
     def __init__(self, what: str, where: Path) -> None:
         self.where = where
         super().__init__(
-            f"{what} should be at {where}, but it is not there. Run ./tidemark once: it sets up what is missing."
+            f"{what} should be at {where}, but it is not there. Run ./tidemark once: it sets up missing parts."
         )
 
 
@@ -33,12 +34,12 @@ class Toolchain:
 
 
 def share_directory() -> Path:
-    """Where the launcher keeps what belongs to this Python environment but is not Python."""
+    """The launcher's directory for files that belong to this Python environment but are not Python."""
     return Path(sys.prefix) / "share" / "tidemark"
 
 
 def find_toolchain() -> Toolchain:
-    """Java and the jars, after a look that both are there."""
+    """Java and the jars, after checking that both exist."""
     share = share_directory()
     jars = tuple(sorted((share / "jars").glob("*.jar")))
     if not jars:
@@ -60,15 +61,15 @@ def activate_toolchain() -> Toolchain:
     path = os.environ.get("PATH", "")
     if binaries not in path.split(os.pathsep):
         os.environ["PATH"] = os.pathsep.join(part for part in (binaries, path) if part)
-    # Without this Python workers start with whatever `python3` is on the path, which lacks our packages.
+    # Without this, Python workers start with any `python3` on the path, which lacks our packages.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # Workers import from the project's folders, which are not installed, and never from the directory that they happen
-    # to be started in: it may have folders of the same names.
+    # Workers import from the project's folders, which are not installed, and never from the directory in which they
+    # start: it may have folders of the same names.
     os.environ["PYTHONSAFEPATH"] = "1"
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if str(PROJECT) not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(PROJECT), *paths)))
-    # A Spark of somebody else's would bring its own jars, without Delta.
+    # Another installation of Spark would bring its own jars, without Delta.
     os.environ.pop("SPARK_HOME", None)
     return toolchain

@@ -1,7 +1,7 @@
-"""Errors of a write to a Delta table: which there are, and what each says in a line.
+"""Errors of a write to a Delta table: the kinds, and a line for each error.
 
-Belongs here: the kinds that the lake raises, and what a writer may raise, by Spark, by the gateway to it or by
-delta-rs. Whether the write is there is not for an error to say: `lake.py` reads the table's marker.
+Belongs here: the kinds that the lake raises, and those that a writer may raise, by Spark, by the gateway to it or by
+delta-rs. An error does not tell whether the write is there: `lake.py` reads the table's marker.
 """
 
 from tidemark.model.errors import TidemarkError
@@ -12,15 +12,15 @@ class LakeError(TidemarkError):
 
 
 class TableBusyError(LakeError):
-    """Another process holds the table's lock."""
+    """Another process has the table's lock."""
 
 
 class WriteFailedError(LakeError):
-    """A write raised, and the table's marker says that it is not there: nothing of it was committed."""
+    """A write raised, and the table's marker shows that nothing of it was committed."""
 
 
 def write_errors() -> tuple[type[Exception], ...]:
-    """What a write may raise; none of them says whether it is there."""
+    """The exceptions that a write may raise; none of them tells whether it was committed."""
     from deltalake.exceptions import DeltaError
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -29,7 +29,7 @@ def write_errors() -> tuple[type[Exception], ...]:
 
 
 def said(error: BaseException) -> str:
-    """What an error says in a line: the first, or of one in a task of Python, whose trace it begins with, the last."""
+    """One line of an error: the first, or the last for an error in a Python task, which begins with its trace."""
     from pyspark.errors import PythonException
 
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

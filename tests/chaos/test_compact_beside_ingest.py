@@ -76,7 +76,7 @@ def read(home: Home, moments: Sequence[int]) -> dict[tuple[str, int], Any]:
     with Vectors(home, counts_reads=False) as vectors:
         found = {(each, at): vectors.vector(each, namespace="shop", as_of=at) for each in IDS for at in moments}
     return {
-        key: (answer.life, answer.values if answer.values is None else answer.values.tobytes(), answer.metadata)
+        key: (answer.status, answer.values if answer.values is None else answer.values.tobytes(), answer.metadata)
         for key, answer in found.items()
     }
 

@@ -131,7 +131,7 @@ def test_what_is_no_number_and_no_array_cannot_be_compiled() -> None:
     def both(number: int) -> tuple[int, int]:
         return number, number
 
-    with pytest.raises(TypeError, match="both gives tuple"):
+    with pytest.raises(TypeError, match="both returns tuple"):
         compiled(both)(1)
 
 

@@ -142,7 +142,7 @@ class Machine(RuleBasedStateMachine):
             self.counters = self.fresh(covered)
             return
         with tempfile.TemporaryDirectory() as folder:
-            with self.counters.standing() as state:
+            with self.counters.unchanged() as state:
                 save_state(state, Path(folder) / "snapshot")
             self.arrive(0, [(0, 0, 1, False), (1, 90 * MINUTE_US, 5, True)])
             loaded = load_state(Path(folder) / "snapshot", SMALL)
@@ -185,7 +185,7 @@ def test_counters_that_follow_the_log_take_no_counts_from_elsewhere() -> None:
 
 def test_tables_that_are_ahead_are_not_settled_with_before_the_log_is_counted() -> None:
     counters = following()
-    with counters.standing() as state, pytest.raises(BehindError, match=r"epochs \{0: 3\}"):
+    with counters.unchanged() as state, pytest.raises(BehindError, match=r"epochs \{0: 3\}"):
         settle(state, [], {0: 3})
 
 

@@ -145,7 +145,7 @@ def test_a_packed_file_is_named_as_such_instead_of_refused_line_by_line(
     tmp_path: Path, content: bytes, kind: str
 ) -> None:
     (tmp_path / "a.jsonl").write_bytes(content)
-    with pytest.raises(inputs.InputError, match=rf"a\.jsonl is no text: it is .*{kind}"):
+    with pytest.raises(inputs.InputError, match=rf"a\.jsonl is not text: it is .*{kind}"):
         inputs.refuse_packed(tmp_path / "a.jsonl")
 
 

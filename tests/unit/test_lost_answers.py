@@ -122,7 +122,7 @@ def test_files_that_were_not_compacted_are_a_failed_write(small: SmallLake) -> N
 def test_what_was_compacted_before_a_failed_deletion_is_remembered(small: SmallLake, is_done: bool) -> None:
     lake = with_session(small, LosesAnswers(small.home.lake / DELTAS.name, lost="VACUUM", is_done=is_done))
     before = version_of(lake, DELTAS.name)
-    with pytest.raises(WriteFailedError, match=r"Deleting old files .* goes with the next maintenance"):
+    with pytest.raises(WriteFailedError, match=r"Deleting old files .* go with the next maintenance"):
         lake.maintain(DELTAS, closed_before_us=100 * HOUR_US)
     assert before < lake.known(DELTAS.name).version == lake.version(DELTAS.name)
     assert lake.edits(DELTAS.name) == {}

@@ -10,9 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tidemark.log.batch_record import Trigger
 from tidemark.model.deltas import Level
-from tidemark.observe.metrics import BOUNDS_SECONDS, BatchOutcome, FlushOutcome, Histogram, Metrics, Standing, render
+from tidemark.observe.metrics import BOUNDS_SECONDS, BatchOutcome, FlushOutcome, Gauges, Histogram, Metrics, render
 
-STANDING = Standing(
+GAUGES = Gauges(
     pending_bytes=10,
     in_flight_bytes=20,
     queued_writes=3,
@@ -43,7 +43,7 @@ def value(series: Series, name: str, **labels: str) -> float:
 
 
 def test_c13_writes_and_deltas_are_counted_by_level_with_their_latency() -> None:
-    metrics = Metrics(0, lambda: STANDING)
+    metrics = Metrics(0, lambda: GAUGES)
     metrics.reached(Level.FLUSHED, writes=2, deltas=2_000, latencies=[0.003, 0.004])
     metrics.reached(Level.FLUSHED, writes=1, deltas=10, latencies=[45.0])
     metrics.reached(Level.APPLIED, writes=5, deltas=5_000)
@@ -60,7 +60,7 @@ def test_c13_writes_and_deltas_are_counted_by_level_with_their_latency() -> None
 
 
 def test_c13_flushes_and_batches_have_durations_and_outcomes_by_trigger() -> None:
-    metrics = Metrics(0, lambda: STANDING)
+    metrics = Metrics(0, lambda: GAUGES)
     metrics.flushed(FlushOutcome.FLUSHED, 0.002, (7, 2, 1))
     metrics.flushed(FlushOutcome.FAILED, 0.5)
     metrics.batched(Trigger.RATE_CHANGE, BatchOutcome.MISSED, 0.3)
@@ -75,7 +75,7 @@ def test_c13_flushes_and_batches_have_durations_and_outcomes_by_trigger() -> Non
 
 
 def test_c13_bytes_depth_waiters_and_the_three_watermarks_are_read_when_somebody_asks() -> None:
-    standings = iter([STANDING, STANDING._replace(durable_epoch=8, waiters=0)])
+    standings = iter([GAUGES, GAUGES._replace(durable_epoch=8, waiters=0)])
     metrics = Metrics(0, lambda: next(standings))
     series = samples(metrics)
     gauges = ("pending_bytes", "in_flight_bytes", "queued_writes", "queued_bytes", "waiters", "limit_seconds")
@@ -87,7 +87,7 @@ def test_c13_bytes_depth_waiters_and_the_three_watermarks_are_read_when_somebody
 
 
 def test_c13_labels_are_shard_level_trigger_and_outcome_and_their_number_is_fixed() -> None:
-    metrics = Metrics(0, lambda: STANDING)
+    metrics = Metrics(0, lambda: GAUGES)
     before = samples(metrics)
     for trigger in Trigger:
         for outcome in BatchOutcome:
@@ -102,7 +102,7 @@ def test_c13_labels_are_shard_level_trigger_and_outcome_and_their_number_is_fixe
 
 def test_c13_shards_stand_beside_each_other_in_one_text_and_nothing_is_registered_anywhere() -> None:
     known = set(REGISTRY._names_to_collectors)
-    first, second = Metrics(0, lambda: STANDING), Metrics(1, lambda: STANDING)
+    first, second = Metrics(0, lambda: GAUGES), Metrics(1, lambda: GAUGES)
     second.reached(Level.FLUSHED, writes=7, deltas=7)
     text = render([first, second])
     assert text == render([first, second])
@@ -120,7 +120,7 @@ def test_c13_a_duration_falls_into_the_first_bound_that_is_not_below_it() -> Non
 
 
 def test_c13_threads_lose_no_count() -> None:
-    metrics = Metrics(0, lambda: STANDING)
+    metrics = Metrics(0, lambda: GAUGES)
 
     def count() -> None:
         for _ in range(2_000):

@@ -187,8 +187,8 @@ def test_the_command_line_answers_people_and_scripts(shop: Shop, capsys: pytest.
 
 def test_what_cannot_be_asked_is_told(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, told in (
-        ((), "an ID, or --values"),
-        (("a", "--values", "1,2"), "an ID, or --values"),
+        ((), "an ID, or numbers with --values"),
+        (("a", "--values", "1,2"), "an ID, or numbers with --values"),
         (("--values", "1;2"), "commas between them"),
         (("a", "--probes", "0"), "1 at least"),
         (("--values", "1,2,3"), "2 dimensions"),

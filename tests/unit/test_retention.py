@@ -109,7 +109,7 @@ def test_r5_a_cut_off_the_grid_is_refused_with_the_two_nearest() -> None:
 
 
 def test_r5_weeks_are_kept_for_ever() -> None:
-    with pytest.raises(RetentionError, match="Of weeks nothing is dropped"):
+    with pytest.raises(RetentionError, match="Weeks are never dropped"):
         decide_cuts({Tier.WEEK: MONDAY}, {}, NOW)
 
 

@@ -223,7 +223,7 @@ def test_a_wrong_join_is_refused(tmp_path: Path, files: dict[str, str], problem:
         ({"deltas": TUMBLING}, "there is a table deltas already. Rename the file."),
         (
             {"a": SESSION, "a_open": TUMBLING},
-            "what is open of a is in the table a_open, and something else is called so",
+            "the open sessions of a are in the table a_open, and another table has that name",
         ),
         (
             {"a": TUMBLING + "disorder: 5s\n", "b": TUMBLING + "disorder: 7s\n", "c": TUMBLING},

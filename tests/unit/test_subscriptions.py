@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.groups import batch_of
 from tests.support.live import HandClock
 from tidemark.delivery.batching import Batch
-from tidemark.delivery.queues import Handed, Item
+from tidemark.delivery.queues import Item, Published
 from tidemark.delivery.subscriptions import Missed, Subscription, Subscriptions
 from tidemark.model.settings import BatchSettings
 from tidemark.model.shard_errors import SubscriptionEndedError
@@ -55,7 +55,7 @@ class Shard:
         )
         self.published = 0
 
-    def publish(self, count: int = 1) -> list[Handed]:
+    def publish(self, count: int = 1) -> list[Published]:
         handed = []
         for _ in range(count):
             self.published += 1
@@ -113,11 +113,11 @@ def test_c9_a_slow_subscriber_is_told_once_what_it_missed_and_then_goes_on() -> 
 
 def test_c13_the_writer_is_told_how_many_got_a_batch_and_how_many_missed_one() -> None:
     shard = Shard(queue_batches=1)
-    assert shard.publish() == [Handed(0, 0)]
+    assert shard.publish() == [Published(0, 0)]
     slow, fast = shard.subscriptions.subscribe(), shard.subscriptions.subscribe()
-    assert shard.publish() == [Handed(2, 0)]
+    assert shard.publish() == [Published(2, 0)]
     fast.get()
-    assert shard.publish() == [Handed(1, 1)]
+    assert shard.publish() == [Published(1, 1)]
     assert drain(slow) == [2, (3, 4)]
 
 
@@ -138,7 +138,7 @@ def test_c9_all_queues_together_are_bounded_at_the_cost_of_whoever_is_furthest_b
     shard.publish(2)
     assert drain(ahead) == [1, 2]
     shard.publish(2)
-    assert shard.tracker.held == shard.subscriptions.held_bytes == 2 * SIZE
+    assert shard.tracker.held == shard.subscriptions.buffered_bytes == 2 * SIZE
     assert drain(ahead) == [3, 4]
     assert drain(behind) == [(1, 5)]
     shard.publish()
@@ -307,7 +307,7 @@ def test_c8_c9_whatever_subscribers_do_order_is_kept_nothing_is_unsaid_and_all_m
     for action, number in actions:
         if action == "publish":
             shard.publish(number)
-            assert shard.tracker.held == shard.subscriptions.held_bytes <= held * SIZE
+            assert shard.tracker.held == shard.subscriptions.buffered_bytes <= held * SIZE
         elif action == "subscribe":
             active.append((shard.subscriptions.subscribe(), [shard.published + 1]))
         elif number < len(active):
@@ -318,7 +318,7 @@ def test_c8_c9_whatever_subscribers_do_order_is_kept_nothing_is_unsaid_and_all_m
             else:
                 active.pop(number)
     shard.subscriptions.shut(OSError("no disk") if is_failed else None)
-    assert shard.tracker.held == shard.subscriptions.held_bytes == 0
+    assert shard.tracker.held == shard.subscriptions.buffered_bytes == 0
     assert len(shard.tracker.released) == shard.published
     for subscription, next_epoch in active:
         with pytest.raises(SubscriptionEndedError):
@@ -467,7 +467,7 @@ def test_c9_under_stress_every_reader_hears_of_every_epoch_once_in_order_and_all
             began = time.thread_time()
             shard.subscriptions.publish(batch)
             slowest_publish = max(slowest_publish, time.thread_time() - began)
-            assert shard.subscriptions.held_bytes <= 20 * SIZE
+            assert shard.subscriptions.buffered_bytes <= 20 * SIZE
             if batch.number % 10 == 0:
                 time.sleep(0.001)
         shard.subscriptions.shut()
@@ -478,7 +478,7 @@ def test_c9_under_stress_every_reader_hears_of_every_epoch_once_in_order_and_all
         assert [begin for begin, _ in spans] == [1, *(end for _, end in spans)][: len(spans)]
     assert [spans[-1][1] for spans in heard] == [1_501] * 5
     # and all memory is back, each batch once
-    assert shard.tracker.held == shard.subscriptions.held_bytes == 0
+    assert shard.tracker.held == shard.subscriptions.buffered_bytes == 0
     assert len(shard.tracker.released) == 1_500
     # and the writer's own work was never more than moments
     assert slowest_publish < 0.1

@@ -93,5 +93,5 @@ def test_whoever_looks_while_another_adds_finds_the_right_row_or_none() -> None:
     ids=["a number", "half a character", "a null", "numbers", "a dictionary"],
 )
 def test_what_is_no_text_is_refused_by_name(given_texts: list[str]) -> None:
-    with pytest.raises(NoTextError, match=r"are no texts \(.*\). Give a list of str"):
+    with pytest.raises(NoTextError, match=r"are not texts \(.*\). Give a list of str"):
         cut(given_texts)

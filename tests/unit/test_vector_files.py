@@ -145,7 +145,7 @@ def test_after_a_fold_every_bucket_reaches_as_far_as_what_was_read_k6(tmp_path: 
     version = lake.version("deltas")
     assert {bucket: each.source for bucket, each in made.items()} == dict.fromkeys(range(BUCKETS), version)
     vectors = Vectors(tables.home)
-    assert vectors.unfolded("demo", vectors.moment, ["a", "b"]) == {}
+    assert vectors.unfolded("demo", vectors.snapshot, ["a", "b"]) == {}
 
 
 def test_only_buckets_that_have_new_deltas_get_new_files(tmp_path: Path) -> None:

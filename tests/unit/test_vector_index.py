@@ -254,9 +254,9 @@ def test_what_has_no_answer_is_refused() -> None:
     searcher = Searcher(index_of({"a": [1.0] * DIMENSION}))
     with pytest.raises(DimensionError, match=r"shape \(4,\); this index has vectors of 5 dimensions"):
         searcher.nearest([0.0] * 4, k=1)
-    with pytest.raises(NotANumberError, match="row 0 holds NaN"):
+    with pytest.raises(NotANumberError, match="row 0 contains NaN"):
         searcher.nearest([float("nan")] * 5, k=1)
-    with pytest.raises(SearchError, match="Ask for 1 at least"):
+    with pytest.raises(SearchError, match="Request 1 at least"):
         searcher.nearest([0.0] * 5, k=0)
     with pytest.raises(SearchError, match="Probe 1 at least"):
         searcher.nearest([0.0] * 5, k=1, probes=0)

@@ -18,7 +18,7 @@ from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.vectors.chain import chain, state_of
 from tidemark.vectors.errors import BeforeHorizonError, UnknownVectorError
-from tidemark.vectors.reading.answers import Life, Place, Source, Vector
+from tidemark.vectors.reading.answers import Place, Source, Status, Vector
 from tidemark.vectors.reading.reader import Vectors
 from tidemark.vectors.reading.reads import read_rates, reads_file
 from tidemark.vectors.tables import bucket_of
@@ -245,7 +245,7 @@ def test_an_unknown_vector_is_refused_with_the_name_that_may_be_meant(small: Vec
 
 def test_what_had_not_happened_yet_is_no_error_and_no_vector(small: VectorLake) -> None:
     found = Vectors(small.home).vector("other", namespace="demo", as_of=from_us(-1))
-    assert found.life is Life.NO_BASE
+    assert found.status is Status.NO_BASE
     assert found.values is None
     assert found.place is None
 
@@ -254,16 +254,16 @@ def test_a_warm_handle_sees_each_new_version_and_reads_only_what_changed(small: 
     vectors = Vectors(small.home)
     names = small.names()
     vectors.many(names, namespace="demo")
-    decoded = vectors._held.decoded
+    decoded = vectors._cache.decoded
     vectors.many(names, namespace="demo")
-    assert vectors._held.decoded == decoded
+    assert vectors._cache.decoded == decoded
     small.send([_delta("other", STEP_US, 2, op="offset", amount=1.0)])
     fresh = vectors.vector("other", namespace="demo")
     assert fresh.values is not None
     assert fresh.values.tolist() == [2.0] * 8
     assert (fresh.read_from.source, fresh.read_from.folded, fresh.read_from.files) == (Source.VECTORS, 1, 1)
     assert vectors.vector("item-1", namespace="demo").read_from.folded == 0
-    assert vectors._held.decoded == decoded
+    assert vectors._cache.decoded == decoded
     assert fresh.versions["deltas"] == 2
 
 

@@ -1,9 +1,9 @@
-"""Machine code in a file: written whole or not at all, and checked before anybody runs it.
+"""Machine code in a file: written whole or not at all, and checked before it runs.
 
-Belongs here: the form of such a file, how it gets to the disk and how it is read. What is in it, and when, is decided
-in `compiled.py`. A process that jumps into damaged machine code dies without a word, or worse, does not. So a file
-counts only if every byte is what was written, for exactly the inputs that the reader names; anything else is as if
-there were no file. Nothing here raises: a cache that cannot be read or written costs time and nothing else.
+Belongs here: the format of such a file, how it is written and how it is read. `compiled.py` decides what is in it, and
+when. A process that jumps into damaged machine code dies silently, or worse, goes on. So a file counts only if every
+byte is as written, for exactly the inputs that the reader names; any other file counts as missing. Nothing here raises:
+a cache that cannot be read or written costs time and nothing else.
 """
 
 import contextlib
@@ -28,13 +28,13 @@ class Code(NamedTuple):
 
 
 def pack(made_from: str, code: Code) -> bytes:
-    """The content of a file: what it is, a checksum over all the rest, the entry's name and the code."""
+    """The content of a file: its format, a checksum over the rest, the entry's name and the code."""
     body = code.entry.encode() + b"\n" + code.code
     return _MAGIC + _checksum(made_from, body) + body
 
 
 def unpack(made_from: str, content: bytes) -> Code | None:
-    """What was packed, if this is all of it, unchanged, and was made from the same."""
+    """The packed code, if the content is whole, unchanged, and made from the same inputs; otherwise None."""
     start = len(_MAGIC) + _DIGEST
     body = content[start:]
     if content[:start] != _MAGIC + _checksum(made_from, body):
@@ -50,9 +50,9 @@ def _checksum(made_from: str, body: bytes) -> bytes:
 
 
 def read_code(path: Path, made_from: str, source: Path) -> Code | None:
-    """The machine code in a file, if it is whole, for these inputs, and not put there by a stranger."""
+    """The machine code in a file, if it is whole, for these inputs, and owned by a trusted user."""
     try:
-        # A pipe would be waited for, and a link may lead anywhere.
+        # Opening a pipe would block, and a link may lead anywhere.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
             found = os.fstat(fd)
@@ -66,10 +66,10 @@ def read_code(path: Path, made_from: str, source: Path) -> Code | None:
 
 
 def write_code(path: Path, made_from: str, code: Code, superseded: str) -> None:
-    """Put the file in place under its final name at once, then remove what it supersedes (a pattern of names)."""
+    """Write the file under its final name at once, then remove the files it supersedes (a pattern of names)."""
     try:
         path.parent.mkdir(exist_ok=True)
-        fd, fresh = tempfile.mkstemp(prefix=f"{path.stem}.", suffix=".tmp", dir=path.parent)
+        fd, temporary = tempfile.mkstemp(prefix=f"{path.stem}.", suffix=".tmp", dir=path.parent)
     except OSError:
         return
     try:
@@ -78,13 +78,13 @@ def write_code(path: Path, made_from: str, code: Code, superseded: str) -> None:
             file.flush()
             os.fchmod(fd, 0o644)  # like the module's own bytecode: other users of the installation run it, too
             os.fsync(fd)
-        Path(fresh).replace(path)
+        Path(temporary).replace(path)
     except OSError:
         with contextlib.suppress(OSError):
-            Path(fresh).unlink()
+            Path(temporary).unlink()
         return
     with contextlib.suppress(OSError):
-        # Another process may be writing one of these: it then keeps nothing, and the next one that looks compiles.
+        # Another process may be writing one of these: its file is lost, and the next process compiles again.
         for old in path.parent.glob(superseded):
             if old != path:
                 old.unlink(missing_ok=True)

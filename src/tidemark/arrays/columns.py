@@ -1,8 +1,8 @@
-"""Quick looks at Arrow columns, and columns that repeat a value: what keeps the way of a million deltas a second short.
+"""Fast checks of Arrow columns, and columns that repeat a value: they make a million deltas a second possible.
 
-Belongs here: tests that find nearly every row surely fine from its bytes alone, without deciding about the others, and
-the making of columns without a value per row in Python. What is right or wrong is said in `checks.py` and nowhere else:
-it looks at the rows that are not surely fine.
+Belongs here: tests that clear nearly every row by its bytes alone, without deciding about the others, and building
+columns without a value per row in Python. Only `checks.py` says what is right or wrong: it looks at the rows that are
+not cleared.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,16 +16,16 @@ Rows = npt.NDArray[np.int64]  # numbers of rows, rising
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
-Words = Mapping[str, frozenset[str]]  # every text that occurs in a column, for columns that have few and no gaps
+Words = Mapping[str, frozenset[str]]  # every text that occurs in a column, for columns with few texts and no nulls
 
 NO_WORDS: Words = {}
 NO_ROWS: Rows = np.empty(0, dtype=np.int64)
 _SMALL = 256
-# Texts that are repeated in every group: `signal`, `normal`, the namespace. A column of one is cut from a longer one
-# that is kept, if that has no more bytes than this; so all of them together stay below 64 MB, and mostly far below.
+# Texts that are repeated in every group: `signal`, `normal`, the namespace. A constant column is a slice of a longer
+# one in a cache, if that has no more bytes than this; so all of them together stay below 64 MB, and mostly far below.
 _REMEMBERED_CONSTANTS = 64
 _REMEMBERED_BYTES = 512 * 1024
-# Columns without a value are cut from one that is this long.
+# Null columns are slices of one that is this long.
 _MANY_NULLS = 128 * 1024
 _ZEROS = bytes(8 * _MANY_NULLS + 8)
 
@@ -36,14 +36,14 @@ def constant_of(texts: pa.Array) -> str | None:
     if not rows or texts.null_count:
         return None
     value: str = texts[0].as_py()
-    # Two looks that nearly always tell texts that differ, before one at every row.
+    # Two checks that find nearly every difference, before one of every row.
     if texts[rows - 1].as_py() != value or len(bytes_of(texts)[1]) != rows * len(value.encode()):
         return None
     return value if texts.equals(constant(value, rows)) else None
 
 
 def odd_ids(texts: pa.Array, limit: int) -> Rows:
-    """Rows that are not surely a decent id: 1 to `limit` bytes, no control character, the first one visible ASCII."""
+    """Rows that may not be a proper id: 1 to `limit` bytes, no control character, the first one visible ASCII."""
     offsets, data = bytes_of(texts)
     lengths = offsets[1:] - offsets[:-1]
     if not len(lengths):
@@ -59,12 +59,12 @@ def odd_ids(texts: pa.Array, limit: int) -> Rows:
 
 
 def odd_names(texts: pa.Array) -> Rows:
-    """Rows that are not surely a plain name: a lower-case letter, then up to 62 of a-z, 0-9 and _."""
+    """Rows that may not be a plain name: a lower-case letter, then up to 62 of a-z, 0-9 and _."""
     offsets, data = bytes_of(texts)
     lengths = offsets[1:] - offsets[:-1]
     if not len(lengths):
         return NO_ROWS
-    # Below zero a byte wraps around to something large, so that one comparison tests both ends of a range.
+    # Below zero a byte wraps around to a large number, so one comparison tests both ends of a range.
     is_part = (data - np.uint8(ord("a"))) < 26
     is_part |= (data - np.uint8(ord("0"))) < 10
     is_part |= data == ord("_")
@@ -92,14 +92,14 @@ def bytes_of(texts: pa.Array) -> tuple[npt.NDArray[np.int32], Bytes]:
 
 
 def numbers_of(column: pa.Array) -> Numbers:
-    """A column of 64 bits (a number or a moment) as numbers; 0 where there is none."""
+    """A 64-bit column (numbers or times) as numbers; 0 where there is none."""
     if column.null_count:
         column = column.fill_null(0)
     return np.frombuffer(column.buffers()[1], dtype=np.int64, count=len(column), offset=8 * column.offset)
 
 
 def repeated(values: Sequence[str], counts: Numbers) -> pa.Array:
-    """A text column: each value as often as its count says."""
+    """A text column with each value as often as its count says."""
     if len(values) == 1:
         return constant(values[0], int(counts[0]))
     if len(counts) == counts.sum():
@@ -111,7 +111,7 @@ def repeated(values: Sequence[str], counts: Numbers) -> pa.Array:
 
 
 def constant(value: str, rows: int) -> pa.Array:
-    """A text column that has one value on every row."""
+    """A text column with the same value on every row."""
     width = len(value.encode())
     longer = 1 << max(rows - 1, _SMALL - 1).bit_length()
     if max(width, 4) * longer > _REMEMBERED_BYTES:
@@ -122,7 +122,7 @@ def constant(value: str, rows: int) -> pa.Array:
 
 
 def nulls(rows: int, kind: pa.DataType) -> pa.Array:
-    """A column without a value. Unlike Arrow's own it has no room below its maps, which would go into the log."""
+    """A column of nulls. Unlike Arrow's own it takes no space below its maps, which would go into the log."""
     return _many_nulls(kind).slice(0, rows) if rows <= _MANY_NULLS else _nulls(rows, kind, bytes(8 * rows + 8))
 
 
@@ -132,7 +132,7 @@ def _many_nulls(kind: pa.DataType) -> pa.Array:
 
 
 def _nulls(rows: int, kind: pa.DataType, zeros: bytes) -> pa.Array:
-    """All its buffers are the same zeros: a column of any width costs no memory of its own."""
+    """Build a null column of shared zeros: a column of any width costs no memory of its own."""
     whole = pa.py_buffer(zeros)
     missing, offsets = whole.slice(0, rows // 8 + 1), whole.slice(0, 4 * rows + 4)
     if pa.types.is_struct(kind):
@@ -164,7 +164,7 @@ def _texts(lengths: npt.NDArray[np.int32], data: bytes) -> pa.Array:
 
 
 def _first_bytes(offsets: npt.NDArray[np.int32], data: Bytes) -> Bytes:
-    """The first byte of every row; of one without any, some other byte."""
+    """The first byte of every row; for an empty row, some other byte."""
     if not len(data):
         return np.zeros(len(offsets) - 1, dtype=np.uint8)
     first: Bytes = data.take(offsets[:-1] - offsets[0], mode="clip")
@@ -172,7 +172,7 @@ def _first_bytes(offsets: npt.NDArray[np.int32], data: Bytes) -> Bytes:
 
 
 def _rows_of(is_odd: npt.NDArray[np.bool_], offsets: npt.NDArray[np.int32]) -> Rows:
-    """The rows in which these bytes lie."""
+    """The rows that contain these bytes."""
     places = is_odd.nonzero()[0]
     return np.searchsorted(offsets, places + offsets[0], side="right") - 1 if len(places) else NO_ROWS
 

@@ -1,14 +1,14 @@
-"""How a loop over rows is compiled, kept and called.
+"""How a loop over rows is compiled, cached and called.
 
-Belongs here: the one way in which this project compiles a function, and nothing that computes. A loop is compiled where
+Belongs here: the one way in which this project compiles a function, and nothing that computes. A loop is compiled when
 NumPy and Arrow have no single call for it and every row is looked at: texts, hashes, tables of slots. Such a function
-takes arrays and numbers, says by its annotations of what kind they are, gives a number or nothing, allocates nothing
+takes arrays and numbers, declares their types by its annotations, returns a number or nothing, allocates nothing
 and raises nothing. It is plain Python too: tests may call it as that (`function.plain`).
 
-numba translates it once; the machine code is kept beside the module (`__pycache__`) under a name that says what it was
-made from and for which processor (`code_files.py` checks every byte of it). Whoever finds it there needs neither numba
-nor a second: loading takes milliseconds, where importing numba takes most of one. While such a function runs, other
-threads do, too.
+numba translates it once; the machine code is cached beside the module (`__pycache__`) under a name made from its inputs
+and the processor (`code_files.py` checks every byte of it). A process that finds it there needs neither numba nor a
+second: loading takes milliseconds, while importing numba takes most of a second. While such a function runs, other
+threads run too.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ from tidemark.arrays.code_files import Code, read_code, write_code
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Modules with compiled functions: what set-up compiles, so that nobody waits for it later.
+# Modules with compiled functions: set-up compiles them, so that no later call waits for it.
 MODULES = (
     *(f"tidemark.arrays.{name}" for name in ("distinct", "hashing")),
     *(f"tidemark.counts.warm.{name}" for name in ("buckets", "cells", "texts")),
@@ -38,23 +38,23 @@ MODULES = (
 )
 
 _lock = threading.RLock()
-_engines: list[Any] = []  # hold the machine code; never let go
-# What machine code may call: a loop that clears or copies becomes the first three; the last, which frees what numba has
-# allocated, stands in all of it and is never reached. If the engine does not know of one of them, it leaves every call
-# unresolved, without a word.
+_engines: list[Any] = []  # own the machine code; never released
+# The functions that machine code may call: a loop that clears or copies becomes one of the first three; the last, which
+# frees memory that numba has allocated, is in all of it and is never reached. If the engine does not know one of them,
+# it silently leaves every call unresolved.
 _CALLED = {"memset": "memset", "memcpy": "memcpy", "memmove": "memmove", "NRT_MemInfo_call_dtor": "abort"}
 _DIMENSIONS = {1: "without gaps", 2: "of two dimensions without gaps"}
 
 
 class Number(NamedTuple):
-    """A number that is passed or given: what numba calls it, and what C does."""
+    """A number that is passed or returned: its type in numba and in C."""
 
     name: str
     in_c: Any
 
 
 class Array(NamedTuple):
-    """An array that is passed: of what, and of how many dimensions."""
+    """An array that is passed: its element type and its number of dimensions."""
 
     dtype: np.dtype[Any]
     dimensions: int
@@ -69,12 +69,12 @@ _SCALARS: dict[Any, Number] = {
 
 
 def compiled(function: F) -> F:
-    """The function as machine code, from its first call on; it holds no lock of Python's while it runs."""
+    """The function as machine code, from its first call on; it runs without Python's lock."""
     return cast("F", Compiled(cast("FunctionType", function)))
 
 
 def inlined(function: F) -> F:
-    """A part of compiled functions, and of nothing else: it may take and give what these can handle."""
+    """A part of compiled functions, and of nothing else: it may take and return whatever these can handle."""
     return cast("F", Compiled(cast("FunctionType", function), is_part=True))
 
 
@@ -96,12 +96,12 @@ class Compiled:
             if isinstance(expected, Number):
                 values.append(argument)
                 continue
-            # Whatever else lay there would be read, or written over.
+            # Otherwise foreign memory would be read, or overwritten.
             dtype, dimensions = expected
             if argument.dtype != dtype or argument.ndim != dimensions or not argument.flags.c_contiguous:
                 how = _DIMENSIONS[dimensions]
                 raise TypeError(f"{self.__name__} takes an array of {dtype} {how}, not {argument.dtype}.")
-            # NumPy says where an array lies, too, in three microseconds; Arrow takes a quarter of one.
+            # NumPy gives an array's address, too, but in three microseconds; Arrow takes a quarter of one.
             values += (pa.py_buffer(argument).address, *argument.shape)
         result = self._result.in_c() if self._result else ctypes.c_int64()
         trouble = ctypes.c_void_p()
@@ -110,7 +110,7 @@ class Compiled:
         return result.value if self._result else None
 
     def load(self) -> Any:
-        """Make it ready; compiles it if nobody has done so before."""
+        """Load it; compile it if it is not in the cache."""
         with _lock:
             if self._entry is None:
                 self._parameters, self._result = self._signature()
@@ -125,11 +125,11 @@ class Compiled:
         result = hints.pop("return")
         given = _SCALARS.get(result)
         if given is None and result is not type(None):
-            raise TypeError(f"{self.__name__} gives {result}, and only a number can be given.")
+            raise TypeError(f"{self.__name__} returns {result}, and only a number can be returned.")
         return [_parameter(hint, self.__name__) for hint in hints.values()], given
 
     def _made_from(self) -> str:
-        """Everything that other machine code would follow from."""
+        """All inputs of the machine code: if one changes, so does the code."""
         return "\n".join([version("numba"), version("llvmlite"), sys.version, *_processor(), *self._parts()])
 
     def _file(self) -> Path:
@@ -141,7 +141,7 @@ class Compiled:
         return Path(self.plain.__code__.co_filename)
 
     def _parts(self) -> Iterator[str]:
-        """Everything that its machine code follows from: its own steps, and those of the functions it calls."""
+        """The inputs within this project: its own steps, and those of the functions it calls."""
         code = self.plain.__code__
         yield f"{code.co_name} {code.co_code.hex()} {code.co_consts!r} {code.co_names!r}"
         yield repr(None if self.is_part else self._signature())
@@ -185,7 +185,7 @@ class Compiled:
         return code
 
     def dispatcher(self) -> Any:
-        """What numba knows it as, for functions that call it."""
+        """Its numba function, for functions that call it."""
         import numba
 
         if self._dispatcher is None:
@@ -199,7 +199,7 @@ class Compiled:
 
 
 def _parameter(hint: Any, function: str) -> Number | Array:
-    """What an annotation says. An array has one dimension, unless the annotation tells how many."""
+    """The type of an annotation. An array has one dimension, unless the annotation gives a number."""
     if hint in _SCALARS:
         return _SCALARS[hint]
     if get_origin(hint) is np.ndarray:
@@ -221,7 +221,7 @@ def _processor() -> tuple[str, str]:
 
 
 def _address(code: Code) -> int:
-    """Where a function lies in memory, once its machine code does."""
+    """Load machine code, and return the address of its function."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -240,7 +240,7 @@ def _address(code: Code) -> int:
 
 
 def load_loops(modules: Iterable[str] = MODULES) -> None:
-    """Make every compiled function of these modules ready, so that none has to be in the middle of something."""
+    """Load every compiled function of these modules, so that none has to be compiled in the middle of something."""
     for name in modules:
         for found in vars(importlib.import_module(name)).values():
             if isinstance(found, Compiled) and found.__module__ == name and not found.is_part:
@@ -248,5 +248,5 @@ def load_loops(modules: Iterable[str] = MODULES) -> None:
 
 
 if __name__ == "__main__":
-    # Under its own name: as `__main__` it would be another module, whose functions are not those of the others.
+    # Under its own name: as `__main__` it would be another module, with functions of its own.
     importlib.import_module("tidemark.arrays.compiled").load_loops()

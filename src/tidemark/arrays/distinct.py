@@ -1,6 +1,6 @@
-"""How many different texts there are in a column.
+"""How many different texts a column has.
 
-Belongs here: one exact count, in a loop that takes a few steps for each text.
+Belongs here: one exact count, in a loop that takes a few steps per text.
 """
 
 from collections.abc import Sequence

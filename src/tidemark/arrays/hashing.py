@@ -1,10 +1,10 @@
 """A 64-bit hash of Arrow columns, row by row, computed for a whole batch at once.
 
 Belongs here: one function of values that never changes, because its results are stored: slots are chosen by it and
-tables keep it. It is fast and spreads well, but it is no proof of equality: whoever finds two equal hashes compares
+tables store it. It is fast and spreads well, but it is no proof of equality: after finding two equal hashes, compare
 the values. Pinned by a test.
 
-A byte string is taken in words of eight bytes (little-endian, the last one filled up with zeros), each of which is
+A byte string is split into words of eight bytes (little-endian, the last one padded with zeros), each of which is
 mixed into a state that starts with the length. A fixed-width value is one word; a list is the byte string of its
 elements' hashes; the hashes of a map's entries are summed, because their order means nothing; a struct combines its
 fields in order.
@@ -25,7 +25,7 @@ Hashes = npt.NDArray[np.uint64]
 Offsets = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
-# A column, or the text that stands on every row of it.
+# A column, or the text of all its rows.
 Column: TypeAlias = pa.Array | str
 
 _NO_GAPS: Mask = np.empty(0, dtype=np.bool_)
@@ -58,7 +58,7 @@ def hash_rows(columns: Sequence[Column], rows: int) -> Hashes:
 
 
 def hash_of_texts(texts: tuple[str | None, ...]) -> np.uint64:
-    """The hash of a row of texts; None stands for no value of any type."""
+    """The hash of a row of texts; None means null, of any type."""
     state = np.uint64(0)
     for text in texts:
         state = _combined(state, _NULL if text is None else _hash_of_text(text))
@@ -74,7 +74,7 @@ def combine(*parts: Hashes) -> Hashes:
 
 
 def _combine(states: Hashes, column: Column) -> None:
-    """Combine a column's hashes with what was hashed before it, in place."""
+    """Combine a column's hashes with the state so far, in place."""
     if isinstance(column, str):
         _combine_one(states, _hash_of_text(column))
     elif column.null_count == len(column):
@@ -112,7 +112,7 @@ def _write(hashes: Hashes, array: pa.Array) -> None:
 
 
 def _hash_of_all(column: Column) -> np.uint64 | None:
-    """The hash that every row has, where that is known without a look at each."""
+    """The hash that every row has, if it is known without a look at each."""
     if isinstance(column, str):
         return _hash_of_text(column)
     return _NULL if column.null_count == len(column) else None
@@ -145,7 +145,7 @@ def _as_words(array: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _offsets(array: pa.Array) -> Offsets:
-    """Of lists and maps, counted from the first row's beginning."""
+    """Offsets of lists and maps, counted from the first row's beginning."""
     raw: Offsets = np.frombuffer(array.buffers()[1], dtype=np.int32, count=len(array) + 1, offset=4 * array.offset)
     return np.asarray(raw - raw[0])
 
@@ -156,7 +156,7 @@ def _children(array: pa.Array, values: pa.Array) -> pa.Array:
     return values.slice(int(raw[0]), int(raw[-1] - raw[0]))
 
 
-# What is done with every row. A byte string's bytes begin where the offsets of its column do: at `offsets[0]`.
+# The steps for every row. A byte string's bytes begin where the offsets of its column do: at `offsets[0]`.
 
 
 @inlined

@@ -1,6 +1,6 @@
-"""How long a row of columns could be at most as JSON, found from offsets alone.
+"""An upper bound of a row's length as JSON, found from offsets alone.
 
-Belongs here: an upper bound, so that rows that are surely below the limit of one delta need not be rendered.
+Belongs here: this bound, so that rows that are clearly below the limit of one delta need not be rendered.
 """
 
 from collections.abc import Callable
@@ -23,12 +23,12 @@ _Reduce: TypeAlias = Callable[[Sizes], Any]
 
 
 def is_surely_below(batch: pa.RecordBatch, limit: int) -> bool:
-    """Whether no row can be longer than the limit, because all of them together are not: a look without a loop."""
+    """Whether no row can be longer than the limit, because all of them together are not: a check without a loop."""
     return bool(_PER_BYTE * batch.nbytes + _PER_ROW <= limit)
 
 
 def may_exceed(columns: list[pa.Array], limit: int) -> Mask | None:
-    """Rows that may be longer than the limit; None if surely none is."""
+    """Rows that may be longer than the limit; None if there are none."""
     rows = len(columns[0]) if columns else 0
     if not rows:
         return None

@@ -1,4 +1,4 @@
-"""`python -m tidemark.cli`, and what the console script calls."""
+"""`python -m tidemark.cli`, and the console script's entry point."""
 
 from tidemark.cli.app import run_process
 

@@ -1,6 +1,6 @@
 """`account`: where every delta went.
 
-Belongs here: showing it. How it is taken is in `tidemark/observe/account.py`.
+Belongs here: displaying it. How it is computed is in `tidemark/observe/account.py`.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from tidemark.storage.home import Home
 @command
 @as_json
 def account(home: Home, as_json: bool) -> None:
-    """Where every delta went: accepted, duplicate, or refused and why. Ends with 1 if the tables disagree."""
+    """Where every delta went: accepted, duplicate, or refused and why. Exits with 1 if the tables disagree."""
     taken = take_account(home)
     if as_json:
         answer_json(account_as_json(taken))
@@ -41,11 +41,11 @@ def account_as_json(taken: Account) -> dict[str, Any]:
 
 
 def account_table(taken: Account) -> Table:
-    """Outcomes with what lies behind them, and the sum."""
+    """Outcomes with their details, and the sum."""
     outcomes = taken.outcomes
     rows = table("Where each delta went", "outcome", "deltas", "", numbers=("deltas",))
     rows.add_row("accepted", f"{outcomes.accepted:,}", "in deltas, once each")
-    found = f"copies: {taken.duplicates_at_arrival:,} seen at arrival, {taken.duplicates_at_drain:,} by the drain"
+    found = f"{taken.duplicates_at_arrival:,} found at arrival, {taken.duplicates_at_drain:,} by the drain"
     rows.add_row("duplicate", f"{outcomes.duplicate:,}", found)
     rows.add_row("refused", f"{outcomes.refused:,}", "in dead_letters, with reason and bytes")
     for reason, count in taken.reasons.items():

@@ -1,4 +1,4 @@
-"""What `tidemark` understands: its commands by group, its global options, and how errors end.
+"""The program `tidemark`: its commands by group, its global options, and how errors end.
 
 Belongs here: the table of commands and the way from an error to an exit code. Nothing heavy is imported here: a
 command's module is imported when the command is called. Another program may add commands of its own to the table.
@@ -23,7 +23,7 @@ from tidemark.storage.home import HOME_VARIABLE, Home
 
 
 class Entry(NamedTuple):
-    """One command: where its code is, under which heading it is listed, and what is said of it there."""
+    """One command: where its code is, its heading, and its line in the list."""
 
     group: str
     name: str
@@ -63,7 +63,7 @@ COMMANDS = (
         "Ask",
         "vector",
         "tidemark.cli.vector:vector",
-        "What a vector is, what it was, and which deltas made it so.",
+        "A vector's state, now or earlier, and the deltas that made it.",
         is_light=True,
     ),
     Entry(
@@ -77,21 +77,21 @@ COMMANDS = (
         "Ask",
         "nearest",
         "tidemark.cli.nearest:nearest",
-        "The vectors that are nearest to one of them, or to some numbers.",
+        "The vectors nearest to one of them, or to some numbers.",
         is_light=True,
     ),
     Entry(
         "Operate",
         "verify",
         "tidemark.cli.verify:verify",
-        "Read every segment, log and manifest again, and prove them.",
+        "Read every segment, log and manifest again, and verify them.",
         is_light=True,
     ),
     Entry(
         "Operate",
         "clock",
         "tidemark.cli.clock:clock",
-        "Whether clock and log agree; go on from a wrong one.",
+        "Whether clock and log agree; go on from a wrong clock.",
         is_light=True,
     ),
 )
@@ -99,7 +99,7 @@ COMMANDS = (
 
 @dataclass
 class Invocation:
-    """What the global options said."""
+    """The values of the global options."""
 
     home: str | None = None
     is_debug: bool = False
@@ -133,7 +133,7 @@ class _Commands(click.Group):
         invocation = ctx.find_object(Invocation)
         home = _home_in(args) or ctx.params.get("home")
         if home and invocation and invocation.is_own_process:
-            # Which tables there are follows from the home's streams, and is decided when they are first imported.
+            # The home's streams decide which tables there are, when they are first imported.
             os.environ[HOME_VARIABLE] = home
         return super().resolve_command(ctx, args)
 
@@ -146,7 +146,7 @@ class _Commands(click.Group):
 
 
 def _home_in(arguments: Sequence[str]) -> str | None:
-    """The home that is named behind a command."""
+    """The home that is named after a command."""
     for place, word in enumerate(arguments):
         if word == "--home" and place + 1 < len(arguments):
             return arguments[place + 1]
@@ -156,7 +156,7 @@ def _home_in(arguments: Sequence[str]) -> str | None:
 
 
 class _WithoutPandas(MetaPathFinder):
-    """Says that pandas is not installed. pyarrow and DuckDB import it only to see whether they were given some."""
+    """Says that pandas is not installed. pyarrow and DuckDB import it only to check for pandas objects."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:  # noqa: ARG002 - the protocol's signature
         if fullname == "pandas":
@@ -186,7 +186,7 @@ def _group_of(commands: Sequence[Entry]) -> click.Group:
 
 
 def command(function: Callable[Concatenate[Home, ...], None]) -> click.Command:
-    """A command that is given the home first. `--home` and `--debug` may stand before or after its name."""
+    """A command that gets the home first. `--home` and `--debug` may stand before or after its name."""
 
     @click.option("--home", metavar="DIR", hidden=True)
     @click.option("--debug", is_flag=True, hidden=True)
@@ -207,21 +207,21 @@ as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object 
 def main(
     arguments: Sequence[str] | None = None, *, commands: Sequence[Entry] = COMMANDS, is_own_process: bool = False
 ) -> int:
-    """Run one of the commands; the exit code is 0 done, 1 the work failed or a check did, 2 wrong usage."""
+    """Run one of the commands; the exit code is 0 done, 1 the work or a check failed, 2 wrong usage."""
     invocation = Invocation(is_own_process=is_own_process)
     if is_own_process:
         privacy.take_process()
     try:
-        # With standalone_mode off, click gives back the code of an Exit and raises everything else.
+        # With standalone_mode off, click returns the code of an Exit and raises everything else.
         result = _group_of(commands).main(arguments, prog_name="tidemark", obj=invocation, standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        say_error("stopped. What was acknowledged is kept; run the same command again to go on.")
+        say_error("stopped. Everything that was acknowledged is kept; run the same command again to go on.")
         return 1
     except BrokenPipeError:
-        # Whoever read the answer has gone; nothing that is still in the buffer has a reader.
+        # The reader of the answer has gone; nothing that is still in the buffer has a reader.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (TidemarkError, OSError) as error:
@@ -233,10 +233,10 @@ def main(
 
 
 def run_process(commands: Sequence[Entry] = COMMANDS) -> NoReturn:
-    """Run the command that this process was started for, and end it."""
+    """Run the command that this process was started for, and end the process."""
     code = main(commands=commands, is_own_process=True)
     sys.stdout.flush()
     sys.stderr.flush()
-    # Everything is closed and flushed. Threads of native libraries, ended by the interpreter at its own exit, have been
-    # seen to abort the process then, which would turn a success into a failure for whoever reads the exit code.
+    # Everything is closed and flushed. Threads of native libraries, ended by the interpreter at its own exit, have
+    # aborted the process before: a success would then exit with the code of a failure.
     os._exit(code)

@@ -1,6 +1,6 @@
-"""`checksum`: whether two homes, or one home at two times, hold the same rows.
+"""`checksum`: whether two homes, or one home at two times, have the same rows.
 
-Belongs here: showing it. How rows are summed up is in `tidemark/tables/lake_files.py`.
+Belongs here: displaying it. How rows are summed up is in `tidemark/tables/table_checksums.py`.
 """
 
 from dataclasses import asdict
@@ -16,7 +16,7 @@ from tidemark.tables.table_checksums import checksum as checksum_of
 @command
 @as_json
 def checksum(home: Home, as_json: bool) -> None:
-    """Rows and checksum of each table, independent of the order of rows and of how they lie in files."""
+    """Rows and checksum of each table, independent of the order of rows and of their files."""
     with quiet_database() as database:
         found = {name: checksum_of(home.lake / name, database=database) for name in table_names(home)}
     if as_json:

@@ -1,6 +1,6 @@
 """`clock`: whether the clock and the log agree, and what to do if they do not.
 
-Belongs here: the command and its words. The steps of a reset are in `tidemark/coordinator/reset_clock.py`.
+Belongs here: the command and its output. The steps of a reset are in `tidemark/coordinator/reset_clock.py`.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ from tidemark.tables.table_watermarks import read_table_watermarks, tables_with_
 @click.option("--reset", is_flag=True, help="The clock is right and the log is ahead of it: go on from now.")
 @as_json
 def clock(home: Home, reset: bool, as_json: bool) -> None:
-    """Compare the clock with the log, the writers and the tables. Ends with 1 if they disagree.
+    """Compare the clock with the log, the writers and the tables. Exits with 1 if they disagree.
 
     --reset is for a log that was written under a wrong clock. All rows stay as they are; the next write is received
     now, and watermarks that are ahead fall to now. No process may write to the home meanwhile.
@@ -49,8 +49,8 @@ def clock(home: Home, reset: bool, as_json: bool) -> None:
 
 
 def _watermarks(home: Home) -> dict[str, int]:
-    marks = read_table_watermarks(home.plans, tables_with_watermarks(home.plans))
-    return {table: mark.watermark_us for table, mark in marks.items() if mark.watermark_us is not None}
+    found = read_table_watermarks(home.plans, tables_with_watermarks(home.plans))
+    return {table: each.watermark_us for table, each in found.items() if each.watermark_us is not None}
 
 
 def _advice(times: list[ShardTime], tables: dict[str, int], now_us: int, bound_us: int) -> list[str]:
@@ -111,5 +111,5 @@ def _show(times: list[ShardTime], tables: dict[str, int], now_us: int) -> None:
     console().print(rows)
 
 
-def _shown(moment_us: int | None) -> str | None:
-    return from_us(moment_us).isoformat(timespec="seconds") if moment_us else None
+def _shown(time_us: int | None) -> str | None:
+    return from_us(time_us).isoformat(timespec="seconds") if time_us else None

@@ -1,6 +1,6 @@
 """`counts`: how often something happened to an entity, over all windows, as of a minute.
 
-Belongs here: the options, and how the answer looks. How it is found is in `tidemark/counts/lake.py`; it is read from
+Belongs here: the options, and how the answer looks. How it is computed is in `tidemark/counts/lake.py`; it is read from
 the tables, without a JVM, and equals a count over `deltas`.
 """
 
@@ -23,19 +23,19 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 class MomentType(click.ParamType[int]):
-    """A moment, in microseconds; without a zone it is UTC."""
+    """A time, in microseconds; without a zone it is UTC."""
 
-    name = "moment"
+    name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
         try:
-            moment = datetime.fromisoformat(str(value))
-            # The first and the last year have moments that are in no year of UTC.
-            return to_us((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC))
+            found = datetime.fromisoformat(str(value))
+            # The first and the last year have times that are in no year of UTC.
+            return to_us((found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC))
         except (ValueError, OverflowError):
-            self.fail(f"{value!r} is no moment; write 2026-03-02T14:05 or 2026-03-02T14:05:00Z (UTC).", param, ctx)
+            self.fail(f"{value!r} is not a time; write 2026-03-02T14:05 or 2026-03-02T14:05:00Z (UTC).", param, ctx)
 
 
 @command
@@ -45,15 +45,15 @@ class MomentType(click.ParamType[int]):
 @click.option(
     "--as-of",
     type=MomentType(),
-    metavar="MOMENT",
+    metavar="TIME",
     help="The end of every window, on a minute, UTC. Default: the start of the running minute.",
 )
 @as_json
 def counts(home: Home, entity: str, namespace: str, signal: str | None, as_of: int | None, as_json: bool) -> None:
     """How often something happened to an entity in the last hour, 24 hours, 7 and 30 days, and ever.
 
-    A window holds the deltas with as_of - window <= event_ts < as_of, exactly. The answer is that of the tables: what
-    was sent and not drained yet is not in it, and it says how far it reaches.
+    A window holds the deltas with as_of - window <= event_ts < as_of, exactly. The answer is that of the tables:
+    deltas that were sent and not drained yet are not in it, and it says how far it reaches.
     """
     lake = LakeCounts(home)
     as_of_us = Tier.MINUTE.floor(time.time_ns() // 1_000) if as_of is None else as_of
@@ -73,7 +73,7 @@ def counts(home: Home, entity: str, namespace: str, signal: str | None, as_of: i
 
 
 def answer(found: dict[str, Counts], signal: str | None, as_of_us: int) -> dict[str, Any]:
-    """For scripts: of one signal its counts themselves, of all of them a table by name."""
+    """For scripts: the counts of one signal, or a table by name of all of them."""
     if signal is not None:
         one = found[signal]
         return {"signal": signal, **_one(one), "reach": _reach(one.reach)}
@@ -82,7 +82,7 @@ def answer(found: dict[str, Counts], signal: str | None, as_of_us: int) -> dict[
 
 
 def sparkline(values: Sequence[int]) -> str:
-    """Numbers as bars of eight heights; nothing is a dot, and what was taken back in sum a minus."""
+    """Numbers as bars of eight heights; zero is a dot, and a negative sum a minus."""
     most = max(values, default=0)
     marks = {-1: "−", 0: "·"}
     return "".join(BARS[(len(BARS) * value - 1) // most] if value > 0 else marks[max(value, -1)] for value in values)
@@ -120,7 +120,7 @@ def _show_windows(title: str, counted: Counts) -> None:
         rows.add_row(str(window), f"{each.count:,}", _weight(each.weight_sum), f"{each.deltas:,}", speed)
     console().print(rows)
     click.echo(f"last day, by hour   {sparkline([count for _, count in counted.hours])}")
-    _tell_reach(counted.reach)
+    _show_reach(counted.reach)
 
 
 def _show_signals(title: str, found: dict[str, Counts]) -> None:
@@ -132,10 +132,10 @@ def _show_signals(title: str, found: dict[str, Counts]) -> None:
         bars = sparkline([count for _, count in counted.hours])
         rows.add_row(name, *(f"{counted.windows[window].count:,}" for window in Window), bars)
     console().print(rows)
-    _tell_reach(one.reach)
+    _show_reach(one.reach)
 
 
-def _tell_reach(reach: Reach) -> None:
+def _show_reach(reach: Reach) -> None:
     epochs = ", ".join(f"shard {shard} up to epoch {epoch:,}" for shard, epoch in sorted(reach.epochs.items()))
     click.echo(f"in the tables       {epochs or 'nothing yet'}")
     click.echo(f"none older expected {at(reach.watermark_us)}")
@@ -147,14 +147,14 @@ def _tell_reach(reach: Reach) -> None:
 
 
 def _weight(millionths: int) -> str:
-    """Exactly, without the zeros at the end."""
+    """The exact weight, without trailing zeros."""
     whole, rest = divmod(abs(millionths), 1_000_000)
     decimals = f".{rest:06d}".rstrip("0") if rest else ""
     return f"{'-' if millionths < 0 else ''}{whole:,}{decimals}"
 
 
 def _nothing(lake: LakeCounts, entity: str, signal: str | None, as_of_us: int, namespace: str) -> str:
-    """A word for whoever asks about what is not there: mostly a name is wrong, or the moment."""
+    """A hint for an empty answer: mostly a name is wrong, or the time."""
     when = f"before {shown(as_of_us)}"
     if signal is None:
         return f"No signal of {entity!r} in {namespace} {when} is in the tables. Is the name right, and is it drained?"

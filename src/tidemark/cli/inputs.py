@@ -1,10 +1,10 @@
 """Files of deltas, as a producer would write them: JSON lines, CSV and Parquet.
 
-Belongs here: from a file to what `Producer.write` takes, a thousand at a time. Nothing is judged here: what cannot be
-read as a delta is passed on as it is, so that the coordinator refuses it, says why and keeps it.
+Belongs here: from a file to the input of `Producer.write`, a thousand deltas at a time. Nothing is checked here: a line
+that cannot be read as a delta is passed on as it is, so that the coordinator refuses it, says why and keeps it.
 
-Columns of CSV (and of flat Parquet) are named by their place in a delta: `namespace`, `signal.entity_id`. A cell of a
-list or a map holds JSON. CSV cannot tell an empty text from none, so an empty cell is a field that is not there.
+Columns of CSV (and of flat Parquet) are named by their place in a delta: `namespace`, `signal.entity_id`. A cell for a
+list or a map contains JSON. CSV cannot tell an empty text from a missing one, so an empty cell is a missing field.
 """
 
 import csv
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Deltas in one write: large enough to be fast, small enough that an interrupted file loses little. Fewer, if they are
-# more bytes than these. A file that is sent again must give the same writes, so neither may change lightly.
+# Deltas in one write: large enough to be fast, small enough that an interrupted file loses little. Fewer, if they have
+# more bytes than this. A file that is sent again must give the same writes, so neither may change lightly.
 CHUNK, CHUNK_BYTES = ROWS, PIECE_BYTES
 CSV_ROW_LIMIT = 4 * DELTA_LIMIT  # a row above DELTA_LIMIT is refused like any other delta; one above this is not read
 FORMATS = ("jsonl", "csv", "parquet")
@@ -59,15 +59,15 @@ class InputError(TidemarkError):
 
 
 def format_of(path: Path) -> str | None:
-    """The format that the file's name promises."""
+    """The format that the file's name indicates."""
     return _SUFFIXES.get(path.suffix.lower())
 
 
 def lift(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Nest dotted names: `{"signal.count": 1}` becomes `{"signal": {"count": 1}}`.
 
-    A name that has no place (two dots, or below something that is no object) stays as it is: the coordinator will
-    call it an unknown field.
+    A name without a place (two dots, or below a value that is no object) stays as it is: the coordinator will refuse
+    it as an unknown field.
     """
     nested: dict[str, Any] = {}
     for name, value in flat.items():
@@ -81,11 +81,11 @@ def lift(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_cells(row: Mapping[str | None, Any]) -> dict[str, Any]:
-    """A row of CSV as a delta: empty cells left out, numbers and JSON read, everything else passed on as text."""
+    """A row of CSV as a delta: empty cells left out, numbers and JSON parsed, everything else passed on as text."""
     present = {}
     for name, cell in row.items():
         if name is None:
-            # More cells than columns; under this name they are refused as an unknown field, and are kept.
+            # More cells than columns; under this name they are refused as an unknown field, and kept.
             present["(beyond the header)"] = cell
         elif cell:
             present[name.strip()] = _CELLS.get(name.strip(), _text)(cell)
@@ -93,7 +93,7 @@ def from_cells(row: Mapping[str | None, Any]) -> dict[str, Any]:
 
 
 def without_nulls(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of Parquet as a delta: nulls are fields that are not there (in maps they mean something and stay)."""
+    """A row of Parquet as a delta: nulls are missing fields (in maps they mean something and stay)."""
     return _present(
         {
             name: _present(value) or None if name in PAYLOADS and isinstance(value, dict) else value
@@ -123,7 +123,7 @@ def chunks(
 
 
 def read_json_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """Each line that is not blank, as it is; of an endless one only as much as shows that it is too long."""
+    """Each line that is not blank, as it is; of an endless line only enough to show that it is too long."""
     while line := file.readline(DELTA_LIMIT + 2):
         rest = line
         while rest and not rest.endswith(b"\n"):
@@ -133,7 +133,7 @@ def read_json_lines(file: IO[bytes]) -> Iterator[bytes]:
 
 
 class CsvLines:
-    """The lines of a CSV file, none of them and no row of several read beyond what a row may have."""
+    """The lines of a CSV file; no line, and no row of several lines, is read beyond the limit of a row."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file, self._in_row = file, 0
@@ -146,13 +146,13 @@ class CsvLines:
             yield line
 
     def end_row(self) -> int:
-        """How many characters the row had that has just been read; the next one begins."""
+        """The length in characters of the row that was just read; the next one begins."""
         length, self._in_row = self._in_row, 0
         return length
 
 
 def read_csv(lines: CsvLines, name: str = "The CSV file") -> Iterator[tuple[dict[str, Any], int]]:
-    """Each row as a delta, and its characters."""
+    """Each row as a delta, and its length in characters."""
     csv.field_size_limit(DELTA_LIMIT)
     rows = csv.DictReader(lines)
     try:
@@ -174,19 +174,19 @@ def read_csv(lines: CsvLines, name: str = "The CSV file") -> Iterator[tuple[dict
 
 
 def refuse_packed(path: Path) -> None:
-    """Say so if a file that should be text is something else, instead of refusing it line by line."""
+    """Raise one clear error for a file that should be text and is something else, instead of refusing every line."""
     with path.open("rb") as file:
         start = file.read(8)
     for magic, kind in _MAGIC.items():
         if start.startswith(magic):
-            advice = "add --format parquet" if kind == "Parquet" else "unpack it first, and send what is in it"
-            raise InputError(f"{path} is no text: it is {kind}. To send it, {advice}.")
+            advice = "add --format parquet" if kind == "Parquet" else "unpack it first, and send its content"
+            raise InputError(f"{path} is not text: it is {kind}. To send it, {advice}.")
 
 
 def read_parquet(path: Path) -> "Iterator[tuple[pa.RecordBatch | list[Sent], float]]":
-    """A thousand rows at a time, or fewer if they are large, with the part of the file that is done.
+    """A thousand rows at a time, or fewer if they are large, with the fraction of the file that is done.
 
-    They stay in columns where the file has the log's own columns; otherwise they are read row by row.
+    They stay in columns if the file has the log's own columns; otherwise they are read row by row.
     """
     try:
         for batch, done in read_pieces(path):
@@ -196,7 +196,7 @@ def read_parquet(path: Path) -> "Iterator[tuple[pa.RecordBatch | list[Sent], flo
 
 
 def _is_native(schema: pa.Schema) -> bool:
-    """Whether the columns are what the coordinator takes as they are (with the weight in millionths)."""
+    """Whether the coordinator takes these columns as they are (with the weight in millionths)."""
     known = dict(SENT_FIELDS)
     return all(field.name in known and field.type == known[field.name] for field in schema) and "kind" in schema.names
 
@@ -212,7 +212,7 @@ def _text(cell: str) -> Any:
 
 
 def _integer(cell: str) -> Any:
-    # Python reads no more digits than this by default, and no field holds as many.
+    # Python parses no more digits than this by default, and no field holds as many.
     return int(cell) if len(cell) <= sys.int_info.default_max_str_digits and _INTEGER.fullmatch(cell.strip()) else cell
 
 

@@ -1,4 +1,4 @@
-"""`nearest`: the vectors that are nearest to one of them, or to some numbers.
+"""`nearest`: the vectors nearest to one of them, or to some numbers.
 
 Belongs here: the options, and how the answer looks. How it is found is in `tidemark/vectors/reading/nearest.py`.
 """
@@ -22,7 +22,7 @@ class ProbesType(click.ParamType[int | str]):
     name = "probes"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """As it was written, or as a number."""
+        """The text as it was written, or a number."""
         if value == ALL:
             return ALL
         try:
@@ -44,15 +44,15 @@ class ValuesType(click.ParamType[list[float]]):
         try:
             return [float(each) for each in str(value).split(",")]
         except ValueError:
-            self.fail(f"{value!r} are no numbers. Write them with commas between them: 0.1,0.2,0.3.", param, ctx)
+            self.fail(f"{value!r} are not numbers. Write them with commas between them: 0.1,0.2,0.3.", param, ctx)
 
 
 @command
 @click.argument("vector_id", metavar="[ID]", required=False)
 @click.option("-k", type=click.IntRange(min=1), default=NEIGHBOURS, show_default=True, help="How many.")
 @click.option("--values", type=ValuesType(), metavar="NUMBERS", help="Near to these numbers, instead of a vector.")
-@click.option("--namespace", metavar="NAME", help="Of which vectors. Needed if several namespaces have an index.")
-@click.option("--metric", type=click.Choice([each.value for each in Metric]), help="What near means; by default l2.")
+@click.option("--namespace", metavar="NAME", help="The namespace. Needed if several have an index.")
+@click.option("--metric", type=click.Choice([each.value for each in Metric]), help="The measure; by default l2.")
 @click.option(
     "--probes",
     type=ProbesType(),
@@ -70,16 +70,16 @@ def nearest(
     probes: int | str | None,
     as_json: bool,
 ) -> None:
-    """The vectors that are nearest to the vector ID, which is itself left out, or to the numbers of --values.
+    """The vectors nearest to the vector ID, which is itself left out, or to the numbers of --values.
 
-    Nothing that was deleted is among them, and what was changed is found as it is now: what the index does not hold
-    yet is looked at besides. With --probes all, nothing nearer exists.
+    Deleted vectors are never found, and changed ones are found in their current state: deltas that are not in the
+    index yet are searched as well. With --probes all, the answer is exact.
     """
     if (vector_id is None) == (values is None):
-        raise click.UsageError("Say what the vectors are to be near to: an ID, or --values.")
+        raise click.UsageError("Give an ID, or numbers with --values.")
     with open_index(home, namespace) as index:
         chosen = Metric(metric) if metric else None
-        # No index has so many lists: a number beyond all of them means all.
+        # No index has so many lists: a number above the number of lists means all.
         lists = 2**31 if probes == ALL else probes if isinstance(probes, int) else None
         if values is not None:
             found = index.nearest(values, k=k, probes=lists, metric=chosen)

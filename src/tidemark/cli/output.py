@@ -1,6 +1,6 @@
 """Where the command line writes: answers to standard output, everything else to standard error.
 
-Belongs here: the consoles, the progress bar and how numbers look. What is said belongs to the commands.
+Belongs here: the consoles, the progress bar and how numbers look. The texts belong to the commands.
 """
 
 import json
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
-# Wide enough for every table here, when nobody has a terminal that says how wide it is.
+# Wide enough for every table here, when there is no terminal to tell its width.
 PLAIN_WIDTH = 120
 
 
@@ -27,31 +27,31 @@ def answer_json(answer: object) -> None:
     JSON has no number for infinity nor for NaN: they are the texts "Infinity", "-Infinity" and "NaN", which `float()`
     and JavaScript's `Number()` read back.
     """
-    click.echo(json.dumps(_speakable(answer), ensure_ascii=False, allow_nan=False))
+    click.echo(json.dumps(_without_infinity(answer), ensure_ascii=False, allow_nan=False))
 
 
-def _speakable(answer: object) -> object:
+def _without_infinity(answer: object) -> object:
     if isinstance(answer, float) and not math.isfinite(answer):
         return "NaN" if math.isnan(answer) else "Infinity" if answer > 0 else "-Infinity"
     if isinstance(answer, Mapping):
-        return {key: _speakable(value) for key, value in answer.items()}
+        return {key: _without_infinity(value) for key, value in answer.items()}
     if isinstance(answer, (list, tuple)):
-        return [_speakable(each) for each in answer]
+        return [_without_infinity(each) for each in answer]
     return answer
 
 
 def say(text: str) -> None:
-    """Tell the person in front of the screen; no script reads this."""
+    """Print a message for the person in front of the screen; no script reads this."""
     click.echo(text, err=True)
 
 
 def say_error(message: str) -> None:
-    """One clear paragraph on standard error."""
+    """Print one clear paragraph on standard error."""
     say(textwrap.fill(f"tidemark: {message}", width=100, break_long_words=False, break_on_hyphens=False))
 
 
 def console() -> "Console":
-    """For tables on standard output."""
+    """The console for tables, on standard output."""
     return _console(sys.stdout)
 
 
@@ -103,7 +103,7 @@ def duration(seconds: float) -> str:
 
 
 def at(time_us: int | None) -> str:
-    """A moment as people read it."""
+    """A time as people read it."""
     from tidemark.model.timegrid import from_us
 
     return f"{from_us(time_us):%Y-%m-%d %H:%M:%S}" if time_us is not None else "none yet"

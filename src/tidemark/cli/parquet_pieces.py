@@ -1,9 +1,9 @@
 """Parquet in pieces of bounded memory, whatever the file claims.
 
 Belongs here: the process that decodes a file, and the one that reads from it. A few kilobytes of Parquet can stand for
-any amount of memory: runs of one value, dictionaries, lists, pages, and sizes that are simply not true. Not all of it
-can be seen before it is decoded, so the decoder is a process of its own with a limit that the system enforces. If it
-needs more, it ends, and what is around it (the coordinator with everybody's deltas) goes on.
+any amount of memory: runs of one value, dictionaries, lists, pages, and sizes that are simply false. Some of this shows
+only during decoding, so the decoder is a process of its own with a limit that the system enforces. If it needs more, it
+ends, and the process around it (the coordinator with every producer's deltas) goes on.
 """
 
 import os
@@ -19,24 +19,24 @@ import pyarrow as pa
 from tidemark.model.errors import TidemarkError
 
 ROWS = 1_000  # in a piece, unless they are too large
-# What a piece may have, decoded. Far above a thousand deltas of any usual kind.
+# The most bytes of a decoded piece. Far above a thousand deltas of any usual kind.
 PIECE_BYTES = 32 * 1024 * 1024
 # For decoding: a thousand of the largest vectors, several times over.
 MEMORY_BYTES = 2 * 1024 * 1024 * 1024
 # A delta has a few dozen.
 COLUMN_LIMIT = 1_000
-# Rows with ids of their own need more room than this. It is generous, and only for files that claim very many.
+# Rows with different ids need more space than this. It is generous, and only for files that claim very many.
 ROWS_PER_BYTE, ROWS_WITHOUT_PROOF = 100, 1_000_000
-REFUSED = 3  # exit code: the last line that was said is why
+REFUSED = 3  # exit code: the last line on standard error says why
 _ROWS_KEY = b"tidemark.rows"
 
 
 class PiecesError(TidemarkError):
-    """A Parquet file that cannot be read, or not within the limits; the rows before it were given."""
+    """A Parquet file that cannot be read, or not within the limits; the rows before the error were yielded."""
 
 
 def read_pieces(path: Path, *, memory_bytes: int = MEMORY_BYTES) -> Iterator[tuple[pa.RecordBatch, float]]:
-    """Consecutive rows, with the part of the file that is done."""
+    """Consecutive rows, with the fraction of the file that is done."""
     decoder = subprocess.Popen(
         [sys.executable, "-P", "-m", "tidemark.cli.parquet_pieces", str(path.absolute()), str(memory_bytes)],
         stdin=subprocess.DEVNULL,
@@ -71,12 +71,12 @@ def read_pieces(path: Path, *, memory_bytes: int = MEMORY_BYTES) -> Iterator[tup
 
 def _too_large(done: int, memory_bytes: int) -> str:
     return (
-        f"cannot be decoded within {memory_bytes // 1024 // 1024:,} MiB of memory, behind row {done:,}. "
+        f"cannot be decoded within {memory_bytes // 1024 // 1024:,} MiB of memory, after row {done:,}. "
         "If its values really are that large, write it again with smaller ones, or as JSON lines."
     )
 
 
-class _Refused(Exception):  # noqa: N818 - it is a sentence on its way out
+class _Refused(Exception):  # noqa: N818 - it carries a sentence and is no failure of ours
     """Why the decoder stops."""
 
 
@@ -85,15 +85,15 @@ def _decode(path: str, memory_bytes: int) -> None:
 
     done = 0
     try:
-        # Streamed: of a column only the page that is being decoded is in memory.
+        # Streamed: only the page of a column that is being decoded is in memory.
         with pq.ParquetFile(path, buffer_size=1024 * 1024, pre_buffer=False) as file:
             _check_claims(file.metadata, Path(path).stat().st_size)
             schema = pa.schema([field.with_type(_plain(field.type)) for field in file.schema_arrow])
-            told = schema.with_metadata({_ROWS_KEY: str(file.metadata.num_rows)})
-            with pa.ipc.new_stream(sys.stdout.buffer, told) as out:
+            stated = schema.with_metadata({_ROWS_KEY: str(file.metadata.num_rows)})
+            with pa.ipc.new_stream(sys.stdout.buffer, stated) as out:
                 for batch in file.iter_batches(ROWS, use_threads=False):
                     for piece in _pieces(batch.cast(schema), done):
-                        out.write_batch(piece.replace_schema_metadata(told.metadata))
+                        out.write_batch(piece.replace_schema_metadata(stated.metadata))
                         done += len(piece)
     except MemoryError:
         raise _Refused(_too_large(done, memory_bytes)) from None
@@ -104,21 +104,21 @@ def _decode(path: str, memory_bytes: int) -> None:
 def _check_claims(metadata: Any, size: int) -> None:
     rows, columns = metadata.num_rows, metadata.num_columns
     if columns > COLUMN_LIMIT:
-        raise _Refused(f"has {columns:,} columns, and at most {COLUMN_LIMIT:,} are read. Leave out what is no delta's.")
+        raise _Refused(f"has {columns:,} columns, and at most {COLUMN_LIMIT:,} are read. Leave out those of no delta.")
     if rows > max(ROWS_WITHOUT_PROOF, size * ROWS_PER_BYTE):
         raise _Refused(
-            f"claims {rows:,} rows in {size:,} bytes, more than {ROWS_PER_BYTE} a byte: rows with ids of their own "
-            "need more room. Check what has written it, or send the rows as JSON lines."
+            f"claims {rows:,} rows in {size:,} bytes, more than {ROWS_PER_BYTE} a byte: rows with different ids "
+            "need more space. Check the program that wrote it, or send the rows as JSON lines."
         )
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Without a dictionary, which would travel with every piece."""
+    """The type without a dictionary, which would travel with every piece."""
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _pieces(batch: pa.RecordBatch, done: int) -> Iterator[pa.RecordBatch]:
-    """A batch, in halves for as long as it is too large; always the same for the same rows, because writes count."""
+    """A batch, in halves as long as it is too large; the same rows give the same pieces, because writes count."""
     if batch.nbytes <= PIECE_BYTES:
         yield batch
     elif len(batch) > 1:
@@ -132,8 +132,8 @@ def _pieces(batch: pa.RecordBatch, done: int) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _held_bytes() -> int:
-    """What this process holds before it has looked at the file."""
+def _used_bytes() -> int:
+    """Memory of this process before it reads the file."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -143,7 +143,7 @@ def _held_bytes() -> int:
 
 def _main() -> int:
     path, memory_bytes = sys.argv[1], int(sys.argv[2])
-    limit = _held_bytes() + memory_bytes
+    limit = _used_bytes() + memory_bytes
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
@@ -156,7 +156,7 @@ def _main() -> int:
 
 
 if __name__ == "__main__":
-    # Nothing is to be closed, and after an allocation that failed the less is done the better.
+    # Nothing needs closing, and after a failed allocation it is best to do little.
     code = _main()
     sys.stdout.flush()
     os._exit(code)

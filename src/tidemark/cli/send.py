@@ -1,6 +1,6 @@
 """`send`: a file of deltas, through the coordinator, resumable.
 
-Belongs here: who the file's producer is, how far it has come, and what is said in the end.
+Belongs here: the producer of a file, how far it has come, and the final report.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ def send(home: Home, file: Path, form: str | None, producer: str | None, as_json
 
     The producer is named after the file's content, so that sending the same file again, after an interruption or by
     mistake, goes on where it stopped and changes nothing that is there. With --producer the writes are numbered on
-    from that producer's last one instead: the same deltas sent twice are then received twice, and the copies are
+    from that producer's last one instead: the same deltas sent twice are then received twice, and the duplicates are
     found by their ids.
     """
     if producer is not None and not is_name(producer):
@@ -64,23 +64,23 @@ def send(home: Home, file: Path, form: str | None, producer: str | None, as_json
 
 
 def name_by_content(path: Path) -> str:
-    """The producer that stands for exactly this content."""
+    """The name of the producer for exactly this content."""
     with path.open("rb") as file:
         return f"send_{hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
 
 
 @contextmanager
 def _readable(file: Path) -> Iterator[Path]:
-    """A path that can be read twice; standard input is put aside first, because its content names the producer."""
+    """A path that can be read twice; standard input is copied first, because its content names the producer."""
     if str(file) != "-":
         if not file.is_file():
             raise click.BadParameter(f"there is no file {file}.", param_hint="FILE")
         yield file
         return
-    with tempfile.NamedTemporaryFile(prefix="tidemark-send-") as aside:
-        shutil.copyfileobj(sys.stdin.buffer, aside)
-        aside.flush()
-        yield Path(aside.name)
+    with tempfile.NamedTemporaryFile(prefix="tidemark-send-") as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        copy.flush()
+        yield Path(copy.name)
 
 
 def _send(home: Home, path: Path, form: str, name: str, *, is_numbered_on: bool) -> dict[str, Any]:
@@ -92,26 +92,26 @@ def _send(home: Home, path: Path, form: str, name: str, *, is_numbered_on: bool)
     epochs: dict[int, set[int]] = {}
     with Platform.open(home) as platform, progress() as bar:
         platform.clock()
-        platform.clock.check(None)  # said at once: a write would wait until somebody sets the clock
+        platform.clock.check(None)  # raised at once: a write would wait until an operator sets the clock
         producer = platform.producer(name, from_start=not is_numbered_on)
         task = bar.add_task(f"sending {path.name}", total=path.stat().st_size, note="")
         for chunk, bytes_done in _until_unreadable(_chunks(path, form), failures):
             receipt = producer.write(chunk).wait(Level.FLUSHED)
-            fresh = receipt.accepted + receipt.duplicate + receipt.refused
+            received = receipt.accepted + receipt.duplicate + receipt.refused
             counts.update(
                 writes=1,
                 deltas=len(chunk),
-                sent_before=len(chunk) - fresh,
+                sent_before=len(chunk) - received,
                 accepted=receipt.accepted,
                 duplicate=receipt.duplicate,
                 refused=receipt.refused,
             )
-            for shard, epoch in receipt.epochs.items() if fresh else ():
+            for shard, epoch in receipt.epochs.items() if received else ():
                 epochs.setdefault(shard, set()).add(epoch)
             bar.update(task, completed=bytes_done, note=f"{counts['deltas']:,} deltas")
         platform.seal()
     if failures:
-        raise inputs.InputError(f"{failures[0]} {_what_was_sent(counts, name)}") from failures[0]
+        raise inputs.InputError(f"{failures[0]} {_sent_so_far(counts, name)}") from failures[0]
     return {
         "producer": name,
         **{key: counts[key] for key in ("writes", "deltas", "sent_before", "accepted", "duplicate", "refused")},
@@ -123,14 +123,14 @@ def _send(home: Home, path: Path, form: str, name: str, *, is_numbered_on: bool)
 def _until_unreadable(
     chunks: "Iterator[tuple[list[Sent] | pa.RecordBatch, int]]", failures: list[inputs.InputError]
 ) -> "Iterator[tuple[list[Sent] | pa.RecordBatch, int]]":
-    """Chunks up to where the file cannot be read on: what was sent until then is sealed before anything is said."""
+    """Chunks up to the unreadable place: the deltas sent until then are sealed before the error is raised."""
     try:
         yield from chunks
     except inputs.InputError as error:
         failures.append(error)
 
 
-def _what_was_sent(counts: Counter[str], name: str) -> str:
+def _sent_so_far(counts: Counter[str], name: str) -> str:
     if not counts["deltas"]:
         return "Nothing of it was sent."
     return (
@@ -140,7 +140,7 @@ def _what_was_sent(counts: Counter[str], name: str) -> str:
 
 
 def reasons_of(home: Home, epochs: dict[int, set[int]]) -> Counter[str]:
-    """Why deltas of these sealed epochs were refused, by shard, as the segments say."""
+    """Why deltas of these sealed epochs were refused, by shard, according to the segments."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -158,7 +158,7 @@ def reasons_of(home: Home, epochs: dict[int, set[int]]) -> Counter[str]:
 
 
 def _chunks(path: Path, form: str) -> "Iterator[tuple[list[Sent] | pa.RecordBatch, int]]":
-    """Writes, each with how many bytes of the file are behind it."""
+    """Writes, each with the number of bytes of the file that are done."""
     if form == "parquet":
         size = path.stat().st_size
         yield from ((chunk, int(done * size)) for chunk, done in inputs.read_parquet(path))
@@ -169,7 +169,7 @@ def _chunks(path: Path, form: str) -> "Iterator[tuple[list[Sent] | pa.RecordBatc
             for lines in inputs.chunks(inputs.read_json_lines(raw), weigh=len):
                 yield list(lines), raw.tell()
             return
-        # Held until the end: a text wrapper that nobody holds closes the file under it.
+        # Referenced until the end: a text wrapper without a reference closes the file under it.
         text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
         rows = inputs.read_csv(inputs.CsvLines(text), str(path))
         for chunk in inputs.chunks(rows, weigh=lambda found: found[1]):

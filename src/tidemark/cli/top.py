@@ -1,7 +1,7 @@
 """`top`: the entities with the highest counts of a signal, as of a minute.
 
-Belongs here: the options, and how the answer looks. It is counted from the tables and, what these do not have yet, from
-the log, without a JVM: `tidemark/counts/warm/restore.py`.
+Belongs here: the options, and how the answer looks. Counts come from the tables and, beyond these, from the log,
+without a JVM: `tidemark/counts/warm/restore.py`.
 """
 
 import time
@@ -37,14 +37,14 @@ from tidemark.tables.tiers import Tier
 @click.option(
     "--as-of",
     type=MomentType(),
-    metavar="MOMENT",
+    metavar="TIME",
     help="The end of the window, on a minute, UTC. Default: the start of the running minute.",
 )
 @as_json
 def top(home: Home, namespace: str, signal: str, window: str, number: int, as_of: int | None, as_json: bool) -> None:
     """The entities with the highest counts of a signal, exactly; ties in the order of their names.
 
-    What was sent and flushed is counted, whether or not it is in the tables yet. A copy that was too old for the
+    Everything flushed is counted, whether or not it is in the tables yet. A duplicate that was too old for the
     coordinator's memory is counted until the drain has found it.
     """
     chosen = Window(window)

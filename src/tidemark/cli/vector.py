@@ -1,4 +1,4 @@
-"""`vector`: what a vector is, what it was at a moment or an epoch, and the deltas that made it so.
+"""`vector`: a vector's state now, at a time or after an epoch, and the deltas that made it.
 
 Belongs here: the options, and how the answer looks. How it is found is in `tidemark/vectors/reading/reader.py`; it is
 read from the tables, without a JVM, and equals a fold of the vector's deltas.
@@ -20,7 +20,7 @@ from tidemark.vectors.reading.reader import Vectors
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# So many numbers are shown of a vector, and of what a delta has set.
+# How many numbers are shown of a vector, and of a delta.
 SHOWN = 8
 MOST_EPOCH = (1 << 63) - 1
 _CHAIN = ("eff_us", "depth", "event_us", "origin", "delta_id", "parent_id", "op", "effect", "shard", "epoch", "ordinal")
@@ -29,11 +29,11 @@ _CHAIN = ("eff_us", "depth", "event_us", "origin", "delta_id", "parent_id", "op"
 @command
 @click.argument("vector_id", metavar="ID")
 @click.option("--namespace", metavar="NAME", help="Its namespace. Needed if several have a vector of that name.")
-@click.option("--as-of", type=MomentType(), metavar="MOMENT", help="As it was then, with what took effect then; UTC.")
+@click.option("--as-of", type=MomentType(), metavar="TIME", help="Its state then, by what took effect until then; UTC.")
 @click.option(
-    "--epoch", type=click.IntRange(0, MOST_EPOCH), metavar="N", help="As it was known after this write of its shard."
+    "--epoch", type=click.IntRange(0, MOST_EPOCH), metavar="N", help="Its state as known after this write of its shard."
 )
-@click.option("--chain", "is_chain", is_flag=True, help="Its deltas in canonical order, and what became of each.")
+@click.option("--chain", "is_chain", is_flag=True, help="Its deltas in canonical order, each with its effect.")
 @as_json
 def vector(
     home: Home,
@@ -44,10 +44,10 @@ def vector(
     is_chain: bool,
     as_json: bool,
 ) -> None:
-    """What a vector is, or was: its values, metadata and clock, and what they were read from.
+    """The state of a vector, now or earlier: its values, metadata and clock, and what they were read from.
 
-    The answer equals a fold of its deltas in the table `deltas`, at the version that it names: what was sent and not
-    drained yet is not in it.
+    The answer equals a fold of its deltas in the table `deltas`, at the version that it names: deltas that were sent
+    and not drained yet are not in it.
     """
     with Vectors(home) as vectors:
         space = _namespace(vectors, vector_id) if namespace is None else namespace
@@ -71,7 +71,7 @@ def answer(
         "vector_id": found.vector_id,
         "as_of": None if as_of_us is None else _text(as_of_us),
         "epoch": epoch,
-        "state": str(found.life),
+        "state": str(found.status),
         "values": None if found.values is None else found.values.tolist(),
         "metadata": found.metadata,
         "clock": found.clock,
@@ -87,7 +87,7 @@ def answer(
 def _namespace(vectors: Vectors, vector_id: str) -> str:
     found = vectors.namespaces_of(vector_id)
     if len(found) > 1:
-        raise VectorsError(f"{', '.join(found)} have a vector {vector_id!r}. Say which one is meant: --namespace.")
+        raise VectorsError(f"{', '.join(found)} have a vector {vector_id!r}. Choose one with --namespace.")
     if not found:
         raise vectors.unknown(None, vector_id)
     return found[0]
@@ -110,17 +110,17 @@ def _delta(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show(found: Vector, as_of_us: int | None, epoch: int | None) -> None:
-    when = [f"as of {_moment(as_of_us)}"] if as_of_us is not None else []
+    when = [f"as of {_time(as_of_us)}"] if as_of_us is not None else []
     when += [f"after epoch {epoch:,}"] if epoch is not None else []
     title = f"{found.vector_id} in {found.namespace}"
     click.echo(", ".join([title, *(when or ["now"])]))
     counts, place = found.counts, found.place
     lines = {
-        "state": str(found.life),
+        "state": str(found.status),
         "values": _numbers(found.values),
         "metadata": _pairs(found.metadata),
         "clock": _pairs(found.clock),
-        "last change": f"{_moment(place.eff_us)}, {place.delta_id} of {place.origin}" if place else "none yet",
+        "last change": f"{_time(place.eff_us)}, {place.delta_id} of {place.origin}" if place else "none yet",
         "deltas folded": f"{counts.deltas:,}{_without_effect(counts.no_base, counts.no_effect)}",
         "not folded": _not_folded(counts.parked, counts.cycles),
         "read from": _source(found.read_from),
@@ -139,7 +139,7 @@ def _show_chain(deltas: "pa.Table") -> None:
         column.no_wrap = column.header not in ("delta", "parent")
     for row in deltas.select(list(_CHAIN)).to_pylist():
         same = row["eff_us"] == row["event_us"]
-        cells = (_moment(row["eff_us"]), str(row["depth"]), "then" if same else _moment(row["event_us"]))
+        cells = (_time(row["eff_us"]), str(row["depth"]), "then" if same else _time(row["event_us"]))
         names = (row["delta_id"], row["parent_id"] or "", row["op"] or "")
         rows.add_row(*cells, *names, f"{row['epoch']:,}", row["effect"])
     console().print(rows)
@@ -175,11 +175,11 @@ def _source(read_from: ReadFrom) -> str:
         return "the table vectors" + (f", and {folded} that came since" if read_from.folded else "")
     kind = "the base checkpoint" if read_from.is_base else f"a checkpoint ({read_from.strategy})"
     place = read_from.place
-    after = f" after {_moment(place.eff_us)}" if place else ""
+    after = f" after {_time(place.eff_us)}" if place else ""
     return f"{kind}{after} with {read_from.covered:,} deltas, and {folded} folded onto it"
 
 
-def _moment(time_us: int) -> str:
+def _time(time_us: int) -> str:
     """To the second, and further if there is more."""
     rest = time_us % 1_000_000
     return at(time_us) + (f".{rest:06d}" if rest else "")

@@ -1,6 +1,6 @@
 """`verify`: every byte that the platform stands on, read again.
 
-Belongs here: the command and its words. What is read and proved is in `tidemark/observe/verification.py`.
+Belongs here: the command and its output. What is read and verified is in `tidemark/observe/verification.py`.
 """
 
 import click
@@ -17,30 +17,30 @@ from tidemark.storage.home import Home
 def verify(home: Home, as_json: bool) -> None:
     """Read every segment, log file and manifest again and compare each with its checksum. Repairs nothing.
 
-    Ends with 1 if anything is not what was written.
+    Exits with 1 if anything is not as it was written.
     """
-    proof = prove(home)
+    found = prove(home)
     if as_json:
-        answer_json(to_builtins(proof))
+        answer_json(to_builtins(found))
     else:
-        _show(proof)
-    if proof.damage:
+        _show(found)
+    if found.damage:
         raise click.exceptions.Exit(1)
 
 
-def _show(proof: Verification) -> None:
+def _show(found: Verification) -> None:
     click.echo(
-        f"{proof.segments:,} of {proof.manifest_entries:,} segments ({in_bytes(proof.segment_bytes)}, {proof.deltas:,} "
-        f"deltas) of {proof.shards} shard(s) are byte for byte what was sealed, in an unbroken row of manifest entries."
+        f"{found.segments:,} of {found.manifest_entries:,} segments ({in_bytes(found.segment_bytes)}, {found.deltas:,} "
+        f"deltas) of {found.shards} shard(s) are byte for byte as sealed, in an unbroken chain of manifest entries."
     )
     click.echo(
-        f"{proof.log_frames:,} frames in {proof.log_files:,} log files have the checksum they were written with."
+        f"{found.log_frames:,} frames in {found.log_files:,} log files have the checksum they were written with."
     )
-    if proof.torn_tails:
+    if found.torn_tails:
         click.echo(
-            f"{proof.torn_tails} log file(s) end in an unfinished write that nobody was told of; it will be cut off."
+            f"{found.torn_tails} log file(s) end in a write that was never acknowledged; the next start cuts it off."
         )
-    for damage in proof.damage:
+    for damage in found.damage:
         click.echo(f"DAMAGED: {damage}")
-    if not proof.damage:
+    if not found.damage:
         click.echo("Nothing is damaged.")

@@ -30,14 +30,14 @@ IN_WORDS = {
     "keys",
     multiple=True,
     metavar="VALUE",
-    help="Only of this key. If it has several fields: FIELD=VALUE, once for each that matters.",
+    help="Only this key. If it has several fields: FIELD=VALUE, once for each field you want to match.",
 )
 @as_json
 def windows(home: Home, stream: str, last: int, keys: tuple[str, ...], as_json: bool) -> None:
     """The latest windows of a STREAM: bounds, deltas, revision, late ones, aggregates, and whether more may come.
 
-    A window is open while what comes now would not be late for it, then closed; one that something came late for was
-    emitted again. That is derived from how far the table has got whenever it is read, and stored nowhere.
+    A window is open while a new delta would not be late for it, then closed; a closed one that got a late delta was
+    emitted again. This is derived from the table's watermark at every read, and stored nowhere.
     """
     found = latest_windows(home, stream, last=last, key=parse_key(keys))
     if as_json:
@@ -51,7 +51,7 @@ def windows(home: Home, stream: str, last: int, keys: tuple[str, ...], as_json: 
 
 
 def parse_key(keys: tuple[str, ...]) -> dict[str, str]:
-    """Field → value; a value without a field is of the only one. A value may have a `=` in it."""
+    """Field → value; a value without a field belongs to the only one. A value may contain a `=`."""
     found: dict[str, str] = {}
     for given in keys:
         name, equals, value = given.partition("=")
@@ -97,22 +97,22 @@ def window_table(found: LatestWindows) -> Any:
 
 
 def _cells(window: LatestWindow) -> list[str]:
-    said = window.statistics
-    start_us, end_us = to_us(said["window_start"]), to_us(said["window_end"])
+    row = window.statistics
+    start_us, end_us = to_us(row["window_start"]), to_us(row["window_end"])
     return [
         *("" if value is None else str(value) for value in window.key.values()),
-        _moment(start_us),
-        # The day is said once, unless it is another one.
-        _moment(end_us).split()[-1] if floor_to(start_us, DAY_US) == floor_to(end_us, DAY_US) else _moment(end_us),
-        *(f"{said[name]:,}" for name in ("deltas", "revision", "late")),
-        in_bytes(said["bytes"]),
-        in_bytes(round(said["mean_bytes"])),
+        _time(start_us),
+        # The day is shown once, unless the end is on another day.
+        _time(end_us).split()[-1] if floor_to(start_us, DAY_US) == floor_to(end_us, DAY_US) else _time(end_us),
+        *(f"{row[name]:,}" for name in ("deltas", "revision", "late")),
+        in_bytes(row["bytes"]),
+        in_bytes(round(row["mean_bytes"])),
         *(_number(value) for value in window.aggregates.values()),
         IN_WORDS[window.state],
     ]
 
 
-def _moment(time_us: int) -> str:
+def _time(time_us: int) -> str:
     """To the minute, if it is a whole one, as the bounds of most windows are."""
     return at(time_us).removesuffix(":00") if time_us % MINUTE_US == 0 else at(time_us)
 

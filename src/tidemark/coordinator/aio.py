@@ -1,8 +1,8 @@
 """The coordinator for asyncio: the same shards, the same core, awaited instead of waited for.
 
-Belongs here: how a coroutine hears from the writer thread, and the platform's face for coroutines. Calls that only
-touch memory are made on the loop's own thread; what waits for a disk (opening, sealing, shutting down) goes to a
-thread. A whole group of writes wakes its loop once.
+Belongs here: how the writer thread wakes a coroutine, and the platform's interface for coroutines. Calls that only
+touch memory run on the loop's own thread; calls that wait for a disk (opening, sealing, shutting down) go to a thread.
+A whole group of writes wakes its loop once.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ async def wait_flushed(handle: "WriteHandle", timeout: float | None = None) -> N
 
 
 class AsyncSplitWrite:
-    """A write on its way."""
+    """A write that was sent and may not be flushed yet."""
 
     __slots__ = ("_split",)
 
@@ -88,7 +88,7 @@ class AsyncProducer:
     async def write(
         self, deltas: "Deltas", *, priority: Priority = Priority.NORMAL, timeout: float | None = None
     ) -> AsyncSplitWrite:
-        """Send deltas; while there is no room, let others go on, and after `timeout` seconds give them back."""
+        """Send deltas; while there is no room, let others run, and after `timeout` seconds give them back."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             try:
@@ -96,7 +96,7 @@ class AsyncProducer:
             except BackpressureError as full:
                 is_over = not full.passes_by_itself if deadline is None else time.monotonic() >= deadline
                 if full.write is not deltas or is_over:
-                    raise  # in part taken already, or out of time: the caller decides
+                    raise  # some parts are taken already, or time is up: the caller decides
                 await asyncio.sleep(full.retry_after_s)
 
 
@@ -123,7 +123,7 @@ class AsyncPlatform:
         return AsyncProducer(await self._in_thread(self.platform.producer, name, from_start=from_start))
 
     async def seal(self) -> None:
-        """Seal what every shard has flushed."""
+        """Seal everything that the shards have flushed."""
         await self._in_thread(self.platform.seal)
 
     async def _in_thread(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

@@ -1,7 +1,7 @@
-"""A shard without threads: the door, the writer's steps, and what is delivered (C1 to C13, Q1 to Q3, T2).
+"""A shard without threads: the door, the writer's steps, and delivery (C1 to C13, Q1 to Q3, T2).
 
 Belongs here: how the parts of a shard work together. Its owner calls the door and the steps one at a time; only
-`persist` may run while others are at the door. `shard.py` does that with threads and a lock, a simulation by seed.
+`persist` may run at the same time as the door. `shard.py` does that with threads and a lock, a simulation by seed.
 
     door    open_producer, submit, ask_seal, adopt
     writer  has_work ─▶ take ─▶ persist ─▶ publish ─▶ close_batch, again and again
@@ -43,7 +43,7 @@ from tidemark.storage.disk import Disk
 WriteTicket: TypeAlias = Ticket[ArrivedWrite]
 WriteGroup: TypeAlias = Group[ArrivedWrite, LogPart]
 
-# States gone through lately, for whoever asks what happened.
+# The latest states, for the tests and tools that ask what happened.
 REMEMBERED_STATES = 100
 
 
@@ -106,12 +106,12 @@ class ShardCore:
             self._gather(rows, len(rows.writes.epochs))
             while (batch := self.close_batch()) is not None:
                 self.settle(batch)
-                self.release(batch.bytes)  # nobody can have subscribed yet
+                self.release(batch.bytes)  # there can be no subscriber yet
 
     # The door.
 
     def open_producer(self, producer: str) -> tuple[int, int]:
-        """A new instance of a producer, and the last sequence taken from it; to be relied on once it is flushed."""
+        """A new instance of a producer, and the last sequence taken from it; certain once it is flushed."""
         self._refuse_if_stopped()
         instance = self._producers.open(producer)
         self._buffer.note(ProducerOpened(producer, instance))
@@ -126,9 +126,9 @@ class ShardCore:
         size: int,
         priority: Priority = Priority.NORMAL,
     ) -> Sending:
-        """Take a write in; a retry is answered with what became of it the first time (Q2).
+        """Take a write in; a retry gets the result of the first time (Q2).
 
-        That it is the same write is checked by `same_write`, which takes a while and needs no lock.
+        `same_write` checks that it is the same write: that takes a while and needs no lock.
         """
         self._refuse_if_stopped(deltas)
         if not len(deltas):
@@ -150,7 +150,7 @@ class ShardCore:
                 priority=priority,
             )
         except WriteTooLargeError as error:
-            # Final: its number is used up, so that what the producer has numbered behind it can follow.
+            # Final: its number is used up, so that the writes that the producer has numbered after it can follow.
             self._producers.refuse(producer, sequence, str(error))
             # In the log the mark must not pass a write that is not there yet.
             message = WriteRefused(producer, sequence, str(error))
@@ -168,12 +168,12 @@ class ShardCore:
         return Sending(sequence, False, ticket)
 
     def ask_seal(self) -> None:
-        """Have everything that was taken so far sealed with the next group."""
+        """Ask for everything taken so far to be sealed with the next group."""
         self._refuse_if_stopped()
         self._buffer.ask_seal()
 
     def ask_batch(self) -> None:
-        """Have everything that is flushed by then closed into a batch after the next group (C5)."""
+        """Ask for everything flushed by then to be closed into a batch after the next group (C5)."""
         self._refuse_if_stopped()
         self.batcher.request()
         self._is_batch_asked = True
@@ -183,20 +183,20 @@ class ShardCore:
         self._buffer.adopt(stream, watermark_us)
 
     def raise_earliest(self, earliest_us: int) -> None:
-        """Refuse older events from the next group on, for ever; to be relied on once it is flushed (D9, R5)."""
+        """Refuse older events from the next group on, for ever; certain once it is flushed (D9, R5)."""
         self._refuse_if_stopped()
         self._buffer.note(EarliestRaised(earliest_us))
 
     def cut_vectors(self, cut_us: int) -> None:
-        """Refuse older changes to vectors from the next group on, for ever; to be relied on once it is flushed (K4)."""
+        """Refuse older changes to vectors from the next group on, for ever; certain once it is flushed (K4)."""
         self._refuse_if_stopped()
-        # Some of what has an epoch by now is perhaps on its way to the disk, decided on without it.
+        # Some writes that have an epoch by now may be on their way to the disk, with verdicts that do not know the cut.
         taken = self.engine.applied_epoch
-        # Epochs that were lost before this life are in no segment, and nobody could wait for them.
+        # Epochs lost before this start are in no segment, and no caller could wait for them.
         self._buffer.note(VectorsCut(cut_us, taken if taken >= self._first_epoch else self._found_epoch))
 
     def stop(self) -> None:
-        """Take no more; what was taken is drained by the writer's next steps (C10)."""
+        """Take no more writes; the writer's next steps drain those taken already (C10)."""
         self.is_stopping = True
 
     def view(self) -> View[LogPart, LogSnapshot]:
@@ -204,18 +204,18 @@ class ShardCore:
         return self.engine.view()
 
     def check_epoch(self, epoch: int) -> None:
-        """Raise for an epoch that nobody can wait for (C6)."""
+        """Raise for an epoch that can never be flushed (C6)."""
         if epoch > self.engine.applied_epoch:
             raise EpochNotAssignedError(epoch, self.engine.applied_epoch)
-        is_older = epoch < min(self._first_epoch, self._manifest.to_epoch)  # of a life before, and sealed by now
+        is_older = epoch < min(self._first_epoch, self._manifest.to_epoch)  # of an earlier start, and sealed by now
         if any(begin <= epoch < end for begin, end in self._lost) or (is_older and self._manifest.is_lost(epoch)):
             raise EpochLostError(epoch)
 
     def durable_epoch(self) -> int:
         """Last epoch that is in the lake, as the table's marker says.
 
-        The lake may be quicker than the watermark: a segment is there to be drained from the moment it is sealed, and
-        its last group may not be published yet. Nothing is told to be durable before it is told to be flushed (C2).
+        The lake may be ahead of the flushed epoch: a segment can be drained as soon as it is sealed, and its last group
+        may not be published yet. A write is never reported as durable before it is reported as flushed (C2).
         """
         return min(self._table_epoch(), self.engine.flushed_epoch)
 
@@ -236,17 +236,17 @@ class ShardCore:
         return min((look for look in looks if look is not None), default=None)
 
     def take(self) -> WriteGroup:
-        """What is flushed next, as one group. Whatever comes later is received later, too."""
+        """The next group to flush. Every later write also has a later time of receipt."""
         self.flusher.taken_us = self._clock()
         self._buffer.time_is(self.flusher.taken_us)
         return self.engine.take()
 
     def persist(self, group: WriteGroup) -> LogSnapshot:
-        """Make it safe. Needs no lock, and takes as long as the disk does."""
+        """Make the group safe. Needs no lock, and takes as long as the disk does."""
         return self.flusher.persist(group.frozen)
 
     def publish(self, group: WriteGroup, snapshot: LogSnapshot) -> None:
-        """It is safe: show it, then say so."""
+        """The group is safe: show it to readers, then say so."""
         file = self.flusher.file_number
         for ticket, outcome, digest in zip(group.tickets, snapshot.outcomes, snapshot.digests, strict=True):
             ticket.result = outcome
@@ -272,23 +272,23 @@ class ShardCore:
         return self.batcher.close(trigger, now_us) if trigger else None
 
     def settle(self, batch: Batch) -> None:
-        """A closed batch is on its way to the subscribers: have it logged with what follows.
+        """A closed batch is on its way to the subscribers: log it with the next group.
 
-        Have its record computed before, without a lock: that takes a while.
+        Compute its record before this call, without a lock: that takes a while.
         """
         self._buffer.note(BatchClosed(batch.record), is_urgent=False)
         self.last_batch = batch.record
 
     def release(self, size: int) -> None:
-        """The bytes of a batch that nobody waits for any more are given back."""
+        """Give back the bytes of a batch that no subscriber needs any more."""
         self.tracker.release(Place.PENDING, size)
 
     def is_drained(self) -> bool:
-        """Whether a shard that takes no more has nothing left to do but close its log."""
+        """Whether a stopping shard has nothing left to do but close its log."""
         return self.is_stopping and not self.engine.has_writes and not self.batcher.pending_deltas
 
     def close(self) -> None:
-        """Log what is left to be logged, seal, and leave the reservation where the next life goes on."""
+        """Log the rest, seal, and leave the reservation where the next start goes on."""
         self.engine.refuse_if_failed()
         if not self._buffer.is_empty() or self.engine.has_frozen:
             group = self.take()
@@ -312,7 +312,7 @@ class ShardCore:
             raise WriteRefusedError(producer, sequence, why)
         if (found := self._producers.recent(producer, sequence)) is not None:
             return Sending(sequence, True, None, found.epoch, found.epoch, found.digest)
-        # It was flushed before all that is remembered.
+        # It was flushed before all writes that are remembered.
         first = self._producers.first_recent(producer)
         return Sending(sequence, True, None, None, self.engine.flushed_epoch if first is None else first.epoch)
 
@@ -330,6 +330,6 @@ class ShardCore:
 
 
 def _refuse_beyond_a_frame(most_bytes: int) -> None:
-    """Nothing may be logged that recovery would not take, whatever becomes of its deltas (C14)."""
+    """Nothing may be logged that recovery would not read, whatever its verdicts (C14)."""
     if most_bytes > PAYLOAD_LIMIT:
         raise WriteTooLargeError(most_bytes, PAYLOAD_LIMIT, "bytes in the log")

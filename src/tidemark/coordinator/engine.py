@@ -1,11 +1,12 @@
-"""The heart of a coordinator: one writer's order of things, for any kind of write (C1 to C4, C6, C8, C11).
+"""The heart of a coordinator: the order of one writer's steps, for any kind of write (C1 to C4, C6, C8, C11).
 
-Belongs here: numbering, the line in front of a full buffer, what is applied, frozen and flushed, and who may be told
-so. It knows neither deltas nor disks: a *buffer* takes writes in and is frozen, a *flusher* makes what was frozen safe
-and gives the next snapshot. It has no thread, no lock and no sleep either: its owner calls it from one thread at a
-time, except `flusher.persist`, which takes long and needs no lock. `writer.py` is such an owner, a simulation another.
+Belongs here: numbering, the queue in front of a full buffer, what is applied, frozen and flushed, and which callers may
+learn of it. It knows neither deltas nor disks: a *buffer* takes writes in and is frozen, a *flusher* makes frozen
+buffers safe and gives the next snapshot. It has no thread, no lock and no sleep either: its owner calls it from one
+thread at a time, except `flusher.persist`, which takes long and needs no lock. `writer.py` is one owner, a simulation
+another.
 
-    submit ─▶ (line) ─▶ buffer ─▶ take: freeze ─▶ flusher.persist ─▶ publish: snapshot, watermark, waiters
+    submit ─▶ (queue) ─▶ buffer ─▶ take: freeze ─▶ flusher.persist ─▶ publish: snapshot, flushed epoch, waiters
 """
 
 from collections.abc import Callable, Sequence
@@ -34,21 +35,21 @@ class Buffer(Protocol[W_contra, F_co]):
         """Take one write in."""
 
     def is_empty(self) -> bool:
-        """Whether nothing was taken in since it was last frozen."""
+        """Whether nothing was applied since the last freeze."""
 
     def freeze(self) -> F_co:
-        """All of it, never to change again; the buffer is empty afterwards."""
+        """Everything in it, never to change again; the buffer is empty afterwards."""
 
 
 class Flusher(Protocol[F_contra, S_co]):
-    """Who makes frozen buffers safe."""
+    """Makes frozen buffers safe."""
 
     def persist(self, frozen: Sequence[F_contra]) -> S_co:
-        """Make them safe, in order, as one; give the snapshot that has them. An error means: outcome unknown."""
+        """Make them safe, in order, as one; return the snapshot that includes them. An error means: outcome unknown."""
 
 
 class State(StrEnum):
-    """What a coordinator is doing (C4). While it flushes, writes go on."""
+    """What a coordinator is doing (C4). While it flushes, it goes on taking writes."""
 
     IDLE = "idle"
     ACCUMULATING = "accumulating"
@@ -57,7 +58,7 @@ class State(StrEnum):
 
 
 class Ticket(Generic[W]):
-    """One write on its way. `epoch` is 0 until it has one, because 0 means "nothing yet"."""
+    """A write that was taken. `epoch` is 0 until it has one, because 0 means "nothing yet"."""
 
     __slots__ = ("deltas", "epoch", "error", "listeners", "result", "size", "submitted_us", "write")
 
@@ -65,12 +66,12 @@ class Ticket(Generic[W]):
         self.write, self.size, self.deltas, self.submitted_us = write, size, deltas, submitted_us
         self.epoch = 0
         self.error: CoordinatorError | None = None  # why it will never be flushed by this process
-        self.result: object = None  # what its owner was told of it when it was flushed
-        self.listeners: list[object] = []  # for its owner's use: who wants to hear of it
+        self.result: object = None  # what its owner reports of it once it is flushed
+        self.listeners: list[object] = []  # for its owner's use: callers to notify
 
 
 class Group(NamedTuple, Generic[W, F]):
-    """What is flushed together. `number` counts groups, with writes or without."""
+    """The writes that are flushed together. `number` counts groups, with writes or without."""
 
     number: int
     frozen: tuple[F, ...]
@@ -81,7 +82,7 @@ class Group(NamedTuple, Generic[W, F]):
 
 
 class View(NamedTuple, Generic[F, S]):
-    """What a reader of its own writes sees: the snapshot, then what is frozen, up to and including `epoch` (C11)."""
+    """What a reader of its own writes sees: the snapshot, then the frozen buffers, up to `epoch` inclusive (C11)."""
 
     snapshot: S
     frozen: tuple[F, ...]
@@ -89,7 +90,7 @@ class View(NamedTuple, Generic[F, S]):
 
 
 class Engine(Generic[W, F, S]):
-    """Numbers writes, lets them gather, has them flushed, and never tells anybody more than is so."""
+    """Numbers writes, gathers them, has them flushed, and never reports more than is true."""
 
     def __init__(
         self,
@@ -109,7 +110,7 @@ class Engine(Generic[W, F, S]):
         self.state = State.IDLE
         self.failure: BaseException | None = None
         self.groups_taken = self.groups_flushed = 0
-        self._line: FairQueue[Ticket[W]] = FairQueue()
+        self._queue: FairQueue[Ticket[W]] = FairQueue()
         self._buffered: list[Ticket[W]] = []  # in the buffer, or frozen and not yet taken
         self._buffered_size = 0
         self._frozen: list[F] = []
@@ -122,13 +123,13 @@ class Engine(Generic[W, F, S]):
 
     @property
     def queued(self) -> int:
-        """Writes that wait in line."""
-        return len(self._line)
+        """Writes that wait in the queue."""
+        return len(self._queue)
 
     @property
     def has_writes(self) -> bool:
         """Whether any write is not flushed yet."""
-        return bool(self._buffered or self._in_flight or self._line)
+        return bool(self._buffered or self._in_flight or self._queue)
 
     @property
     def has_frozen(self) -> bool:
@@ -136,8 +137,8 @@ class Engine(Generic[W, F, S]):
         return bool(self._frozen)
 
     def last_queued(self, producer: str) -> W | None:
-        """The last write of a producer that waits in line, if any does."""
-        ticket = self._line.last_of(producer)
+        """The last write of a producer in the queue, if there is one."""
+        ticket = self._queue.last_of(producer)
         return ticket.write if ticket is not None else None
 
     def submit(
@@ -147,8 +148,8 @@ class Engine(Generic[W, F, S]):
         self.refuse_if_failed(write)
         self.tracker.check(size, deltas, write)
         ticket = Ticket(write, size, deltas, now_us)
-        if self._line or self._buffered_size >= self._group_bytes:
-            self._line.push(producer, priority, now_us, ticket)
+        if self._queue or self._buffered_size >= self._group_bytes:
+            self._queue.push(producer, priority, now_us, ticket)
             self.tracker.take(Place.QUEUED, size, deltas)
         else:
             self._apply(ticket)
@@ -157,7 +158,7 @@ class Engine(Generic[W, F, S]):
         return ticket
 
     def take(self) -> Group[W, F]:
-        """Everything applied so far, as the next group; what waited in line is applied behind it. One at a time."""
+        """Everything applied so far, as the next group; queued writes are applied after it. One group at a time."""
         self.refuse_if_failed()
         self._freeze()
         self.groups_taken += 1
@@ -173,15 +174,15 @@ class Engine(Generic[W, F, S]):
         self._in_flight = group
         self.tracker.move(Place.BUFFERED, Place.IN_FLIGHT, group.size)
         self._show_state()
-        while self._line and self._buffered_size < self._group_bytes:
-            ticket = self._line.first()
-            self._apply(ticket)  # may raise; then it still stands in line
-            self._line.pop()
+        while self._queue and self._buffered_size < self._group_bytes:
+            ticket = self._queue.first()
+            self._apply(ticket)  # may raise; then it is still in the queue
+            self._queue.pop()
             self.tracker.move(Place.QUEUED, Place.BUFFERED, ticket.size)
         return group
 
     def publish(self, group: Group[W, F], snapshot: S) -> None:
-        """The group is safe: readers see it, and only then the watermark says so (C6).
+        """The group is safe: show it to readers, and only then raise the flushed epoch (C6).
 
         Raises if the door has failed meanwhile: the group was given back as unknown, and stays so until a restart.
         """
@@ -194,15 +195,15 @@ class Engine(Generic[W, F, S]):
         self._show_state()
 
     def view(self) -> View[F, S]:
-        """Snapshot and buffers in one step: no epoch twice, none by half."""
+        """Snapshot and buffers in one step: no epoch appears twice or in part."""
         self._freeze()
         in_flight = self._in_flight.frozen if self._in_flight else ()
         return View(self.snapshot, (*in_flight, *self._frozen), self.applied_epoch)
 
     def fail(self, error: BaseException) -> list[Ticket[W]]:
-        """Stop for good, behind the last watermark (C3). Every unflushed write is given back, with what is known of it.
+        """Stop for good, at the last flushed epoch (C3). Unflushed writes are given back with their outcome, if known.
 
-        Of a group in flight nobody knows; of everything behind it nothing was written.
+        The outcome of a group in flight is unknown; of later writes nothing was written.
         """
         if self.failure is not None:
             return []
@@ -210,7 +211,7 @@ class Engine(Generic[W, F, S]):
         in_flight = list(self._in_flight.tickets) if self._in_flight else []
         for ticket in in_flight:
             ticket.error = OutcomeUnknownError(ticket.epoch, error, ticket.write)
-        untouched = [*self._buffered, *self._line.clear()]
+        untouched = [*self._buffered, *self._queue.clear()]
         for ticket in untouched:
             why = f"{how_to_go_on(error)} Nothing of this write was written: send it again."
             ticket.error = ShardStoppedError(self._name, why, ticket.write)
@@ -227,7 +228,7 @@ class Engine(Generic[W, F, S]):
             raise ShardStoppedError(self._name, how_to_go_on(self.failure), write) from self.failure
 
     def _apply(self, ticket: Ticket[W]) -> None:
-        # The number is on the disk as reserved before anything is done with it; if that fails, nothing happened.
+        # The number is reserved on the disk before it is used; if that fails, nothing happened.
         ticket.epoch = self._epochs.take()
         self._buffer.apply(ticket.epoch, ticket.write)
         self._buffered.append(ticket)
@@ -243,7 +244,7 @@ class Engine(Generic[W, F, S]):
         elif self._in_flight is not None:
             state = State.FLUSHING
         else:
-            state = State.ACCUMULATING if self._buffered or self._line else State.IDLE
+            state = State.ACCUMULATING if self._buffered or self._queue else State.IDLE
         if state is not self.state:
             self.state = state
             self._on_state(state)

@@ -1,12 +1,12 @@
-"""Epochs: given out one by one, reserved ahead so that none is ever given out twice (C7).
+"""Epochs: assigned one by one, and reserved ahead so that none is ever assigned twice (C7).
 
-Belongs here: the counter and its reservation. Where a reservation is kept is the owner's business.
+Belongs here: the counter and its reservation. Its owner decides where a reservation is stored.
 """
 
 from collections.abc import Callable
 
-# Set aside with one sync. What a crash leaves of them is logged as lost, which costs nothing but numbers. Whoever comes
-# to the end of them waits for the disk and cuts the group that gathers in two, so this must be rare at 20,000 a second.
+# Reserved with one sync. Those that a crash leaves unused are logged as lost, which costs nothing but numbers. The
+# write that uses up the last one waits for the disk and cuts its group in two, so this must be rare at 20,000 a second.
 RESERVED_AHEAD = 10_000
 
 
@@ -24,7 +24,7 @@ class Epochs:
         self._reserve, self._ahead = reserve, ahead
 
     def take(self) -> int:
-        """The next number. It is reserved, durably, before anybody sees it."""
+        """The next number. It is reserved durably before it is returned."""
         if self.last + 1 >= self._reserved_to:
             reserved_to = self.last + 1 + self._ahead
             self._reserve(reserved_to)

@@ -1,7 +1,7 @@
-"""The platform's buffer and flusher: writes of deltas gather, are decided on, and go into the log (C1, C2, C7).
+"""The platform's buffer and flusher: writes of deltas gather, get their verdicts, and go into the log (C1, C2, C7).
 
-Belongs here: the way from numbered writes to a synced frame, and from a full or old log file to the sealer. All of a
-flusher is called from one thread, the writer's; sealing goes on behind it. It holds what is *logged*: only that may be
+Belongs here: the way from numbered writes to a synced frame, and from a full or old log file to the sealer. A flusher
+runs on one thread, the writer's; sealing goes on in the background. It knows only *logged* state: only that may be
 saved as the shard's state, whatever the door has promised since.
 """
 
@@ -39,7 +39,7 @@ class ArrivedWrite(NamedTuple):
     sequence: int
     arrived_us: int
     deltas: Deltas
-    most_bytes: int = 0  # that it can take in the log
+    most_bytes: int = 0  # the most that it can take in the log
 
 
 class LogPart(NamedTuple):
@@ -66,7 +66,7 @@ class LogBuffer:
         self._wants_seal = self._is_urgent = False
 
     def apply(self, epoch: int, write: ArrivedWrite) -> None:
-        # Times of receipt follow the epochs, also when a clock goes back or the line changed the order.
+        # Times of receipt follow the epochs, also when a clock goes back or the queue changed the order.
         self._last_received_us = max(self._last_received_us, write.arrived_us)
         producer, sequence, _, deltas, most_bytes = write
         self._writes.append(NumberedWrite(epoch, producer, sequence, self._last_received_us, deltas, most_bytes))
@@ -74,16 +74,16 @@ class LogBuffer:
             self._controls += self._behind.pop((write.producer, write.sequence), ())
 
     def time_is(self, now_us: int) -> None:
-        """Watermarks may be logged as of now, so nothing is received earlier any more, whatever the clock says."""
+        """Watermarks may be logged as of now, so nothing is received earlier from here on, whatever the clock says."""
         self._last_received_us = max(self._last_received_us, now_us)
 
     @property
     def is_urgent(self) -> bool:
-        """Whether anything in it has to be logged now; what is not urgent goes along with what is."""
+        """Whether anything in it must be logged now; messages that are not urgent wait for the next group."""
         return self._is_urgent
 
     def note(self, message: Control, *, is_urgent: bool = True, behind: ArrivedWrite | None = None) -> None:
-        """A message for the next frame, or for the one with a write that still waits in line."""
+        """Add a message to the next frame, or to the frame of a write that is still queued."""
         if behind is not None:
             self._behind.setdefault((behind.producer, behind.sequence), []).append(message)
             return
@@ -96,7 +96,7 @@ class LogBuffer:
         self._is_urgent = True
 
     def ask_seal(self) -> None:
-        """Have the log file sealed behind what is in this buffer."""
+        """Ask for the log file to be sealed after this buffer."""
         self._wants_seal = self._is_urgent = True
 
     def is_empty(self) -> bool:
@@ -109,7 +109,7 @@ class LogBuffer:
 
 
 def _frames_of(writes: Sequence[NumberedWrite]) -> Iterator[list[NumberedWrite]]:
-    """Writes that fit into one frame, whatever becomes of them; each of them fits alone (`ShardCore.submit`)."""
+    """Split writes into frames that fit, whatever their verdicts; each write fits alone (`ShardCore.submit`)."""
     together: list[NumberedWrite] = []
     size = 0
     for write in writes:
@@ -123,7 +123,7 @@ def _frames_of(writes: Sequence[NumberedWrite]) -> Iterator[list[NumberedWrite]]
 
 
 class LogSnapshot(NamedTuple):
-    """What plain readers see: every write up to and including `epoch`. It never changes, wherever its rows lie."""
+    """What plain readers see: every write up to and including `epoch`. It never changes, wherever its rows are."""
 
     epoch: int
     disk: Disk
@@ -133,7 +133,7 @@ class LogSnapshot(NamedTuple):
     digests: tuple[int, ...] = ()  # of the same
 
     def read(self) -> pa.Table:
-        """All rows, from segments and log. Files may be sealed meanwhile: then they are looked for again."""
+        """All rows, from segments and log. If files are sealed meanwhile, they are listed again."""
         while True:
             try:
                 return pa.concat_tables([pa.Table.from_batches([], LOG_SCHEMA), *self._tables()])
@@ -141,7 +141,7 @@ class LogSnapshot(NamedTuple):
                 continue
 
     def _tables(self) -> Iterator[pa.Table]:
-        # Listed before the manifest is read: what is sealed in between is in one of them at least.
+        # Listed before the manifest is read: a file sealed in between is in at least one of them.
         names = [name for name in self.disk.list(self.files.log) if name.endswith(".log")]
         manifest = Manifest(self.files.segments, self.disk)
         for entry in manifest.between(1, self.epoch + 1):
@@ -158,17 +158,17 @@ class LogSnapshot(NamedTuple):
 
 
 class Sealing(Protocol):
-    """Where closed log files are sealed: behind the writer's back, one at a time."""
+    """Seals closed log files in the background, one at a time."""
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Have it done. The one before it is done."""
+        """Start a job. The one before it is done."""
 
     def wait(self) -> None:
-        """Return when what was submitted is done; raise what it raised."""
+        """Return when the submitted job is done; raise what it raised."""
 
 
 class LogFlusher:
-    """Decides on groups and logs them; closes log files and has them sealed."""
+    """Gives groups their verdicts and logs them; closes log files and has them sealed."""
 
     def __init__(
         self,
@@ -192,18 +192,18 @@ class LogFlusher:
         self._sealer = Sealer(disk, files.segments, found.manifest, found.fence, found.ledger, found.sealed_files)
         self._file = self._begin_file(found.opening)
         if found.unsealed:
-            # What the lives before have left is sealed as if this one had closed it, while new writes are taken.
+            # Files that earlier starts left are sealed as if this one had closed them, while it takes new writes.
             unsealed = found.unsealed
             sealing.submit(lambda: self._seal(unsealed))
 
     def persist(self, frozen: Sequence[LogPart]) -> LogSnapshot:
-        """Decide on everything in these parts, log it with one sync, and seal what is due."""
+        """Decide on everything in these parts, log it with one sync, and seal files that are due."""
         self.gauge.look()
         writes = [write for part in frozen for write in part.writes]
-        # Time goes on in the log as its writes were received: how they were cut into groups must not matter.
+        # Time in the log follows the receipt of its writes: how they were cut into groups must not matter.
         now_us = writes[0].received_us if writes else self.taken_us
-        # Before anything is decided: what is saved with a closed file must not know of the group behind it. So a file
-        # is full when it has come to its size, and the group that brings it there may reach beyond.
+        # Before any verdict: the state saved with a closed file must not know of the group after it. So a file is full
+        # when it has reached its size, and the group that brings it there may go beyond.
         if self.taken_us >= self._due_us() or self._file.end >= self._settings.segment_bytes:
             self._roll()
         watermarks = self._arrivals.watermarks
@@ -217,9 +217,9 @@ class LogFlusher:
         controls += [message for message in adopted if message] + watermarks.tick(now_us)
         rows, outcomes, digests = self._log(controls, writes)
         if controls or writes:
-            self._fence.check()  # after the sync and before anybody is told (C14)
+            self._fence.check()  # after the sync and before any caller learns of it (C14)
             self._remember(controls, writes)
-        # Once more after the last has fallen silent; then nothing rises by itself any more.
+        # Once more after the last stream has gone idle; then nothing rises by itself any more.
         self._has_active = bool(watermarks.active_streams(self.taken_us))
         if any(part.wants_seal for part in frozen):
             self._roll()
@@ -228,7 +228,7 @@ class LogFlusher:
     def _log(
         self, controls: list[Control], writes: list[NumberedWrite]
     ) -> tuple[LogRows | None, list[VerdictCounts], list[int]]:
-        """Decide on writes and log them: in one frame, or in several where one could not be read again (C14)."""
+        """Decide on writes and log them: in one frame, or in several if one would be too large to read back (C14)."""
         decided: list[LogRows] = []
         outcomes: list[VerdictCounts] = []
         digests: list[int] = []
@@ -272,16 +272,16 @@ class LogFlusher:
 
     @property
     def raised_us(self) -> int | None:
-        """The earliest time of an event, where the log has raised it; on the disk once what was persisted is."""
+        """The earliest event time allowed, if the log has raised it; on the disk once the last persist is published."""
         return self._arrivals.raised_us
 
     @property
     def cut(self) -> VectorsCut | None:
-        """The cut of vectors that is in force; on the disk once what was persisted is."""
+        """The cut of vectors that is in force; on the disk once the last persist is published."""
         return self._arrivals.cut
 
     def event_time(self) -> ShardView:
-        """How far event time has come in the log, for the other shards; true once what was persisted is published."""
+        """How far event time has come in the log, for the other shards; certain once the last persist is published."""
         watermarks = self._arrivals.watermarks
         return ShardView(self._files.shard, watermarks.logged(), watermarks.active_streams(self.taken_us))
 
@@ -294,12 +294,12 @@ class LogFlusher:
         return min(looks, default=None)
 
     def close(self) -> None:
-        """Seal what there is, and stop."""
+        """Seal everything, and stop."""
         self._close_file()
         self._sealing.wait()
 
     def _remember(self, controls: Sequence[Control], writes: Sequence[NumberedWrite]) -> None:
-        """What was logged just now is part of the state that may be saved."""
+        """Add what was just logged to the state that may be saved."""
         for message in controls:
             if isinstance(message, BatchClosed):
                 self._batches.append(message.record)
@@ -320,8 +320,8 @@ class LogFlusher:
         try:
             file = LogFile(self._disk, self._files.log, header, self._settings.segment_bytes)
         except FileExistsError as error:
-            # Made by a process that was fenced out after this one had looked: what is in it was told to nobody (C14).
-            # If it is the other way round, this raises.
+            # Made by a process that was fenced out after this one had listed the files: no caller was told of anything
+            # in it (C14). If it is the other way round, this raises.
             self._fence.check()
             self._disk.remove(Path(error.filename))
             file = LogFile(self._disk, self._files.log, header, self._settings.segment_bytes)
@@ -331,7 +331,7 @@ class LogFlusher:
         return file
 
     def _roll(self) -> None:
-        """Have the file that is being written sealed, and begin the next; a file without writes just goes on."""
+        """Close and seal the current file, and begin the next; a file without writes stays open."""
         if self._file.last_epoch:
             self._close_file()
             self._file = self._begin_file()

@@ -1,6 +1,6 @@
-"""What a producer holds after a write: the epoch, and a way to wait until the write is as safe as it wants (C1, C2).
+"""What a producer gets for a write: the epoch, and a way to wait until the write is as safe as it wants (C1, C2).
 
-Belongs here: the promise and its receipt. Who keeps the promise is in `shard.py`.
+Belongs here: the handle and its receipt. `shard.py` does the waiting.
 """
 
 from typing import NamedTuple, Protocol
@@ -14,28 +14,28 @@ NOTHING_DECIDED = VerdictCounts(0, 0, 0)
 
 
 class Receipt(NamedTuple):
-    """What is known of a write once it has reached the level that was asked for."""
+    """What is known of a write once it has reached the requested level."""
 
     shard: int
-    epoch: int | None  # none of a retry of a write further back than the producer's newest hundred
+    epoch: int | None  # None for a retry of a write older than the producer's newest hundred
     level: Level
-    is_retry: bool  # it had been taken before, under this epoch; nothing was taken twice (Q2)
+    is_retry: bool  # it was taken earlier, under this epoch; nothing was taken twice (Q2)
     outcome: VerdictCounts  # of its deltas; all zero for a retry, and before it is flushed
 
 
 class Sending(NamedTuple):
-    """A write that was taken, now or before. `ticket` is there until it is flushed; else `epoch` says which it was."""
+    """A write that was taken, now or earlier. It has a `ticket` until it is flushed; then `epoch` names the first."""
 
     sequence: int
     is_retry: bool
     ticket: Ticket[ArrivedWrite] | None
-    epoch: int | None = None  # none, too, if it is too long ago
-    reached: int = 0  # an epoch that is not before it
+    epoch: int | None = None  # also None if it is too long ago
+    reached: int = 0  # its epoch or a later one
     digest: int | None = None  # of the write that was taken, if it is known
 
 
 class Waits(Protocol):
-    """Who can wait."""
+    """What a handle needs of its shard in order to wait."""
 
     number: int
 
@@ -43,7 +43,7 @@ class Waits(Protocol):
         """Return a write's epoch when it has one."""
 
     def listen(self, ticket: Ticket[ArrivedWrite], listener: object) -> bool:
-        """Have a listener told when a write is flushed; false if it is flushed already."""
+        """Notify a listener when a write is flushed; false if it is flushed already."""
 
     def flush(self, epoch: int, level: Level, timeout: float | None) -> None:
         """Return when the epoch has reached the level."""
@@ -59,24 +59,24 @@ class WriteHandle:
 
     @property
     def shard(self) -> int:
-        """Where it was taken."""
+        """The shard that took it."""
         return self._keeper.number
 
     @property
     def sequence(self) -> int:
-        """The producer's number of it."""
+        """The producer's number for it."""
         return self._sending.sequence
 
     @property
     def is_retry(self) -> bool:
-        """Whether it had been taken before."""
+        """Whether it was taken earlier."""
         return self._sending.is_retry
 
     @property
     def epoch(self) -> int | None:
-        """Its number. There at once unless the shard is so busy that the write stands in line; then this waits.
+        """Its epoch. Known at once unless the shard is so busy that the write is queued; then this waits.
 
-        None of a retry of a write further back than the producer's newest hundred.
+        None for a retry of a write older than the producer's newest hundred.
         """
         return self._sending.epoch if self._sending.ticket is None else self._applied(None)
 
@@ -90,7 +90,7 @@ class WriteHandle:
         return self.receipt(level)
 
     def listen(self, listener: object) -> bool:
-        """Have a listener told when it is flushed; false if it is flushed already; raises if it never will be."""
+        """Notify a listener when it is flushed; false if it is flushed already; raises if it never will be."""
         return self._sending.ticket is not None and self._keeper.listen(self._sending.ticket, listener)
 
     def receipt(self, level: Level) -> Receipt:

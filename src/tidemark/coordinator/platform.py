@@ -1,6 +1,6 @@
 """All shards of a home, and the producer's side: a write is split by shard and numbered for each (Q2).
 
-Belongs here: opening everything, splitting, and putting the answers together again. What a shard does with its part
+Belongs here: opening all shards, splitting writes, and combining the answers. What a shard does with its part
 is in `shard.py`.
 """
 
@@ -43,16 +43,16 @@ Deltas: TypeAlias = ShardDeltas | pa.Table
 class PlatformReceipt(NamedTuple):
     """What became of one write over all shards that it touched."""
 
-    epochs: dict[int, int]  # shard → epoch; without shards that took their part longer ago than they remember (Q2)
+    epochs: dict[int, int]  # shard → epoch; without shards that took their part too long ago to remember (Q2)
     level: Level
-    is_retry: bool  # every part had been taken before
+    is_retry: bool  # every part was taken earlier
     accepted: int
     duplicate: int
     refused: int
 
 
 class SplitWrite(NamedTuple):
-    """A write on its way: one handle per shard it touches."""
+    """A write that was sent: one handle per shard it touches."""
 
     parts: dict[int, tuple[WriteHandle, ShardDeltas]]
 
@@ -82,13 +82,13 @@ Send: TypeAlias = Callable[[Shard, str, int, int, ShardDeltas, Priority], WriteH
 class Producer:
     """One instance of a named producer. It numbers its writes, so that sending one again can never count twice.
 
-    Any number of threads may use it: they send one after another, in whatever order they come.
+    Any number of threads may use it: they send one after another, in the order in which they come.
     """
 
     def __init__(self, platform: "Platform", name: str, from_start: bool) -> None:
         self.name = name
         self._platform = platform
-        # Held from the choice of a number until the shard has taken it: two writes under one number would be one (Q2).
+        # Held from the choice of a number until the shard takes it: two writes under one number would be one (Q2).
         self._numbering = threading.Lock()
         opened = {number: shard.open_producer(name) for number, shard in platform.shards.items()}
         self._instances = {number: instance for number, (instance, _) in opened.items()}
@@ -99,8 +99,8 @@ class Producer:
     ) -> SplitWrite:
         """Send deltas; returns as soon as each part is taken. While there is no room it waits, at most `timeout`.
 
-        What is not taken is given back with the error, as `write`; parts that other shards have taken by then are
-        taken, and are not in it.
+        The error gives the rest back as `write`; parts that other shards have taken by then stay taken, and are not
+        in it.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         return self._send_parts(deltas, partial(_write_until, deadline), priority, deadline)
@@ -117,7 +117,7 @@ class Producer:
         return sent.wait(Level.DURABLE, None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def resend(self, write: SplitWrite) -> SplitWrite:
-        """Send a write again under its old numbers, as after a lost answer: it is answered, not taken twice."""
+        """Send a write again under its old numbers, as after a lost answer: it is answered as a retry."""
         return SplitWrite(
             {
                 number: (
@@ -169,7 +169,7 @@ class Platform:
         *,
         is_aligning: bool = False,
     ) -> None:
-        self.clock = clock  # what time it is here, whatever becomes of the machine's clock (C15)
+        self.clock = clock  # the platform's time, whatever happens to the machine's clock (C15)
         self._stack = ExitStack()
         self._series = SeriesNames()
         settings = home.settings
@@ -212,9 +212,9 @@ class Platform:
     ) -> "Platform":
         """Open a home for writing; it is created if it is not there.
 
-        `clock` is checked against `boot`, a clock that nobody can set: by default the machine's against its own (C15).
-        `durable_epochs` tells how far each shard has come in the lake; by default it is read from the tables.
-        `close_batch_when` is a trigger of your own for batches (C5): it is shown what is pending, and should be quick.
+        `clock` is checked against `boot`, a clock that cannot be set: by default the machine's against its own (C15).
+        `durable_epochs` returns how far each shard has come in the lake; by default it is read from the tables.
+        `close_batch_when` is a trigger of your own for batches (C5): it gets what is pending, and should be quick.
         `rules` are disorder and idle timeout of single streams; by default those of the home's stream definitions.
         """
         keep_memory()
@@ -245,7 +245,7 @@ class Platform:
         return Producer(self, name, from_start)
 
     def split(self, deltas: Deltas) -> dict[int, ShardDeltas]:
-        """The parts of a write by shard, each in its order; nothing in them is the caller's any more (C14)."""
+        """The parts of a write by shard, each in its order; they share no memory with the caller's objects (C14)."""
         table = as_columns(deltas)
         whole: ShardDeltas = own(deltas) if table is None else with_hashes(own_columns(table))
         if not len(whole):
@@ -260,7 +260,7 @@ class Platform:
         return self._shard_of_slot[slots_of(decoded.columns["namespace"], decoded.columns["key"])]
 
     def not_taken(self, deltas: Deltas, parts: Mapping[int, ShardDeltas], taken: Collection[int]) -> Deltas:
-        """What is given back of a write: rows as a copy, and rows of columns as they were handed over."""
+        """The part of a write that is given back: rows as a copy, rows of columns as they were sent."""
         table = as_columns(deltas)
         if table is None:
             return [delta for shard, part in parts.items() if shard not in taken for delta in part]
@@ -272,7 +272,7 @@ class Platform:
             return list(row_objects(columns, np.flatnonzero(is_left).tolist()))
 
     def seal(self) -> None:
-        """Seal what every shard has taken, with the watermarks that it has come to over all of them."""
+        """Seal everything that the shards have taken, with the watermarks that they have reached together."""
         for shard in self.shards.values():
             shard.flush()
         self.align()
@@ -280,9 +280,9 @@ class Platform:
             shard.seal()
 
     def align(self) -> None:
-        """Let shards in which nobody sends follow the watermarks of the others (T2).
+        """Let idle shards follow the watermarks of the others (T2).
 
-        Done by itself about every `watermark_ms` of the machine's clock; whoever brings a clock of their own says when.
+        It runs by itself about every `watermark_ms` of the machine's clock; with a clock of your own, call it yourself.
         """
         for adoption in align([shard.event_time() for shard in self.shards.values()]):
             self.shards[adoption.shard].adopt(adoption.stream, adoption.watermark_us)
@@ -290,7 +290,7 @@ class Platform:
     def raise_earliest(self, earliest_us: int) -> None:
         """Refuse events that are older as too_old, from now on and for ever; returns when every log says so (D9, R5).
 
-        This is what has to come before old buckets are dropped, and it cannot be taken back.
+        Call it before old buckets are dropped; it cannot be undone.
         """
         for shard in self.shards.values():
             shard.raise_earliest(earliest_us)
@@ -298,8 +298,8 @@ class Platform:
     def cut_vectors(self, cut_us: int) -> None:
         """Refuse older changes to vectors as below_horizon, from now on and for ever; returns when every log says so.
 
-        This is what has to come before payloads are removed, and it cannot be taken back (K4). What was taken before
-        it may still be on its way to the tables: `read_cut` says up to which epochs.
+        Call it before payloads are removed; it cannot be undone (K4). Changes that were taken before may still be on
+        their way to the tables: `read_cut` says up to which epochs.
         """
         for shard in self.shards.values():
             shard.cut_vectors(cut_us)
@@ -309,7 +309,7 @@ class Platform:
         return stream_watermarks([shard.event_time() for shard in self.shards.values()])
 
     def metrics(self) -> str:
-        """All shards' metrics, as Prometheus reads them (C13)."""
+        """All shards' metrics, in the format of Prometheus (C13)."""
         from tidemark.observe.metrics import render
 
         return render([shard.metrics for shard in self.shards.values()])
@@ -341,7 +341,7 @@ def _take(deltas: ShardDeltas, rows: npt.NDArray[np.int64]) -> ShardDeltas:
 
 
 def _defined_rules(home: Home) -> Mapping[Stream, StreamRule]:
-    from tidemark.streams.event_time import read_rules  # imported late: the definitions are made of our own words
+    from tidemark.streams.event_time import read_rules  # imported late: definitions use the coordinator's words
 
     return read_rules(home)
 

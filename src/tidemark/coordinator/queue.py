@@ -1,9 +1,9 @@
-"""The line in front of a full buffer: who comes next when there is more than can be taken (Q1).
+"""The queue in front of a full buffer: which write is next when there is more than can be taken (Q1).
 
-Belongs here: the choice between producers. A priority is a head start, and waiting is what wears it off: a write may
-go before another that came earlier by less than the difference of their head starts, and never before one that came
-earlier by more. So nothing starves, and nobody has to go through the line and age it. One producer's writes never
-change places: only its first one stands in the line.
+Belongs here: the choice between producers. A priority is a head start that wears off by waiting: a write may go before
+another that came earlier by less than the difference of their head starts, and never before one that came earlier by
+more. So nothing starves, and no code has to walk the queue to age it. Writes of one producer never change places: only
+its first one competes with others.
 """
 
 import heapq
@@ -26,7 +26,7 @@ Item = TypeVar("Item")
 
 class _Waiting(NamedTuple, Generic[Item]):
     rank_us: int  # arrival less the head start
-    number: int  # of all that ever stood in line: decides between equals
+    number: int  # of all that were ever queued: decides between equals
     item: Item
 
 
@@ -43,7 +43,7 @@ class FairQueue(Generic[Item]):
         return self._length
 
     def push(self, producer: str, priority: Priority, now_us: int, item: Item) -> None:
-        """Stand at the end of the producer's own row."""
+        """Add an item at the end of its producer's row."""
         row = self._by_producer.setdefault(producer, deque())
         waiting = _Waiting(now_us - HEAD_START_US[priority], self._numbers, item)
         row.append(waiting)
@@ -53,16 +53,16 @@ class FairQueue(Generic[Item]):
         self._length += 1
 
     def first(self) -> Item:
-        """Who is taken next."""
+        """The item that is taken next."""
         return self._by_producer[self._first[0][2]][0].item
 
     def last_of(self, producer: str) -> Item | None:
-        """Whoever of a producer's is taken last; None if it has nobody here."""
+        """The last item of a producer; None if it has none here."""
         row = self._by_producer.get(producer)
         return row[-1].item if row else None
 
     def pop(self) -> Item:
-        """Take whoever is first."""
+        """Remove and return the first item."""
         _, _, producer = heapq.heappop(self._first)
         row = self._by_producer[producer]
         chosen = row.popleft()
@@ -74,5 +74,5 @@ class FairQueue(Generic[Item]):
         return chosen.item
 
     def clear(self) -> list[Item]:
-        """Everybody, in the order in which they would have been taken."""
+        """Remove and return all items, in the order in which they would have been taken."""
         return [self.pop() for _ in range(len(self))]

@@ -1,9 +1,9 @@
 """Resetting the clock of a home whose log was written under a wrong one (C15).
 
-Belongs here: the steps. What a reset means is in `tidemark/shard_state/clock_reset.py`.
+Belongs here: the steps. `tidemark/shard_state/clock_reset.py` says what a reset means.
 
-1. The reset is recorded, with the locks of all shards held. From here on it is in force, whatever happens.
-2. The shards are opened, and log it; if this is cut short, the next process that opens them does it.
+1. The reset is recorded, under the locks of all shards. From here on it is in force, whatever happens.
+2. The shards are opened, and log it; if this is interrupted, the next process that opens them does it.
 3. Recorded watermarks of tables fall to now. `./tidemark clock` shows those that did not; repeat the reset then.
 """
 
@@ -21,7 +21,7 @@ from tidemark.tables.table_watermarks import TableWatermarkFile, tables_with_wat
 
 
 def reset_clock(home: Home, *, clock: Callable[[], int] = system_clock) -> int:
-    """Nothing so far is later than now: have everything go on from there. Gives that moment."""
+    """Declare that nothing so far is later than now, and go on from there. Returns that time."""
     with ExitStack() as stack:
         for shard in range(home.settings.shards):
             stack.callback(lock_process(ShardFiles(shard, home.log(shard), home.segments(shard))).release)

@@ -1,7 +1,7 @@
 """Whether a retry is the same write (Q2).
 
 Belongs here: the comparison, made by the thread that sends it again and without the shard's lock. A write under a used
-number is answered as a retry only if it is the one that was taken; anything else would be lost behind that answer.
+number is answered as a retry only if it is the same write; a different one would be lost behind that answer.
 """
 
 from tidemark.coordinator.handles import Sending
@@ -11,7 +11,7 @@ from tidemark.verdicts.digests import digest_of
 
 
 def same_write(producer: str, sending: Sending, deltas: Deltas) -> Sending:
-    """The answer to a write; raises if its number was used for another one."""
+    """Return the answer to a write; raise if its number was used for another one."""
     if sending.is_retry and not _is_same(sending, deltas):
         raise NumberReuseError(producer, sending.sequence, deltas)
     return sending

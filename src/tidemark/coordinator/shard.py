@@ -1,7 +1,7 @@
 """One shard, for threads: writing, waiting, subscribing, shutting down (C1, C6, C9, C10).
 
-Belongs here: what callers call, under which lock, and how they wait. What is done, and in which order, is in `core.py`;
-the threads that do it are in `writer.py`; the API for asyncio is in `aio.py`.
+Belongs here: the public calls, the lock each takes, and how callers wait. The steps and their order are in `core.py`;
+the threads that run them are in `writer.py`; the API for asyncio is in `aio.py`.
 """
 
 import secrets
@@ -36,7 +36,7 @@ from tidemark.model.shard_errors import (
     WriteFormatError,
 )
 from tidemark.model.timegrid import SECOND_US
-from tidemark.observe.metrics import Metrics, Standing
+from tidemark.observe.metrics import Gauges, Metrics
 from tidemark.shard_state.recovery import ShardFiles
 from tidemark.storage.disk import Disk
 from tidemark.storage.privacy import file_mode, make_directory
@@ -81,12 +81,12 @@ class Shard:
             self._sealing.shutdown()
             self._process_lock.release()
             raise
-        # The door is open to whoever holds it; it is notified when anything moved that somebody may wait for.
-        # Taken without the condition where nobody waits: that saves two calls for every write.
+        # A thread that holds it may call the door; it is notified whenever something changed that a caller may wait
+        # for. Taken without the condition where no thread waits: that saves two calls for every write.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._waiters = 0
-        self.metrics = Metrics(self.number, self._standing)
+        self.metrics = Metrics(self.number, self._gauges)
         self._writer = Writer(self.core, self._changed, settings, clock, files, self.metrics)
 
     def __enter__(self) -> "Shard":
@@ -152,7 +152,7 @@ class Shard:
                     left = full.retry_after_s if deadline is None else deadline - time.monotonic()
                     if left <= 0 or (deadline is None and not full.passes_by_itself):
                         raise
-                    # Notified when room was made; what only the disk can tell is asked again after a while.
+                    # Notified when there is room again; free disk space is checked again after a while.
                     self._changed.wait(min(left, full.retry_after_s))
         return WriteHandle(self, same_write(producer, sending, deltas))
 
@@ -183,7 +183,7 @@ class Shard:
         return ticket.epoch
 
     def listen(self, ticket: WriteTicket, listener: object) -> bool:
-        """Have a listener told when a write is flushed; false if it is flushed already."""
+        """Notify a listener when a write is flushed; false if it is flushed already."""
         with self._lock:
             if ticket.error is not None:
                 raise ticket.error
@@ -228,7 +228,7 @@ class Shard:
         self._sealing.wait()
 
     def close_batch(self) -> None:
-        """Have what is flushed delivered as a batch now; returns at once when nothing is pending (C5)."""
+        """Deliver everything that is flushed as a batch now; returns at once when nothing is pending (C5)."""
         with self._changed:
             self.core.ask_batch()
             mine = self._writer.ask_batch()
@@ -236,7 +236,7 @@ class Shard:
             self.core.engine.refuse_if_failed()
 
     def subscribe(self, wants: Wants | None = None) -> Subscription:
-        """Batches from now on, those that `wants` says yes to. Who falls behind is told so, and delays nobody (C9)."""
+        """Batches from now on, those that `wants` accepts. A slow subscriber is notified, and delays no other (C9)."""
         with self._changed:
             self.core.engine.refuse_if_failed()
             return self._writer.subscriptions.subscribe(wants)
@@ -251,7 +251,7 @@ class Shard:
             return self.core.view()
 
     def look(self) -> None:
-        """Have the writer look at the clock now."""
+        """Make the writer read the clock now."""
         with self._changed:
             self._changed.notify_all()
 
@@ -279,7 +279,7 @@ class Shard:
             self._wait_for_next_group()
 
     def shutdown(self) -> None:
-        """Drain the queue, flush, seal, stop, and let go of the shard (C10)."""
+        """Drain the queue, flush, seal, stop, and release the shard (C10)."""
         with self._changed:
             if self.core.is_stopping:
                 return
@@ -291,16 +291,16 @@ class Shard:
         if (failure := self.core.engine.failure) is not None:
             raise ShardStoppedError(self.number, f"it failed before it was shut down: {failure}") from failure
 
-    def _standing(self) -> Standing:
-        """Where it stands, for the metrics. The lake is asked, so this takes a moment."""
+    def _gauges(self) -> Gauges:
+        """The current values for the metrics. It reads the lake, so this takes a while."""
         durable_epoch = self.durable_epoch
         with self._changed:
-            held, engine, limits = self.core.tracker.bytes, self.core.engine, self.core.batcher.limits(self._clock())
-            return Standing(
-                pending_bytes=held[Place.PENDING],
-                in_flight_bytes=held[Place.IN_FLIGHT] + held[Place.BUFFERED],
+            sizes, engine, limits = self.core.tracker.bytes, self.core.engine, self.core.batcher.limits(self._clock())
+            return Gauges(
+                pending_bytes=sizes[Place.PENDING],
+                in_flight_bytes=sizes[Place.IN_FLIGHT] + sizes[Place.BUFFERED],
                 queued_writes=engine.queued,
-                queued_bytes=held[Place.QUEUED],
+                queued_bytes=sizes[Place.QUEUED],
                 waiters=self._waiters,
                 applied_epoch=engine.applied_epoch,
                 flushed_epoch=engine.flushed_epoch,
@@ -320,9 +320,9 @@ class Shard:
 
 
 def lock_process(files: ShardFiles) -> FileLock:
-    """The lock of the one process that may write a shard; an error if another holds it. Release it in the end."""
+    """Lock a shard for the one process that may write it; raise if another has it. Release it in the end."""
     make_directory(files.log)
-    # Whoever shuts the shard down need not be the thread that opened it.
+    # The thread that shuts the shard down need not be the one that opened it.
     lock = FileLock(files.log / "writer.lock", mode=file_mode(), thread_local=False)
     try:
         lock.acquire(timeout=0)

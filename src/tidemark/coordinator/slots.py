@@ -1,4 +1,4 @@
-"""Which shard holds a key: (namespace, key) hashes to one of 1024 slots, and a map says which shard holds a slot.
+"""Which shard has a key: (namespace, key) hashes to one of 1024 slots, and a map names the shard of each slot.
 
 Belongs here: that map. Slots stay for ever; only the map changes when shards are added.
 """
@@ -20,5 +20,5 @@ def slots_of(namespaces: pa.Array, keys: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def shard_of_slot(shards: int) -> npt.NDArray[np.int64]:
-    """The map for a fresh platform: slots dealt out evenly, in order."""
+    """The map for a new platform: slots dealt out evenly, in order."""
     return np.arange(SLOTS) * shards // SLOTS

@@ -1,8 +1,8 @@
 """The threads of a shard: one writes, one delivers, one seals (C1, C5).
 
-Belongs here: which step comes next, and which of them hold the lock. The writer flushes group after group; while it
-waits for the disk the next group gathers. After each it tells those who wait and closes the batches that are due. What
-is said of a batch is worked out, and handed to the subscribers, by a thread of its own: no flush waits for that.
+Belongs here: which step comes next, and which of them take the lock. The writer flushes group after group; while it
+waits for the disk the next group gathers. After each it notifies waiters and closes the batches that are due. A thread
+of its own computes each batch's record and passes the batch to the subscribers: no flush waits for that.
 """
 
 import os
@@ -27,7 +27,7 @@ from tidemark.observe.metrics import BatchOutcome, FlushOutcome, Metrics
 from tidemark.shard_state.live import LiveFile, LiveStatus
 from tidemark.shard_state.recovery import ShardFiles
 
-# The writer looks up at least this often: the clock that it was given need not run like the machine's.
+# The writer wakes at least this often: the clock that it was given need not run like the machine's.
 LOOK_SECONDS = 1.0
 
 
@@ -46,12 +46,12 @@ class BackgroundSealing:
             self._last.result()
 
     def shutdown(self) -> None:
-        """Let go of the thread."""
+        """Stop the thread."""
         self._pool.shutdown()
 
 
 class Writer:
-    """The thread that writes. `changed` is the shard's lock, notified when anything moved that somebody waits for."""
+    """The writing thread. `changed` is the shard's lock, notified when a value changes that a caller may wait for."""
 
     def __init__(
         self,
@@ -64,9 +64,9 @@ class Writer:
     ) -> None:
         self._core, self._changed, self._clock, self._metrics = core, changed, clock, metrics
         self.subscriptions = Subscriptions(settings.batch, clock, release=self._release, delivered=self._delivered)
-        self.batches_answered = 0  # of those that were asked for
+        self.batches_answered = 0  # of the requested ones
         self._batches_asked = self._batches_closed = 0
-        # Closed batches; a number says that somebody who asked has been given everything before it; None is the end.
+        # Closed batches; a number answers the callers that had requested a batch by then; None is the end.
         self._closed: SimpleQueue[Batch | int | None] = SimpleQueue()
         self._shard, self._live = files.shard, LiveFile(files.log)
         self._deliverer = threading.Thread(target=self._deliver, name=f"deliver-{files.shard}", daemon=True)
@@ -79,7 +79,7 @@ class Writer:
         self._thread.join()
 
     def ask_batch(self) -> int:
-        """Somebody wants a batch now; answered when `batches_answered` has come this far. The caller holds the lock."""
+        """Request a batch now; answered when `batches_answered` has come this far. The caller holds the lock."""
         self._batches_asked += 1
         self._changed.notify_all()
         return self._batches_asked
@@ -132,7 +132,7 @@ class Writer:
         self._metrics.reached(Level.FLUSHED, writes=len(latencies), deltas=group.deltas, latencies=latencies)
 
     def _close_batches(self) -> None:
-        """Close what is due; what was asked for is answered when everything before it was handed out."""
+        """Close batches that are due; a request is answered once everything before it was delivered."""
         with self._changed:
             asked = self._batches_asked
             while (batch := self._core.close_batch()) is not None:
@@ -155,21 +155,21 @@ class Writer:
 
     def _deliver_batch(self, batch: Batch) -> None:
         started = time.monotonic()
-        _ = batch.record  # computed here, by whoever asks first, and without the lock
+        _ = batch.record  # computed here, on first access and without the lock
         with self._changed:
             self._core.settle(batch)
-        handed = self.subscriptions.publish(batch)
-        heard = BatchOutcome.DELIVERED if handed.queues else BatchOutcome.UNHEARD
-        outcome = BatchOutcome.MISSED if handed.missed else heard
+        delivery = self.subscriptions.publish(batch)
+        heard = BatchOutcome.DELIVERED if delivery.queues else BatchOutcome.UNHEARD
+        outcome = BatchOutcome.MISSED if delivery.missed else heard
         self._metrics.batched(batch.trigger, outcome, time.monotonic() - started)
 
     def _end_delivery(self) -> None:
-        """Return when everything that was closed has been handed out."""
+        """Return when every closed batch has been delivered."""
         self._closed.put(None)
         self._deliverer.join()
 
     def _release(self, size: int) -> None:
-        """Called by whoever was the last to have to do with a batch."""
+        """Called when the last subscriber is done with a batch."""
         with self._changed:
             self._core.release(size)
             self._changed.notify_all()
@@ -184,7 +184,7 @@ class Writer:
 
 
 def _live_status(core: ShardCore, shard: int, now_us: int) -> LiveStatus:
-    """What other processes are shown of this shard."""
+    """What other processes see of this shard."""
     batch = core.last_batch
     return LiveStatus(
         shard=shard,

@@ -1,13 +1,13 @@
 """Exponential decay of counts, in whole numbers (R4).
 
-Belongs here: what a decayed score is, exactly, as arithmetic on integers; used by the lake's transformation and by its
-tests. Does not belong here: any table, any engine.
+Belongs here: the exact value of a decayed score, as arithmetic on integers; used by the lake's transformation and by
+its tests. Does not belong here: any table, any engine.
 
-A score is a sum over buckets: the bucket's count times a weight that depends on nothing but the bucket's age. Ages are
-counted in whole steps of the grid (minutes, hours or days, by the half-life), the running step being 0. Weights are
-whole numbers of 2^-32, cut down, not rounded: so the sum is of integers, the same in whatever order, engine and
-number of tasks it is made, and what is older than 32 half-lives weighs nothing at all, not almost nothing. Only the
-last step makes a float of it.
+A score is a sum over buckets: the bucket's count times a weight that depends only on the bucket's age. Ages are
+counted in whole steps of the grid (minutes, hours or days, by the half-life); the running step has age 0. Weights are
+whole numbers of 2^-32, cut down, not rounded: so the sum is of integers, the same for every order, engine and number
+of tasks, and buckets older than 32 half-lives weigh exactly nothing, not almost nothing. Only the last step makes a
+float of it.
 """
 
 from collections.abc import Iterable
@@ -23,17 +23,17 @@ from tidemark.tables.tiers import Tier
 # A weight of 1 is 2^32: nine digits, which is more than any use of a score, and 2^63 times it fits a decimal of 38.
 ONE_BITS = 32
 ONE = 1 << ONE_BITS
-# Ages are told apart by at most a 24th of the half-life: no weight is more than 3 % above that of the exact age.
+# Ages are counted in steps of at most a 24th of the half-life: no weight is more than 3 % above that of the exact age.
 STEPS_PER_HALF_LIFE = 24
 
 _UNITS_US = {"m": MINUTE_US, "h": HOUR_US, "d": DAY_US}
-# Far more digits than it takes to tell 2^(32 - r/n) from a whole number, for any number of steps.
+# Far more digits than needed to tell 2^(32 - r/n) from a whole number, for any number of steps.
 _EXACT = Context(prec=80)
 
 
 @dataclass(frozen=True)
 class HalfLife:
-    """A half-life as it is configured (`1h`, `7d`), and the grid on which ages are counted for it."""
+    """A half-life as configured (`1h`, `7d`), and the grid on which ages are counted for it."""
 
     name: str
     length_us: int
@@ -41,24 +41,24 @@ class HalfLife:
 
     @property
     def steps(self) -> int:
-        """How many steps make a half-life."""
+        """The number of steps in a half-life."""
         return self.length_us // self.step.width_us
 
     def age(self, bucket_us: int, as_of_us: int) -> int:
-        """Whole steps from the one that holds the bucket to the one that holds the last moment before `as_of`."""
+        """Whole steps from the step of the bucket to the step of the last time before `as_of`."""
         return (self.end_us(as_of_us) - 1 - bucket_us) // self.step.width_us
 
     def end_us(self, as_of_us: int) -> int:
-        """End of the running step: the one that holds the last moment before `as_of`."""
+        """End of the running step: the one with the last time before `as_of`."""
         return self.step.ceil(as_of_us)
 
     def weight(self, age: int) -> int:
-        """Of a bucket of that age, in 2^-32: `floor(2^(32 - age / steps))`."""
+        """The weight of a bucket of that age, in 2^-32: `floor(2^(32 - age / steps))`."""
         halvings, rest = divmod(age, self.steps)
         return fractions(self.steps)[rest] >> halvings
 
     def spans(self, as_of_us: int) -> Iterable[tuple[Tier, Span]]:
-        """The buckets that weigh anything as of a moment: whole steps, and finer ones at the running step's edge."""
+        """The buckets with a weight as of a time: whole steps, and finer ones at the edge of the running step."""
         on_a_minute(as_of_us)
         whole_until_us = self.step.floor(as_of_us)
         start_us = self.end_us(as_of_us) - (ONE_BITS * self.steps + 1) * self.step.width_us
@@ -82,9 +82,7 @@ def half_life(name: str) -> HalfLife:
     """A half-life by its name: a number and a unit, `m`, `h` or `d`."""
     number, unit_us = name[:-1], _UNITS_US.get(name[-1:])
     if unit_us is None or not number.isdecimal() or int(number) == 0:
-        raise ConfigurationError(
-            f"The half-life {name!r} is none. Write a number and a unit, m, h or d: '90m', '1h', '7d'."
-        )
+        raise ConfigurationError(f"{name!r} is no half-life. Write a number and a unit, m, h or d: '90m', '1h', '7d'.")
     length_us = int(number) * unit_us
     fitting = (tier for tier in (Tier.DAY, Tier.HOUR) if length_us >= STEPS_PER_HALF_LIFE * tier.width_us)
     step = next(fitting, Tier.MINUTE)

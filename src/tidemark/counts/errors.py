@@ -1,6 +1,6 @@
-"""What the warm tier refuses, and what to do about it.
+"""The errors of the warm tier, each with what to do about it.
 
-Belongs here: its error kinds. What is wrong with an `as_of` that is not on a minute is in `windows.py`.
+Belongs here: its error kinds. The error for an `as_of` that is not on a minute is in `windows.py`.
 """
 
 from tidemark.model.errors import DamageError, TidemarkError
@@ -12,7 +12,7 @@ class CountersError(TidemarkError):
 
 
 class TooFarBackError(CountersError):
-    """A count was asked for as of a moment that only the lake can answer for."""
+    """A count was requested as of a time that only the lake can answer for."""
 
     def __init__(self, as_of_us: int, oldest_us: int, newest_us: int) -> None:
         self.oldest_us, self.newest_us = oldest_us, newest_us
@@ -23,7 +23,7 @@ class TooFarBackError(CountersError):
 
 
 class NotYetError(CountersError):
-    """A count was asked for as of a moment that has not come."""
+    """A count was requested as of a time that has not come."""
 
     def __init__(self, as_of_us: int, now_us: int) -> None:
         super().__init__(
@@ -37,16 +37,16 @@ class FullError(CountersError):
 
 
 class NoTextError(CountersError):
-    """Something else than texts was given as the names of entities."""
+    """The names of entities are not texts."""
 
     def __init__(self, what: object) -> None:
         super().__init__(
-            f"The names of entities are no texts ({what}). Give a list of str, or an Arrow array of strings, no nulls."
+            f"The names of entities are not texts ({what}). Give a list of str, or an Arrow array of strings, no nulls."
         )
 
 
 class FollowsLogError(CountersError):
-    """Counters that follow the log are written by the log alone."""
+    """Only the log writes counters that follow it."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -66,7 +66,7 @@ class BehindError(CountersError):
 
 
 class SnapshotDamageError(DamageError):
-    """A snapshot is not what was written, or is of another version."""
+    """A snapshot differs from what was written, or has another version."""
 
 
 def _shown(time_us: int) -> str:

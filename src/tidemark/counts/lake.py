@@ -1,8 +1,8 @@
 """Counts from the tables, exact, without a JVM: for one entity, as of a minute, over all windows (R2, R4).
 
-Belongs here: from a question to the few files that answer it, and the answer with how far it reaches. An answer equals
-a count over `deltas` at the version that it names, always: a bucket that is behind `deltas` is not used, what lies
-below it is counted instead, and the answer says for which hours the deltas themselves were counted.
+Belongs here: from a question to the few files that answer it, and the answer with its extent. An answer always equals
+a count over `deltas` at the version that it names: a bucket that is behind `deltas` is not used, finer buckets or
+deltas are counted instead, and the answer names the hours whose deltas were counted.
 
     counts = LakeCounts(Home.locate())
     counts.window("item-7", "view", Window.DAY, as_of, namespace="shop").count
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 class UnknownNamespaceError(TidemarkError):
-    """Nobody has ever sent anything of that namespace."""
+    """No producer has ever sent anything in that namespace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What was counted: the sum of the counts, of the weights in millionths, and how many deltas that were."""
+    """A count: the sum of the counts, of the weights in millionths, and the number of deltas."""
 
     count: int = 0
     weight_sum: int = 0
@@ -51,12 +51,12 @@ class Measure:
 
 
 class Reach(NamedTuple):
-    """What an answer is based on: everything up to these epochs, at these versions."""
+    """The basis of an answer: everything up to these epochs, at these versions."""
 
     versions: dict[str, int]  # table → version
     epochs: dict[int, int]  # shard → last epoch that is in `deltas`
-    watermark_us: int | None  # no older signal of the namespace is expected; none while nobody has promised that
-    recounted_hours: tuple[int, ...]  # hours of which the deltas were counted, because a rollup was behind them
+    watermark_us: int | None  # no older signal of the namespace is expected; None while there is no watermark
+    recounted_hours: tuple[int, ...]  # hours whose deltas were counted, because a rollup was behind them
 
 
 class Counts(NamedTuple):
@@ -66,7 +66,7 @@ class Counts(NamedTuple):
     windows: dict[Window, Measure]
     velocity: dict[Window, float]  # counts per hour (R4)
     first_us: int | None  # start of the minute of the first event
-    hours: tuple[tuple[int, int], ...]  # the last day: start and count of each hour, cut at both ends by the day's
+    hours: tuple[tuple[int, int], ...]  # the last day: start and count of each hour, cut to the day at both ends
     reach: Reach
 
 
@@ -83,7 +83,7 @@ _Plan = dict[_Source, list[Span]]
 
 
 class LakeCounts:
-    """Answers from the tables of one home, as they are when it is asked. For one thread at a time."""
+    """Answers from the tables of one home, as they are at each question. For one thread at a time."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -95,7 +95,7 @@ class LakeCounts:
     def window(
         self, entity: str, signal: str, window: Window | str, as_of: datetime | int, *, namespace: str
     ) -> Measure:
-        """What was counted in one window: the deltas with `as_of - window <= event_ts < as_of`.
+        """The count of one window: the deltas with `as_of - window <= event_ts < as_of`.
 
         `as_of` is an aware datetime or microseconds since 1970, on a minute.
         """
@@ -103,16 +103,16 @@ class LakeCounts:
         return question.sums([wanted]).get(signal, {}).get(wanted, Measure())
 
     def windows(self, entity: str, signal: str, as_of: datetime | int, *, namespace: str) -> Counts:
-        """All five windows of one signal, velocities, and how far the answer reaches."""
+        """All five windows of one signal, velocities, and the basis of the answer."""
         question = self._ask(namespace, entity, signal, as_of)
         return question.answers(list(Window)).get(signal) or question.nothing()
 
     def signals(self, entity: str, as_of: datetime | int, *, namespace: str) -> dict[str, Counts]:
-        """The same for every signal that the entity ever had, by name; nothing if there is no such entity."""
+        """The same for every signal that the entity ever had, by name; empty if there is no such entity."""
         return self._ask(namespace, entity, None, as_of).answers(list(Window))
 
     def namespaces(self) -> list[str]:
-        """Namespaces that are declared, or that somebody has sent something of."""
+        """Namespaces that are declared, or of which deltas have arrived."""
         found = {*self._home.settings.namespaces}
         for shard in range(self._home.settings.shards):
             if entry := Manifest(self._home.segments(shard)).last:
@@ -125,7 +125,7 @@ class LakeCounts:
         return sorted(found)
 
     def refuse_unknown(self, namespace: str) -> None:
-        """An error that names the namespaces there are, for one that is none of them."""
+        """Raise for an unknown namespace, with an error that lists the known ones."""
         known = self.namespaces()
         if namespace not in known:
             shown = f"Known here: {', '.join(known)}." if known else "Nothing is in the tables yet: ./tidemark drain."
@@ -137,7 +137,7 @@ class LakeCounts:
 
 
 class _Question:
-    """One question, with the tables as they were when it was asked."""
+    """One question, with the tables as they were when it came."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class _Question:
         self._recounted: set[int] = set()
 
     def sums(self, windows: Sequence[Window]) -> dict[str, dict[Window, Measure]]:
-        """Signal → window → what was counted."""
+        """Signal → window → its count."""
         plans = {window: self._plan_of(window) for window in windows}
         self._read(plans.values())
         found: dict[str, dict[Window, Measure]] = defaultdict(dict)
@@ -167,7 +167,7 @@ class _Question:
         return found
 
     def answers(self, windows: Sequence[Window]) -> dict[str, Counts]:
-        """Signal → everything that is said about it."""
+        """Signal → its whole answer."""
         sums, hours, firsts = self.sums(windows), self._hours(), self._firsts()
         reach, as_of_us = self._reach(), self._as_of_us
         answers = {}
@@ -178,11 +178,11 @@ class _Question:
         return answers
 
     def nothing(self) -> Counts:
-        """The answer about what never happened."""
+        """The answer for a signal that never happened."""
         counted, speeds = dict.fromkeys(Window, Measure()), dict.fromkeys(Window, 0.0)
         return Counts(self._as_of_us, counted, speeds, None, self._bars({}), self._reach())
 
-    # From windows to buckets that may be relied on.
+    # From windows to buckets that are up to date.
 
     def _plan_of(self, window: Window) -> _Plan:
         pieces = window_pieces(window, self._as_of_us)
@@ -193,7 +193,7 @@ class _Question:
         return plan
 
     def _add(self, plan: _Plan, tier: Tier, span: Span) -> None:
-        """The buckets of a span, with what lies below those that are behind in their place."""
+        """Add the buckets of a span; where some are behind, add the finer ones in their place."""
         plan[tier].append(span)
         finer = tier.made_from
         for start in self._tables.behind[tier]:
@@ -226,8 +226,8 @@ class _Question:
         return sorted(wanted - behind)
 
     def _fetch(self, source: _Source, partitions: Sequence[int]) -> None:
-        moment = self._tables.deltas if source is None else self._tables.tiers[source]
-        files = [file.path for start in partitions for file in moment.files[start] if self._may_hold(file)]
+        table = self._tables.deltas if source is None else self._tables.tiers[source]
+        files = [file.path for start in partitions for file in table.files[start] if self._may_hold(file)]
         self._rows |= {(source, start): [] for start in partitions}
         grain = HOUR if source is None else source.partition_grain
         for signal, at_us, first_us, *measure in self._query(source, files) if files else ():
@@ -263,10 +263,10 @@ class _Question:
                     if any(span.holds(row.at_us) for span in spans):
                         yield row
 
-    # What else is said.
+    # The rest of an answer.
 
     def _hours(self) -> dict[str, dict[int, int]]:
-        """Signal → hour → count, over the last day; the hours at its ends are only those parts that lie in it."""
+        """Signal → hour → count, over the last day; the hours at its ends are cut to it."""
         plan: _Plan = defaultdict(list)
         for tier, span in window_pieces(Window.DAY, self._as_of_us).by_tier():
             if self._tables.is_gone(Tier.HOUR, span.start_us or 0):
@@ -283,7 +283,7 @@ class _Question:
         return tuple((start, hours.get(start, 0)) for start in range(first, self._as_of_us, HOUR_US))
 
     def _firsts(self) -> dict[str, int]:
-        """Signal → the minute of its first event before `as_of`, which every bucket keeps of its own."""
+        """Signal → the minute of its first event before `as_of`, which every bucket stores for itself."""
         plan, found = self._plan_of(Window.ALL), dict[str, int]()
         self._read([plan])
         for row in self._rows_of(plan):
@@ -303,7 +303,7 @@ class _Question:
         )
 
     def _watermark(self, epochs: dict[int, int]) -> int | None:
-        """The minimum over the shards of what their last segment in `deltas` says of the stream (T2)."""
+        """The least over the shards of the stream's watermark in their last segment in `deltas` (T2)."""
         stream, found, resets = f"{self._namespace}/signal", list[int](), read_resets(self._home)
         for shard, epoch in epochs.items():
             if entry := Manifest(self._home.segments(shard)).up_to(epoch):

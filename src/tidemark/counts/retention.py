@@ -1,4 +1,4 @@
-"""What of the rollups was dropped, what may be dropped, and what can then no longer be asked (R5).
+"""Retention of rollups: what was dropped, what may be dropped, and which questions then have no answer (R5).
 
 Belongs here: the rule, as pure functions, and the small file that remembers what was decided. Weeks are kept for ever:
 with them `all` stays right. Of minutes, hours and days the old ones may go, finer ones first, each at a border of the
@@ -27,7 +27,7 @@ from tidemark.tables.tiers import TRAILING, Tier
 # What may go, finest first, and the tier on whose borders it is cut.
 CUT_AT = dict(pairwise(TRAILING))
 LONGEST_US = max(window.length_us for window in Window if window.length_us is not None)
-# Whoever asks now may ask about the last few minutes, and a clock may be behind.
+# A reader may still ask about the last few minutes, and a clock may be behind.
 STILL_ASKED_US = HOUR_US
 
 _TIER_OF = {tier.table: tier for tier in Tier}
@@ -37,11 +37,11 @@ Cuts = dict[Tier, int]
 
 
 class RetentionError(TidemarkError):
-    """Something is to be dropped that must not be."""
+    """A drop was requested that must not happen."""
 
 
 class GoneError(TidemarkError):
-    """A count was asked for that needs buckets which were dropped."""
+    """A count was requested that needs dropped buckets."""
 
 
 class _Kept(Struct, frozen=True, omit_defaults=True):
@@ -89,7 +89,7 @@ def _read(home: Home) -> _Kept:
 
 
 def latest_cuts(now_us: int, half_lives: Iterable[HalfLife] = ()) -> Cuts:
-    """How far each tier may be dropped: up to here no window and no score needs it that is asked for from now on."""
+    """How far each tier may be dropped: no window and no score as of now or later needs anything before."""
     as_of_us = Tier.MINUTE.floor(now_us) - STILL_ASKED_US
     needed = dict.fromkeys(CUT_AT, as_of_us - LONGEST_US)
     for each in half_lives:
@@ -106,19 +106,19 @@ def latest_cuts(now_us: int, half_lives: Iterable[HalfLife] = ()) -> Cuts:
 def decide_cuts(
     wanted: Mapping[Tier, int], gone: Mapping[Tier, int], now_us: int, half_lives: Iterable[HalfLife] = ()
 ) -> Cuts:
-    """What is gone once `wanted` was dropped: for each tier the time before which no bucket of it is kept.
+    """The cuts once `wanted` was dropped: for each tier the time before which no bucket of it is kept.
 
-    A coarser tier takes the finer ones with it. What is gone does not come back, so a cut never moves to an earlier
-    time. Refused while a window or a score could need it that somebody asks for from now on.
+    A coarser tier takes the finer ones with it. Dropped buckets do not come back, so a cut never moves to an earlier
+    time. Refused while a window or a score could still need it as of now or later.
     """
     for tier, before_us in wanted.items():
         grid = CUT_AT.get(tier)
         if grid is None:
-            raise RetentionError(f"Of {tier}s nothing is dropped: the window {Window.ALL} is made of them.")
+            raise RetentionError(f"{tier.capitalize()}s are never dropped: the window {Window.ALL} is made of them.")
         if grid.floor(before_us) != before_us:
             raise RetentionError(
                 f"{tier.capitalize()}s are dropped in whole {grid}s, and {shown(before_us)} is not the start of one. "
-                f"Drop what is before {shown(grid.floor(before_us))} or {shown(grid.ceil(before_us))}."
+                f"Drop {tier}s before {shown(grid.floor(before_us))} or {shown(grid.ceil(before_us))}."
             )
     cuts: Cuts = {}
     coarser_us: int | None = None
@@ -138,9 +138,9 @@ def decide_cuts(
 
 
 def settled_before(home: Home, table: str) -> int | None:
-    """Partitions of a table that start before this are not computed and not judged again; none: all may be.
+    """Partitions of a table that start before this are final: not computed and not checked again. None: there are none.
 
-    They were dropped themselves, or what they are the sum of was: computed again they would be empty.
+    They were dropped themselves, or their inputs were: computed again they would be empty.
     """
     tier = _TIER_OF.get(table)
     return settled(tier, gone_before(home), dropped_before(home)) if tier else None
@@ -155,7 +155,7 @@ def settled(tier: Tier, gone: Mapping[Tier, int], dropped: Mapping[Tier, int]) -
 
 
 def refuse_gone(window: Window, as_of_us: int, gone: Mapping[Tier, int]) -> None:
-    """Raise if a window as of a moment needs a bucket that was dropped."""
+    """Raise if a window as of a time needs a bucket that was dropped."""
     for tier, span in window_pieces(window, as_of_us).by_tier():
         cut_us = gone.get(tier)
         if cut_us is not None and span.start_us is not None and span.start_us < cut_us:

@@ -1,10 +1,10 @@
-"""The counting tables at one moment: which partitions there are, and which of them may be relied on (R1).
+"""The counting tables at one time: which partitions there are, and which of them are up to date (R1).
 
-Belongs here: opening the tables in the right order, and telling a sum that still is the sum of what lies below it from
-one that is behind. Does not belong here: which buckets a question needs (`windows.py`), and their rows (`lake.py`).
+Belongs here: opening the tables in the right order, and telling whether a bucket still is the sum of the finer table or
+is behind. Does not belong here: which buckets a question needs (`windows.py`), and their rows (`lake.py`).
 
-Tables are opened from the coarsest to the finest, `deltas` last. What changes in between makes a coarser bucket look
-older than what lies below it, never younger, so an answer is of one moment: that of `deltas`.
+Tables are opened from the coarsest to the finest, `deltas` last. A change in between makes a coarser bucket look older
+than the finer ones, never younger, so an answer is as of one version: that of `deltas`.
 """
 
 from bisect import bisect_left
@@ -28,13 +28,13 @@ from tidemark.tables.tiers import DELTAS, TRAILING, Tier
 
 
 class Bounds(NamedTuple):
-    """What the table's log says of a column's values in a file; none where it says nothing."""
+    """The bounds of a column's values in a file, from the table's log; None where it has none."""
 
     least: str | None
     greatest: str | None
 
     def may_hold(self, value: str) -> bool:
-        """Whether the value can be in the file. A bound that was shortened is still one."""
+        """Whether the value can be in the file. A shortened bound is still a bound."""
         return (self.least is None or self.least <= value) and (self.greatest is None or value <= self.greatest)
 
 
@@ -47,7 +47,7 @@ class FileOf(NamedTuple):
 
 
 class _Files(Mapping[int, list[FileOf]]):
-    """The files of a table by partition. Each is named when it is asked for: there are many, and few are needed."""
+    """The files of a table by partition. Names are built on demand: there are many files, and few are needed."""
 
     def __init__(self, path: Path, actions: pa.Table) -> None:
         self._path, self._actions = path.absolute(), actions
@@ -77,7 +77,7 @@ class _Files(Mapping[int, list[FileOf]]):
 
 
 class CountTable(TableSnapshot):
-    """One of the tables that counts are answered from."""
+    """One of the tables for counts."""
 
     @cached_property
     def files(self) -> Mapping[int, list[FileOf]]:
@@ -96,11 +96,11 @@ class CountTable(TableSnapshot):
 
     @property
     def known(self) -> set[int]:
-        """Partitions that were ever changed or made; where that is not known of all, those that have files too."""
+        """Partitions that were ever changed or made; if that is not known of all, those with files too."""
         return {*self.lineage.partitions, *(() if self.lineage.is_whole else self.starts)}
 
     def made(self, start_us: int) -> Made | None:
-        """What is known of how a partition was made."""
+        """How a partition was made, if that is known."""
         return self.lineage.partitions.get(start_us)
 
 
@@ -122,8 +122,8 @@ class Tables:
     @property
     def versions(self) -> dict[str, int]:
         """Table → version, of those that exist."""
-        moments = (*self.tiers.values(), self.deltas)
-        return {moment.name: moment.version for moment in moments if moment.version is not None}
+        tables = (*self.tiers.values(), self.deltas)
+        return {table.name: table.version for table in tables if table.version is not None}
 
     def is_gone(self, tier: Tier, start_us: int) -> bool:
         """Whether a bucket of that tier was dropped on purpose (R5)."""
@@ -160,17 +160,17 @@ class Tables:
             for start in known
             if not self.is_gone(tier, start)
             and (
-                self._is_unsettled(tier, start, own)
+                self._is_unreliable(tier, start, own)
                 if settled_us is not None and start < settled_us
                 else start in touched
                 or find_behind(own.made(start), changed=changed.get(start, -1), generation=below.generation)
             )
         )
 
-    def _is_unsettled(self, tier: Tier, start: int, own: CountTable) -> bool:
-        """Whether a bucket above dropped ones is not to be relied on: it was never made, or somebody has changed it.
+    def _is_unreliable(self, tier: Tier, start: int, own: CountTable) -> bool:
+        """Whether a bucket above dropped ones was never made, or was changed by another program.
 
-        Else it was settled before what lay below it was dropped, and no event is taken that could change it.
+        Otherwise it was final before the finer buckets were dropped, and no event is accepted that could change it.
         """
         made = own.made(start)
         whole = Span(start, tier.partition_grain.next(start))
@@ -178,7 +178,7 @@ class Tables:
 
 
 def _starts(column: pa.ChunkedArray) -> list[int]:
-    """Starts of partitions in microseconds, from their values as the table's log has them."""
+    """Starts of partitions in microseconds, from their values in the table's log."""
     if pa.types.is_timestamp(column.type):
         starts: list[int] = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
         return starts

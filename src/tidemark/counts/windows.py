@@ -1,8 +1,8 @@
 """The five windows, and how a range of time is cut into whole buckets (R2, R4).
 
-Belongs here: pure arithmetic on microseconds, used alike by the lake, by whoever reads its tables and by the warm tier.
+Belongs here: pure arithmetic on microseconds, for the lake, for readers of its tables and for the warm tier.
 All ranges are half-open. Grids are those of `tidemark/model/timegrid.py`: anchored at the Unix epoch, floor division,
-Monday weeks, so that times before 1970 fall where they should. Does not belong here: any table.
+Monday weeks, so that times before 1970 get the right bucket. Does not belong here: any table.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tidemark.tables.tiers import TRAILING, Tier
 
 
 class NotOnAMinuteError(TidemarkError):
-    """A count was asked for as of a moment that is not on a minute; the two nearest that are stand in the error."""
+    """A count was requested as of a time that is not on a minute; the error names the two nearest minutes."""
 
     def __init__(self, as_of_us: int) -> None:
         self.before_us = floor_to(as_of_us, MINUTE_US)
@@ -37,11 +37,11 @@ class Window(StrEnum):
 
     @property
     def length_us(self) -> int | None:
-        """Its length; none for everything there ever was."""
+        """Its length; None for the window without a start."""
         return _LENGTHS_US[self]
 
     def start_us(self, as_of_us: int) -> int | None:
-        """Where it begins, as of a moment; none for everything there ever was."""
+        """Where it begins, as of a time; None for the window without a start."""
         length_us = self.length_us
         return None if length_us is None else as_of_us - length_us
 
@@ -86,14 +86,14 @@ class Pieces(NamedTuple):
 
 
 def on_a_minute(as_of_us: int) -> int:
-    """The moment itself, if counts can be asked for as of it; an error with the two nearest if not (R2)."""
+    """The time itself, if counts can be answered as of it; an error with the two nearest if not (R2)."""
     if as_of_us % MINUTE_US:
         raise NotOnAMinuteError(as_of_us)
     return as_of_us
 
 
 def pieces(start_us: int | None, end_us: int) -> Pieces:
-    """The range from `start_us` to `end_us`, both on minutes, as the fewest whole buckets that make it up.
+    """The range from `start_us` to `end_us`, both on minutes, as the fewest whole buckets that cover it exactly.
 
     Without a start, weeks reach back to the first one there is. A range that ends before it starts is empty.
     """
@@ -107,12 +107,12 @@ def pieces(start_us: int | None, end_us: int) -> Pieces:
 
 
 def window_pieces(window: Window, as_of_us: int) -> Pieces:
-    """A window as of a moment, in whole buckets."""
+    """A window as of a time, in whole buckets."""
     return pieces(window.start_us(as_of_us), as_of_us)
 
 
 def _cut(start_us: int | None, end_us: int, depth: int, found: dict[Tier, list[Span]]) -> None:
-    """Take the buckets of this tier out of the middle; what is left at either end is for the finer tiers."""
+    """Take the buckets of this tier out of the middle; the finer tiers get the rest at both ends."""
     tier = _COARSEST_FIRST[depth]
     first_us = None if start_us is None else tier.ceil(start_us)
     last_us = tier.floor(end_us)
@@ -129,8 +129,8 @@ def _cut(start_us: int | None, end_us: int, depth: int, found: dict[Tier, list[S
 def velocity(count: int, window: Window, as_of_us: int, first_us: int | None) -> float:
     """Counts per hour over the window, or over its part since the entity's first event where that is shorter (R4).
 
-    `first_us` is the start of the minute of the first event before `as_of_us`; none, and nothing has happened yet.
-    Two divisions of 64-bit floats, in this order: whoever computes it elsewhere gets the same bits.
+    `first_us` is the start of the minute of the first event before `as_of_us`; None if nothing has happened yet.
+    Two divisions of 64-bit floats, in this order: so every other computation of it gets the same bits.
     """
     if first_us is None or first_us >= as_of_us:
         return 0.0
@@ -140,6 +140,6 @@ def velocity(count: int, window: Window, as_of_us: int, first_us: int | None) ->
 
 
 def shown(time_us: int) -> str:
-    """A moment as an error names it."""
-    moment = from_us(time_us)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S") + (f".{moment.microsecond:06d}" if moment.microsecond else "") + "Z"
+    """A time as errors name it."""
+    time = from_us(time_us)
+    return time.strftime("%Y-%m-%dT%H:%M:%S") + (f".{time.microsecond:06d}" if time.microsecond else "") + "Z"

@@ -1,7 +1,7 @@
 """How long a batch may gather: the observed rate, the measured cost of delivering, and the limit from both (C12).
 
-Belongs here: arithmetic over what was counted and the clock that is passed in; the same calls give the same answers.
-Does not belong here: what is in a batch and what else closes one (`batching.py`).
+Belongs here: arithmetic over counts and a clock that is passed in; the same calls give the same answers.
+Does not belong here: what a batch contains and what else closes one (`batching.py`).
 
 The rule. A batch gathers until its time limit, `target ÷ rate`, within [min, max]. The target is the configured number
 of writes, changed by what deliveries cost. A delivery of `w` writes takes about `fixed + w · per_write` seconds, fitted
@@ -19,35 +19,35 @@ from typing import NamedTuple
 from tidemark.model.settings import BatchSettings
 from tidemark.model.timegrid import SECOND_US
 
-# As long as the longest batch gathers by default: a burst is seen at once, a gap between two bursts is not taken for
-# the end of them.
+# As long as the longest batch gathers by default: a burst is seen at once, and a gap between two bursts does not count
+# as the end of them.
 RATE_WINDOW_US = 5 * SECOND_US
-# The rate ages in steps of a fiftieth: finer than any decision that hangs on it.
+# The rate ages in steps of a fiftieth: finer than any decision that depends on it.
 RATE_STEPS = 50
 # Enough deliveries to tell the fixed part from the rest, few enough to follow a subscriber that became slow.
 COST_DELIVERIES = 32
-# A subscriber that left a minute ago says nothing about those that are there.
+# A subscriber that left a minute ago says nothing about those that remain.
 COST_AGE_US = 60 * SECOND_US
 # The share of the time that the fixed part of deliveries may take.
 FIXED_SHARE = 0.1
 
 
 class Rates(NamedTuple):
-    """What arrives, in a second."""
+    """Arrivals per second."""
 
     writes: float
     deltas: float
 
 
 class Cost(NamedTuple):
-    """What a delivery takes: a part that every delivery has, and a part for each write in it."""
+    """The time of a delivery: a fixed part, and a part for each write in it."""
 
     fixed_seconds: float
     seconds_per_write: float
 
 
 class Limits(NamedTuple):
-    """What the adaptive rule says at one moment, with everything that it follows from."""
+    """The result of the adaptive rule at one time, with all its inputs."""
 
     writes_per_second: float
     deltas_per_second: float
@@ -60,8 +60,8 @@ class Limits(NamedTuple):
 class RateMonitor:
     """Arrivals over the last few seconds. It ages by the clock: silence lowers the rate without any arrival.
 
-    Memory is one entry for each step of the window. When the clock is set back, no time has passed, and from there
-    on it passes again: nobody waits until the clock is where it was.
+    Memory is one entry for each step of the window. When the clock is set back, no time has passed, and time goes on
+    from there: nothing waits until the clock is where it was.
     """
 
     def __init__(self, window_us: int = RATE_WINDOW_US, steps: int = RATE_STEPS) -> None:
@@ -73,7 +73,7 @@ class RateMonitor:
         self._now_us = 0
 
     def add(self, writes: int, deltas: int, now_us: int) -> None:
-        """So many arrived now."""
+        """Count arrivals at this time."""
         step = self._age(now_us)
         if not self._counts or self._counts[-1][0] != step:
             self._counts.append([step, 0, 0])
@@ -84,7 +84,7 @@ class RateMonitor:
         self._deltas += deltas
 
     def rates(self, now_us: int) -> Rates:
-        """What arrived within the window before now, in a second."""
+        """Arrivals per second within the window before now."""
         self._age(now_us)
         return Rates(self._writes / self._seconds, self._deltas / self._seconds)
 
@@ -103,23 +103,23 @@ class RateMonitor:
 
 
 class CostMemory:
-    """What the last deliveries took, by their size."""
+    """How long the last deliveries took, by their size."""
 
     def __init__(self, deliveries: int = COST_DELIVERIES, age_us: int = COST_AGE_US) -> None:
         self._age_us = age_us
         self._seen: deque[tuple[int, int, float]] = deque(maxlen=deliveries)  # when, writes, seconds
         self._oldest_us = 0
-        self._cost: Cost | None = None  # of what is remembered; None when that has changed
+        self._cost: Cost | None = None  # of the remembered deliveries; None when they have changed
 
     def add(self, writes: int, seconds: float, at_us: int) -> None:
-        """A batch of so many writes, closed at that time, took so long to deliver."""
+        """Remember how long a batch of so many writes, closed at that time, took to deliver."""
         self._seen.append((at_us, writes, max(seconds, 0.0)))
         self._cost = None
 
     def cost(self, now_us: int) -> Cost:
-        """The line through what is remembered (least squares), with neither part below zero.
+        """The line through the remembered deliveries (least squares), with neither part below zero.
 
-        Deliveries of one size do not tell the parts apart. All of it counts as fixed then: batches grow, and the
+        Deliveries of one size do not tell the parts apart. Then all of it counts as fixed: batches grow, and the
         larger ones tell.
         """
         if self._cost is None or self._oldest_us < now_us - self._age_us:
@@ -154,12 +154,12 @@ class AdaptiveLimit:
         self.memory = CostMemory()
 
     def limits(self, now_us: int) -> Limits:
-        """What holds now."""
+        """The limits that hold now."""
         return self.rule(self.rate.rates(now_us), self.memory.cost(now_us))
 
     def rule(self, rates: Rates, cost: Cost) -> Limits:
         """The limit that follows from these rates and this cost."""
-        # In times and not in writes ÷ rate: no rounding can then make the limit of a higher rate the longer one.
+        # In times and not in writes ÷ rate: so no rounding can make the limit of a higher rate the longer one.
         longest = self._max_us / SECOND_US
         target, seconds = float(self._settings.target_writes), longest
         if rates.writes:
@@ -172,6 +172,6 @@ class AdaptiveLimit:
         return Limits(*rates, *cost, target, limit_us)
 
     def effective_rate(self, rates: Rates) -> float:
-        """The rate, bounded to where it makes a difference: beyond, the limit stands at one of its ends."""
+        """The rate, bounded to where it makes a difference: beyond that, the limit is at one of its ends."""
         target = self._settings.target_writes * SECOND_US
         return min(max(rates.writes, target / self._max_us), target / self._min_us)

@@ -1,12 +1,12 @@
 """Batches: flushed deltas are closed into what subscribers and sinks get at a time, each by a named trigger (C5, N3).
 
-Belongs here: what is pending, when it is due, what a batch holds and what is recorded of it. Nothing here waits, reads
-a clock or starts a thread, and the log knows nothing of it: a group is flushed whether or not a batch is due. How long
-a batch may gather is in `adaptive.py`, who gets it in `subscriptions.py`.
+Belongs here: pending deltas, when they are due, the content of a batch and its record. Nothing here waits, reads a
+clock or starts a thread, and the log knows nothing of it: a group is flushed whether or not a batch is due. How long a
+batch may gather is in `adaptive.py`, which subscribers get it in `subscriptions.py`.
 
-A close takes everything that is pending, so it answers every trigger that was due, and all of them are named on the
-batch: one as its trigger, the others beside it. Which one is first goes round, least recently named first, so that
-no trigger hides another from those who count them.
+A close takes everything that is pending, so it answers every trigger that was due, and the batch names all of them:
+one as its trigger, the others beside it. Triggers take turns at being named first, least recently named first, so that
+counts by trigger show each of them.
 """
 
 import threading
@@ -27,13 +27,13 @@ from tidemark.model.deltas import Verdict
 from tidemark.model.log_schema import TIMESTAMP
 from tidemark.model.settings import BatchSettings
 
-# What a group of rows takes beside its columns' bytes: some 50 Arrow arrays with their buffers. Measured; a group of
+# Memory of a group of rows beside its columns' bytes: some 50 Arrow arrays with their buffers. Measured; a group of
 # one delta has 400 bytes of columns, so without this the memory of small writes would be off by a factor of ninety.
 GROUP_OVERHEAD_BYTES = 36 * 1024
 
 
 class Pending(NamedTuple):
-    """What waits for a batch, as a user's predicate is shown it."""
+    """What waits for a batch, as a user's predicate sees it."""
 
     writes: int
     deltas: int
@@ -49,9 +49,9 @@ Predicate = Callable[[Pending], bool]
 
 
 class Batch:
-    """Deltas that are delivered together. May be used from any thread: what is costly is computed once, on first use.
+    """Deltas that are delivered together. May be used from any thread: costly parts are computed once, on first use.
 
-    `bytes` is the memory that it holds, for whoever keeps the account.
+    `bytes` is the memory that it takes, for the tracker.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class Batch:
         *,
         writes: int,
         data_bytes: int,
-        held_bytes: int,
+        memory_bytes: int,
         triggers: Sequence[Trigger],
         opened_us: int,
         closed_us: int,
     ) -> None:
-        self.number, self.writes, self.bytes = number, writes, held_bytes
+        self.number, self.writes, self.bytes = number, writes, memory_bytes
         self.trigger, self.also = triggers[0], tuple(triggers[1:])
         self.opened_us, self.closed_us = opened_us, closed_us
         self.from_epoch, self.to_epoch = _epochs(groups)
@@ -90,7 +90,7 @@ class Batch:
                 if self._record is None:
                     self._record = self._summarize()
                 self._deltas = _sorted_accepted(self._groups)
-                self._groups = ()  # the columns are held once
+                self._groups = ()  # keep the columns only once
             return self._deltas
 
     def _summarize(self) -> BatchRecord:
@@ -134,7 +134,7 @@ class Batcher:
         self._adaptive = AdaptiveLimit(settings)
         self._number = next_number
         self._last_named = dict.fromkeys(Trigger, 0)  # number of the last batch that had it as its trigger
-        # The error of a predicate that raised. It is not called again; everything else goes on.
+        # The error of a predicate that raised. The predicate is not called again; everything else goes on.
         self.predicate_error: Exception | None = None
         self._empty()
 
@@ -142,20 +142,19 @@ class Batcher:
         self._groups: list[LogRows] = []
         self._data_bytes = 0
         self._due: list[Trigger] = []  # as of the last look
-        self._is_asked = False
-        self.pending_writes = self.pending_deltas = (
-            0  # refused and duplicate deltas count: whether they are takes a look
-        )
+        self._is_requested = False
+        # Refused and duplicate deltas count as well: telling them apart takes time.
+        self.pending_writes = self.pending_deltas = 0
         self._opened_us = self._deadline_us = 0
         self._opened_rate = 0.0
 
     @property
     def pending_bytes(self) -> int:
-        """Memory that pending groups hold; the same that their batch will report as `bytes`."""
+        """Memory of the pending groups; their batch will report the same as `bytes`."""
         return self._data_bytes + len(self._groups) * GROUP_OVERHEAD_BYTES
 
     def add(self, rows: LogRows, writes: int, now_us: int) -> int:
-        """Take one flushed group, in the log's order, and return the memory that it holds."""
+        """Take one flushed group, in the log's order, and return its memory."""
         size, deltas = rows.nbytes, rows.rows
         self._adaptive.rate.add(writes, deltas, now_us)
         if not self._groups:
@@ -169,17 +168,17 @@ class Batcher:
         return size + GROUP_OVERHEAD_BYTES
 
     def request(self) -> int | None:
-        """Ask for a batch of what is pending; the number that it will have, or None where nothing is pending.
+        """Request a batch of everything pending; return its number, or None if nothing is pending.
 
-        Whatever closes that batch answers the request, and the next look does so at the latest.
+        Any trigger that closes that batch answers the request, and the next look does so at the latest.
         """
         if not self._groups:
             return None
-        self._is_asked = True
+        self._is_requested = True
         return self._number
 
     def due(self, now_us: int, *, is_pressed: bool = False) -> Trigger | None:
-        """Why what is pending should be closed now, if it should: to be asked after each group and at `next_look_us`.
+        """Why pending deltas should be closed now, if they should: call it after each group and at `next_look_us`.
 
         The user's predicate is called here, so it should be quick.
         """
@@ -189,7 +188,7 @@ class Batcher:
         rate = self._adaptive.effective_rate(self._adaptive.rate.rates(now_us))
         change = max(rate / self._opened_rate, self._opened_rate / rate)
         met = {
-            Trigger.EXPLICIT: self._is_asked,
+            Trigger.EXPLICIT: self._is_requested,
             Trigger.TIME: now_us >= self._deadline_us,
             Trigger.COUNT: self.pending_deltas >= self._settings.count,
             Trigger.SIZE: self._data_bytes >= self._settings.bytes,
@@ -201,16 +200,16 @@ class Batcher:
         return min(self._due, key=self._last_named.__getitem__, default=None)
 
     def close(self, trigger: Trigger, now_us: int) -> Batch | None:
-        """Close what is pending into a batch; None if nothing is. Takes no time: the batch computes its own record."""
+        """Close everything pending into a batch; None if nothing is. Quick: the batch computes its own record."""
         if not self._groups:
             return None
-        others = [*self._due, *([Trigger.EXPLICIT] if self._is_asked else [])]
+        others = [*self._due, *([Trigger.EXPLICIT] if self._is_requested else [])]
         batch = Batch(
             self._number,
             self._groups,
             writes=self.pending_writes,
             data_bytes=self._data_bytes,
-            held_bytes=self.pending_bytes,
+            memory_bytes=self.pending_bytes,
             triggers=[trigger, *dict.fromkeys(other for other in others if other is not trigger)],
             opened_us=self._opened_us,
             closed_us=max(now_us, self._opened_us),
@@ -221,20 +220,20 @@ class Batcher:
         return batch
 
     def next_look_us(self) -> int | None:
-        """When time alone will have made it due; None while nothing is pending."""
+        """When time alone will make a batch due; None while nothing is pending."""
         return self._deadline_us if self._groups else None
 
     def limits(self, now_us: int) -> Limits:
-        """What the adaptive rule says now, and what it follows from."""
+        """The limits of the adaptive rule now, with its inputs."""
         return self._adaptive.limits(now_us)
 
     def delivered(self, batch: Batch, seconds: float) -> None:
-        """A delivery took so long; the target follows (C12)."""
+        """Note how long a delivery took; the target follows (C12)."""
         self._adaptive.memory.add(batch.writes, seconds, batch.closed_us)
 
     def _shorten(self, now_us: int) -> None:
         """The limit of an open batch falls with a rising rate and never grows: it was a promise."""
-        if now_us < self._opened_us:  # the clock was set back: what was left to wait is still left
+        if now_us < self._opened_us:  # the clock was set back: the time left to wait stays the same
             self._deadline_us -= self._opened_us - now_us
             self._opened_us = now_us
         limit_us = self._adaptive.limits(now_us).limit_us

@@ -1,18 +1,17 @@
 """Delivery: a bounded queue for each subscriber, into which the writer puts batches without ever waiting (C9).
 
-Belongs here: who is told what, what is skipped, and the account of memory. What a subscriber sees of it is in
+Belongs here: which subscriber gets which batch, what is skipped, and the account of memory. The subscriber's side is in
 `subscriptions.py`.
 
-Where a queue is full, the batch is skipped for that subscriber, which finds one `Missed` in its place, over everything
+If a queue is full, the batch is skipped for that subscriber, which finds one `Missed` in its place, covering everything
 that was skipped until it got there. Order is always kept.
 
-Memory: a batch is held, once, from `publish` until the last subscriber has taken or skipped it; then `release` is
-called with its bytes, once. What a subscriber has in its hands is its own: one that stands still with a batch in its
-hands takes no memory from the shard. A subscriber that is forgotten (nobody refers to it any more) is closed by the
-next `publish`.
+Memory: a batch is buffered once, from `publish` until the last subscriber has taken or skipped it; then `release` is
+called with its bytes, once. A batch that a subscriber has taken is its own: one that stops with a batch in hand takes
+no memory from the shard. A subscriber that is forgotten (no reference to it is left) is closed by the next `publish`.
 
-Locks: one of its own, held for moments and never while anything foreign runs. `release` and `delivered` are called
-without it, on the thread that caused it: the writer's, a subscriber's or that of whoever closes.
+Locks: one of its own, taken briefly and never while foreign code runs. `release` and `delivered` are called without it,
+on the thread that caused it: the writer's, a subscriber's or the closing one.
 """
 
 import asyncio
@@ -42,27 +41,27 @@ class Missed(NamedTuple):
 Item = Batch | Missed
 
 
-class Handed(NamedTuple):
-    """What became of a batch when it was published."""
+class Published(NamedTuple):
+    """How many subscribers got a batch when it was published."""
 
-    queues: int  # it is in so many
-    missed: int  # so often it, or an older one to make room for it, was skipped
+    queues: int  # queues that it is in
+    missed: int  # how often it, or an older one to make room for it, was skipped
 
 
 class _Parcel:
-    """A batch on its way."""
+    """A batch that was published."""
 
     __slots__ = ("batch", "slowest_us", "unfinished", "waiting")
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.waiting = 0  # subscribers in whose queue it is
-        self.unfinished = 0  # and those that have it in their hands as well
-        self.slowest_us: int | None = None  # how long the slowest that kept up took for it
+        self.unfinished = 0  # those, and the ones that have it in hand
+        self.slowest_us: int | None = None  # time of the slowest subscriber that kept up
 
 
 class Queue:
-    """What waits for one subscriber; touched only under the lock of all."""
+    """The batches that wait for one subscriber; touched only under the lock of all."""
 
     def __init__(self, lock: threading.Lock, wants: Wants | None) -> None:
         self.wants = wants
@@ -70,22 +69,22 @@ class Queue:
         self.wakers: list[Waker] = []
         self.parcels: deque[_Parcel] = deque()
         self.bytes = 0
-        self.missed: Missed | None = None  # comes behind all parcels
+        self.missed: Missed | None = None  # comes after all parcels
         self.in_hand: _Parcel | None = None
         self.taken_us = 0
         self.is_closed = False
         self.is_forgotten = False
 
     def forget(self) -> None:
-        """Runs when the subscriber is collected, at any moment: takes no lock, the next `publish` does the rest."""
+        """Runs when the subscriber is collected, at any time: takes no lock, the next `publish` does the rest."""
         self.is_forgotten = True
 
     def is_ready(self) -> bool:
-        """Is there anything to tell its subscriber."""
+        """Whether there is anything for its subscriber."""
         return bool(self.parcels) or self.missed is not None or self.is_closed
 
     def has_room(self, batch: Batch, settings: BatchSettings) -> bool:
-        """An empty queue takes a batch of any size: else a large one would reach nobody."""
+        """Whether a batch fits. An empty queue takes any size: else a large batch would reach no subscriber."""
         if self.missed is not None:
             return False
         return not self.parcels or (
@@ -93,14 +92,14 @@ class Queue:
         )
 
     def miss(self, from_epoch: int, to_epoch: int) -> None:
-        """Not for this subscriber; one `Missed` covers all until it has been read."""
+        """Skip a batch for this subscriber; one `Missed` covers all until it has been read."""
         self.missed = Missed(self.missed.from_epoch if self.missed else from_epoch, to_epoch)
 
     def wake(self) -> None:
-        """Whoever waits here should look again."""
+        """Make waiting readers look again."""
         self.changed.notify_all()
         for loop, future in self.wakers:
-            with suppress(RuntimeError):  # a loop that was closed in the meantime has nobody to wake
+            with suppress(RuntimeError):  # a loop that was closed in the meantime has no reader to wake
                 loop.call_soon_threadsafe(_resolve, future)
         self.wakers.clear()
 
@@ -122,9 +121,9 @@ class Delivery:
         self._queues: list[Queue] = []
         self._is_shut = False
         self._failure: BaseException | None = None
-        self._settled: list[_Parcel] = []  # to be reported when the lock is free
+        self._finished: list[_Parcel] = []  # to be reported when the lock is free
         self._released_bytes: list[int] = []
-        self.held_bytes = 0  # of batches that wait for somebody
+        self.buffered_bytes = 0  # of batches that wait for a subscriber
         self.missed_batches = 0  # how often a batch was skipped for a subscriber
 
     def __len__(self) -> int:
@@ -138,8 +137,8 @@ class Delivery:
                 self._queues.append(queue)
         return queue
 
-    def publish(self, batch: Batch) -> Handed:
-        """Hand a batch to everybody. Never waits, and takes over the account of its bytes."""
+    def publish(self, batch: Batch) -> Published:
+        """Put a batch into every queue. Never waits, and takes over the account of its bytes."""
         with self._lock:
             parcel, missed_before = _Parcel(batch), self.missed_batches
             self._sweep()
@@ -148,17 +147,17 @@ class Delivery:
                 for queue in self._queues:
                     self._offer(queue, parcel)
             if parcel.waiting:
-                self.held_bytes += batch.bytes
+                self.buffered_bytes += batch.bytes
             else:
                 self._released_bytes.append(batch.bytes)
-            handed = Handed(parcel.waiting, self.missed_batches - missed_before)
+            published = Published(parcel.waiting, self.missed_batches - missed_before)
         self._report()
-        return handed
+        return published
 
     def shut(self, failure: BaseException | None = None) -> None:
-        """No more batches. Subscribers still get what waits for them, then the end, or the failure.
+        """Take no more batches. Subscribers still get what waits for them, then the end, or the failure.
 
-        The shard is done with what waits: its bytes are given back now, whoever may read it later, or never.
+        The shard is done with waiting batches: their bytes are given back now, whether they are read later or never.
         """
         with self._lock:
             self._sweep()
@@ -175,10 +174,10 @@ class Delivery:
             self._remove(queue)
 
     def _make_room(self, batch: Batch) -> None:
-        """Within the bound of all together, at the cost of whoever is furthest behind."""
+        """Stay within the bound of all queues together, at the cost of the subscriber that is furthest behind."""
         if not any(queue.has_room(batch, self._settings) for queue in self._queues):
             return
-        while self.held_bytes + batch.bytes > self._settings.held_bytes and self.held_bytes:
+        while self.buffered_bytes + batch.bytes > self._settings.held_bytes and self.buffered_bytes:
             self._skip(min((queue for queue in self._queues if queue.parcels), key=_oldest))
 
     def _offer(self, queue: Queue, parcel: _Parcel) -> None:
@@ -208,20 +207,20 @@ class Delivery:
         queue.bytes = 0
 
     def _let_go(self, parcel: _Parcel) -> None:
-        """One subscriber less has it in its queue."""
+        """The batch is in one queue less."""
         parcel.waiting -= 1
         if not parcel.waiting:
-            self.held_bytes -= parcel.batch.bytes
+            self.buffered_bytes -= parcel.batch.bytes
             self._released_bytes.append(parcel.batch.bytes)
 
     def _finish(self, parcel: _Parcel) -> None:
-        """One subscriber less will have anything to do with it."""
+        """One subscriber less is going to use it."""
         parcel.unfinished -= 1
         if not parcel.unfinished and parcel.slowest_us is not None:
-            self._settled.append(parcel)
+            self._finished.append(parcel)
 
     def _remove(self, queue: Queue) -> None:
-        """Nobody reads this queue any more."""
+        """Close a queue that no subscriber reads any more."""
         if queue in self._queues:
             self._queues.remove(queue)
             self._drop(queue)
@@ -233,20 +232,20 @@ class Delivery:
         queue.wake()
 
     def _report(self) -> None:
-        """Call what is foreign, now that the lock is free; each thing once, whoever comes first."""
+        """Call foreign code, now that the lock is free; each report once, by the first thread that comes."""
         with self._lock:
             released, self._released_bytes = self._released_bytes, []
-            settled, self._settled = self._settled, []
+            finished, self._finished = self._finished, []
         for size in released:
             self._release(size)
         if self._delivered is not None:
-            for parcel in settled:
+            for parcel in finished:
                 self._delivered(parcel.batch, (parcel.slowest_us or 0) / SECOND_US)
 
-    # What a subscriber asks for.
+    # Calls of a subscriber.
 
     def next(self, queue: Queue, timeout: float | None) -> Item | None:
-        """The next for this subscriber, waiting for it; None if there was none in that time."""
+        """The next item for this subscriber, waiting for it; None if there was none in that time."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while (item := self.poll(queue)) is None:
             left = None if deadline is None else deadline - time.monotonic()
@@ -257,9 +256,9 @@ class Delivery:
         return item
 
     def poll(self, queue: Queue, waker: Waker | None = None) -> Item | None:
-        """The next for this subscriber, if there is one; else the waker will be called when there is.
+        """The next item for this subscriber, if there is one; else the waker will be called when there is.
 
-        Whoever asks for more is done with what it has.
+        A subscriber that asks for the next item is done with the one before.
         """
         now_us = self._clock()
         with self._lock:
@@ -273,7 +272,7 @@ class Delivery:
         return item
 
     def forget_waker(self, queue: Queue, waker: Waker) -> None:
-        """Nobody waits there any more."""
+        """Remove a waker that no coroutine waits for any more."""
         with self._lock, suppress(ValueError):
             queue.wakers.remove(waker)
 
@@ -284,7 +283,7 @@ class Delivery:
         self._report()
 
     def _done(self, queue: Queue, now_us: int) -> None:
-        """One that fell behind does not set the pace: what it took counts for no cost."""
+        """Note that a subscriber is done with its batch. One that fell behind does not count for the cost."""
         parcel, queue.in_hand = queue.in_hand, None
         if parcel is not None:
             if queue.missed is None:

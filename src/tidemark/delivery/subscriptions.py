@@ -1,7 +1,7 @@
-"""Subscriptions: what a subscriber holds in its hands, for threads and for asyncio (C9).
+"""Subscriptions: the subscriber's side, for threads and for asyncio (C9).
 
 Belongs here: waiting for batches, filters, and the end. How batches get into a subscriber's queue, and what happens to
-one that is slow, is in `delivery.py`.
+a slow one, is in `queues.py`.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ class Subscriptions(Delivery):
     """All subscribers of a shard."""
 
     def subscribe(self, wants: Wants | None = None) -> "Subscription":
-        """A subscriber of every batch from now on that `wants` says yes to.
+        """A subscriber of every batch from now on that `wants` accepts.
 
-        `wants` is called on the subscriber's thread, so it costs nobody else anything; what it raises is raised there.
+        `wants` is called on the subscriber's thread, so it slows no other down; its errors are raised there.
         """
         return Subscription(self, self.open(wants))
 
@@ -49,7 +49,7 @@ class Subscription:
                 return item
 
     async def get_async(self, timeout: float | None = None) -> Item | None:
-        """The same for asyncio. What has not been returned is not lost when the wait is cancelled."""
+        """The same for asyncio. Nothing is lost when the wait is cancelled."""
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         while True:

@@ -1,6 +1,6 @@
-"""The accepted deltas of a group, by write and stream: what moves watermarks, and what a stamp is given to.
+"""The accepted deltas of a group, by write and stream: they move watermarks, and get the stamps.
 
-Belongs here: taking a group apart for `arrival.py`, without a step per row. When a watermark moves is in
+Belongs here: splitting a group for `arrival.py`, without a step per row. When a watermark moves is in
 `watermarks.py`.
 """
 
@@ -12,31 +12,31 @@ import pyarrow as pa
 from tidemark.arrays.columns import Mask, Numbers, Words, numbers_of
 from tidemark.model.event_time_rules import Stream
 
-# Less than any moment.
+# Less than any time.
 NO_TIME = int(np.iinfo(np.int64).min)
 
 
-# The accepted deltas of one write in one stream, of which there is at least one: its number, the write's place in the
-# group, the stream, how many deltas, and the latest time of an event in microseconds.
+# The accepted deltas of one write in one stream, at least one: the part's number, the write's place in the group, the
+# stream, how many deltas, and the latest event time in microseconds.
 Part = tuple[int, int, Stream, int, int]
 
 
 class Parts:
-    """A group taken apart. `sizes` are the rows of each write, none of which is empty."""
+    """A group split into parts. `sizes` are the rows of each write, none of which is empty."""
 
     def __init__(self, columns: Mapping[str, pa.Array], words: Words, sizes: Numbers, accepted: Mask) -> None:
         self._columns, self._sizes, self._accepted = columns, sizes, accepted
         self._starts = np.cumsum(sizes) - sizes
         self._streams, codes = _streams(columns, words)
         width = len(self._streams)
-        self._of_row: Numbers | None = None  # the part of each row; none while there is but one stream
+        self._of_row: Numbers | None = None  # the part of each row; None while there is only one stream
         if codes is not None:
             self._of_row = np.repeat(np.arange(len(sizes)) * width, sizes) + codes
         self.number_of_parts = len(sizes) * width
 
     @property
     def has_one_stream(self) -> bool:
-        """Whether all rows are in the same: then a write is one part."""
+        """Whether all rows are in the same stream: then a write is one part."""
         return self._of_row is None
 
     def __iter__(self) -> Iterator[Part]:
@@ -48,7 +48,7 @@ class Parts:
                 yield number, number // width, self._streams[number % width], count, latest[number]
 
     def greatest(self, values: Numbers) -> Numbers:
-        """Of each part, the greatest value over its accepted deltas; `NO_TIME` where it has none."""
+        """For each part, the greatest value over its accepted deltas; `NO_TIME` where it has none."""
         if self._of_row is None:
             usable = values if self._accepted.all() else np.where(self._accepted, values, NO_TIME)
             return np.maximum.reduceat(usable, self._starts)
@@ -57,7 +57,7 @@ class Parts:
         return result
 
     def spread(self, values: Numbers) -> Numbers:
-        """A value of each part, given to every row of it."""
+        """Give each part's value to all of its rows."""
         return np.repeat(values, self._sizes) if self._of_row is None else values[self._of_row]
 
     def _counts(self) -> Numbers:
@@ -67,7 +67,7 @@ class Parts:
 
 
 def _streams(columns: Mapping[str, pa.Array], words: Words) -> tuple[list[Stream], Numbers | None]:
-    """The streams that may occur, and each row's number among them; no numbers if there is but one."""
+    """The streams that may occur, and each row's number among them; no numbers if there is only one."""
     if all(len(words.get(name, ())) == 1 for name in ("namespace", "kind")):
         (namespace,), (kind,) = words["namespace"], words["kind"]
         return [(namespace, kind)], None

@@ -1,7 +1,7 @@
-"""The clock of a platform: the machine's wall clock, checked against one that nobody can set (C15).
+"""The clock of a platform: the machine's wall clock, checked against one that cannot be set (C15).
 
-Belongs here: telling a leap of the wall clock from time that has passed, and what time it is meanwhile. Who refuses
-what during a leap is decided where it is met (`core.py`). Why it works like this is in decision 0037.
+Belongs here: telling a leap of the wall clock from time that has passed, and the time meanwhile. What is refused during
+a leap is decided where it is met (`core.py`). Decision 0037 says why it works like this.
 
 Every reading compares the wall clock with the boot clock, which counts suspension and cannot be set. Their difference
 is constant but for corrections of the wall clock. A correction within the bound is taken, and time never falls. Beyond
@@ -19,10 +19,10 @@ from tidemark.model.timegrid import from_us
 
 Clock = Callable[[], int]
 
-# Corrections within the bound add up to a leap unless they are this slow: one part in a thousand, twice of what NTP
-# slews at. A clock that runs fast, or is set forward a little every minute, is noticed like one that leaps.
+# Corrections within the bound add up to a leap unless they are this slow: one part in a thousand, twice the rate at
+# which NTP slews. A clock that runs fast, or is set forward a little every minute, is noticed like one that leaps.
 SLEW_SHARE = 1_000
-# A clock is set right by a person, or by NTP within a minute or so.
+# An operator sets a clock right, or NTP does within a minute or so.
 RETRY_AFTER_S = 1.0
 
 
@@ -31,7 +31,7 @@ def system_clock() -> int:
     return time.time_ns() // 1_000
 
 
-# Counts while the machine is suspended, unlike `time.monotonic`; elsewhere than on Linux the other one does.
+# Counts while the machine is suspended, unlike `time.monotonic`; outside Linux the monotonic clock is used.
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -44,15 +44,15 @@ class Leap(NamedTuple):
     """The wall clock is wrong by more than the bound."""
 
     wall_us: int
-    expected_us: int  # what it should say; at a start: the least that it can be
+    expected_us: int  # the right time; at a start: the least that it can be
     is_start: bool  # it has been behind the log since this process started
 
 
 class SteadyClock:
     """Callable as any clock; shared by all threads and all shards of a platform.
 
-    Without a boot clock there is nothing to compare with, and readings are what the wall clock says. Then only a clock
-    that is behind what it said before, or behind the log, is a leap.
+    Without a boot clock there is nothing to compare with, and readings are the wall clock's. Then only a clock
+    that is behind its earlier reading, or behind the log, is a leap.
     """
 
     def __init__(self, wall: Clock, boot: Clock | None, bound_us: int) -> None:
@@ -70,10 +70,10 @@ class SteadyClock:
             return self._read(self._wall(), self._boot) if self._boot else self._pass_on(self._wall())
 
     def expect(self, received_us: int) -> None:
-        """The log of a shard ends at this moment, so it cannot be earlier now.
+        """The log of a shard ends at this time, so it cannot be earlier now.
 
-        A clock that is behind it by more than the bound was never right in this process: there is no time to go on
-        from. So time stands at the end of the log until the wall clock has come there, by itself or in one leap.
+        A clock that is behind it by more than the bound was never right in this process: there is no right reading to
+        go on from. So time stands at the end of the log until the wall clock has come there, by itself or in one leap.
         """
         with self._lock:
             if self._boot and self._last_us < received_us - self._bound_us:
@@ -116,7 +116,7 @@ class SteadyClock:
 
 
 def steady(clock: Clock, bound_us: int, boot: Clock | None = None) -> SteadyClock:
-    """A clock that is checked: against the machine's boot clock, if it is the machine's clock."""
+    """A checked clock: against the machine's boot clock, if it is the machine's clock."""
     if isinstance(clock, SteadyClock):
         return clock
     return SteadyClock(clock, boot or (boot_clock if clock is system_clock else None), bound_us)
@@ -135,9 +135,9 @@ def _sentence(leap: Leap) -> str:
     )
 
 
-def shown(moment_us: int) -> str:
-    """A moment as messages have it, also one that no calendar has."""
+def shown(time_us: int) -> str:
+    """A time as messages show it, also one that no calendar has."""
     try:
-        return f"{from_us(moment_us):%Y-%m-%dT%H:%M:%SZ}"
+        return f"{from_us(time_us):%Y-%m-%dT%H:%M:%SZ}"
     except OverflowError:
-        return f"{moment_us} µs since 1970"
+        return f"{time_us} µs since 1970"

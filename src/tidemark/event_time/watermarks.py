@@ -1,28 +1,27 @@
 """Event-time watermarks of one shard, per stream (namespace and kind), over its producers (T1, T2).
 
 Belongs here: when a watermark moves, as a state machine without a clock, a thread or a disk. A watermark of T promises
-that no further event older than T is expected; it only rises, unless the log says that its clock was wrong (C15). Does
+that no further event older than T is expected; it only rises, unless the log shows that its clock was wrong (C15). Does
 not belong here: other shards (`alignment.py`), and which deltas count (`arrival.py` passes accepted ones only, so a
 refused row from the year 2099 moves nothing, D9).
 
 The rule. A producer's own mark is its greatest event time, taken when it joins, after every `watermark_events` of its
 events, and at every **step**, a multiple of `watermark_ms` since 1970. The stream's watermark is the least mark of its
 active producers, never above the time at which this is computed, minus the disorder; it is computed at every step,
-whenever a producer's events complete a count, and at once while there is none. Silence is noticed at steps. When all
-are silent, those who fell silent last decide: a pause adds nothing to what they had sent.
+whenever a producer's events complete a count, and at once while there is none. Idleness is noticed at steps. When all
+producers are idle, those that went idle last decide: a pause adds nothing to what they had sent.
 
-What is replayed. The state has two parts, and each is a fold over the log, in its order:
-- who sent what is a function of the accepted rows alone: per write and stream its producer, time of receipt, number of
+Replay. The state has two parts, and each is a fold over the log, in its order:
+- the producers' clocks depend on the accepted rows alone: per write and stream its producer, time of receipt, number of
   rows and greatest event time (`observe`). `tick`, `adopt` and `apply` neither read a clock into it nor change it.
-  Steps that passed between two writes are caught up on when the second is observed, with nothing but what the first
-  left behind and the second's time of receipt;
+  Steps that passed between two writes are caught up on when the second is observed, from the state after the first and
+  the second's time of receipt;
 - the watermark is the greatest of what the rows give, the stamps on them (`restore`) and the logged messages (`apply`).
-So after any prefix of the log a replay holds the state that the shard had, field by field. Which rules were in force is
-in the log too (`RulesInForce`), and a change of them takes no stamp or message back. It cannot matter how the prefix
-was cut into files or groups, or which part of it a snapshot stands for: a fold may be interrupted anywhere. A restart
-forgets only what never reached the log, namely ticks that said nothing. And because steps lie on a grid, a tick says
-early what the next write would have been stamped with anyway: with or without ticks, however late, the stamps are the
-same.
+So after any prefix of the log a replay has the state that the shard had, field by field. The rules in force are logged
+too (`RulesInForce`), and a change of them takes no stamp or message back. It does not matter how the prefix was cut
+into files or groups, or which part of it a snapshot covers: a fold may be interrupted anywhere. A restart forgets only
+what never reached the log, namely ticks that logged nothing. And because steps lie on a grid, a tick only logs early
+what the next write would have been stamped with anyway: with or without ticks, however late, the stamps are the same.
 """
 
 import sys
@@ -36,8 +35,8 @@ from tidemark.log.manifest import EventTime
 from tidemark.model.event_time_rules import EventTimeRules, Stream, StreamRule, parse_stream, stream_name
 from tidemark.model.settings import Settings
 
-# A producer silent for this many idle timeouts is forgotten, however far ahead of the others it was. If it comes back
-# with older events the watermark waits for it as for a new one, which is later than it might be and never wrong.
+# A producer idle for this many idle timeouts is forgotten, however far ahead of the others it was. If it comes back
+# with older events the watermark waits for it as for a new one, which is later than necessary and never wrong.
 FORGOTTEN_AFTER = 100
 _LONG_AGO = -sys.maxsize
 
@@ -47,22 +46,22 @@ class ProducerClock(Struct):
 
     max_event_us: int
     last_received_us: int
-    mark_us: int | None = None  # what of `max_event_us` counts already, filled in when saved; None while it is idle
+    mark_us: int | None = None  # how much of `max_event_us` counts already, filled in when saved; None while it is idle
     pending: int = 0  # events since the mark was taken
 
 
 class StreamState(Struct):
-    """One stream's watermark and the producers behind it, as it is saved."""
+    """One stream's watermark and its producers, as saved."""
 
     watermark_us: int | None = None
-    logged_us: int | None = None  # the greatest watermark that stands in the log word for word: stamp or message
+    logged_us: int | None = None  # the greatest watermark in the log: stamp or message
     next_look_us: int | None = None  # the first step whose time had not come at the last write
     producers: dict[str, ProducerClock] = {}
     risen_under_us: int | None = None  # the disorder in force when the watermark last rose
 
 
 class _Live:
-    """A stream's state, laid out for one write at a time: no look at every producer unless something is due."""
+    """A stream's state, laid out for one write at a time: it looks at every producer only when something is due."""
 
     __slots__ = (
         "clocks",
@@ -85,15 +84,15 @@ class _Live:
         self.logged_us = saved.logged_us
         self.next_look_us = _LONG_AGO if saved.next_look_us is None else saved.next_look_us
         self.clocks = {name: replace(clock, mark_us=None) for name, clock in saved.producers.items()}
-        # Whoever was heard last is never forgotten, so this needs no saving.
+        # The producer that sent last is never forgotten, so this needs no saving.
         self.last_received_us = max((clock.last_received_us for clock in self.clocks.values()), default=_LONG_AGO)
-        # Active producers and what counts of them; `low_us` is always the least of these.
+        # Active producers and their marks; `low_us` is always the least of these.
         self.marks = {name: clock.mark_us for name, clock in saved.producers.items() if clock.mark_us is not None}
         self.low_us = min(self.marks.values(), default=0)
 
     def go_by(self, rule: StreamRule) -> None:
         self.disorder_us, self.idle_us = rule.disorder_us, rule.idle_us
-        self.surveyed_us: int | None = None  # what the last tick looked at, if no write came since; not saved
+        self.surveyed_us: int | None = None  # the time of the last tick's survey, if no write came since; not saved
 
     def save(self) -> StreamState:
         return StreamState(
@@ -110,12 +109,12 @@ class _Live:
 
     def advance(self, producer: str, mark_us: int) -> None:
         before, self.marks[producer] = self.marks[producer], mark_us
-        # Only whoever held the others back can let them go on.
+        # Only the producer that keeps the watermark low can let it rise.
         if before == self.low_us and mark_us > before:
             self.low_us = min(self.marks.values())
 
     def start_again(self, at_us: int, step_us: int) -> None:
-        """The clock was wrong: nothing that was heard, seen or promised lies beyond this moment (C15)."""
+        """The clock was wrong: no receipt, event or promise counts beyond this time (C15)."""
         for clock in self.clocks.values():
             clock.max_event_us = min(clock.max_event_us, at_us)
             clock.last_received_us = min(clock.last_received_us, at_us)
@@ -136,7 +135,7 @@ class _Live:
         return True
 
     def logged(self, watermark_us: int) -> None:
-        """A stamp or a message says so."""
+        """A stamp or a message in the log has this watermark."""
         self.rise(watermark_us)
         if self.logged_us is None or watermark_us > self.logged_us:
             self.logged_us = watermark_us
@@ -148,7 +147,7 @@ class Watermarks:
     def __init__(
         self, rules: EventTimeRules | Settings, states: Mapping[str, StreamState] | None = None, resets: int = 0
     ) -> None:
-        self.resets = resets  # how many resets of the clock the log holds so far (C15)
+        self.resets = resets  # how many resets of the clock the log has so far (C15)
         self.rules = rules if isinstance(rules, EventTimeRules) else EventTimeRules.of(rules)
         self._streams = {
             stream: _Live(state, self.rules.rule(stream))
@@ -157,7 +156,7 @@ class Watermarks:
         self.go_by(self.rules)
 
     def go_by(self, rules: EventTimeRules) -> None:
-        """From here on these rules are in force: what was promised under others stays promised."""
+        """From here on these rules are in force: promises made under others still hold."""
         self.rules, self._step_us, self._events = rules, rules.step_us, rules.events
         for stream, live in self._streams.items():
             live.go_by(rules.rule(stream))
@@ -202,7 +201,7 @@ class Watermarks:
             live.rise(min(live.low_us, now_us) - live.disorder_us)
 
     def tick(self, now_us: int) -> list[WatermarkAdvanced]:
-        """What has risen without a write, or by the last one, and is not in the log yet: it is to be logged.
+        """Messages to log for watermarks that rose without a write, or by the last one, and are not in the log yet.
 
         At most one message per stream and step, none where nothing rose.
         """
@@ -219,7 +218,7 @@ class Watermarks:
         return messages
 
     def adopt(self, stream: Stream, watermark_us: int, now_us: int) -> WatermarkAdvanced | None:
-        """Take over what the shards active in this stream have logged; the message is to be logged.
+        """Adopt the watermark that the shards active in this stream have logged; the message is to be logged.
 
         None if it would not rise, and if a producer has become active here meanwhile: then that one decides.
         """
@@ -233,7 +232,7 @@ class Watermarks:
         return WatermarkAdvanced(*stream, watermark_us, Cause.ADOPTED)
 
     def apply(self, message: WatermarkAdvanced | RulesInForce | ClockReset) -> None:
-        """The log holds this message, or is about to."""
+        """Apply a message that is in the log, or is about to be."""
         if isinstance(message, ClockReset):
             for live in self._streams.values():
                 live.start_again(message.at_us, self._step_us)
@@ -245,7 +244,7 @@ class Watermarks:
         self._live((message.namespace, message.kind)).logged(message.watermark_us)
 
     def restore(self, stream: Stream, stamp_us: int | None) -> None:
-        """Replay: the log says that this stamp was given; the write's `observe` follows."""
+        """Replay: apply a stamp from the log; the write's `observe` follows."""
         if stamp_us is not None:
             live = self._streams.get(stream) or self._live(stream)
             if live.logged_us is None or stamp_us > live.logged_us:
@@ -261,7 +260,7 @@ class Watermarks:
         return frozenset(stream_name(stream) for stream in self._streams if self.active(stream, now_us))
 
     def idle_from(self) -> dict[str, int]:
-        """`namespace/kind` → the moment from which on the stream is idle here, unless somebody sends before."""
+        """`namespace/kind` → the time from which the stream is idle here, if no producer sends before."""
         return {
             stream_name(stream): live.last_received_us + live.idle_us
             for stream, live in self._streams.items()
@@ -269,20 +268,20 @@ class Watermarks:
         }
 
     def reached(self, received_us: int) -> EventTime:
-        """How far everything has come with what was received until then."""
+        """How far event time has come with everything received until then."""
         return EventTime(self.current(), self.idle_from(), received_us, self.resets)
 
     def latest_us(self) -> int:
-        """A moment that had come when the watermarks stood where they are, with or without a write.
+        """A time that had come when the watermarks reached their values, with or without a write.
 
-        None is ever above its time less the disorder: the one in force when it rose, which may not be today's.
+        No watermark is ever above its time less the disorder: the one in force when it rose, which may not be today's.
         """
-        moments = (
+        times = (
             live.watermark_us + (live.disorder_us if live.risen_under_us is None else live.risen_under_us)
             for live in self._streams.values()
             if live.watermark_us is not None
         )
-        return max(moments, default=0)
+        return max(times, default=0)
 
     def current(self) -> dict[str, int]:
         """`namespace/kind` → watermark in force, for streams that have one."""
@@ -293,9 +292,9 @@ class Watermarks:
         }
 
     def logged(self) -> dict[str, int]:
-        """`namespace/kind` → the greatest watermark among the stamps and messages given out: what others may rely on.
+        """`namespace/kind` → the greatest watermark among the stamps and messages so far: what others may rely on.
 
-        It is on the disk when the group that carries it is; until then it is nobody else's business.
+        It is on the disk once its group is; until then only this shard may use it.
         """
         return {
             stream_name(stream): live.logged_us for stream, live in self._streams.items() if live.logged_us is not None
@@ -314,43 +313,43 @@ class Watermarks:
     def _step(self, now_us: int) -> int:
         return now_us // self._step_us * self._step_us
 
-    def _moment(self, live: _Live, step_us: int) -> int:
-        """The step, or the last moment at which anybody was active: no later one can add anything.
+    def _time(self, live: _Live, step_us: int) -> int:
+        """The step, or the last time at which any producer was active: no later time can add anything.
 
         Between two writes fewer and fewer are active, so of several steps the last gives the greatest watermark, and
-        the steps before it need not be looked at.
+        the steps before it can be skipped.
         """
         return min(step_us, live.last_received_us + live.idle_us - 1)
 
-    def _active_at(self, live: _Live, moment_us: int) -> dict[str, int]:
-        """Whoever is not idle then, with all that it has sent. Never empty, because of how a moment is chosen."""
-        since = moment_us - live.idle_us
+    def _active_at(self, live: _Live, time_us: int) -> dict[str, int]:
+        """The producers that are not idle then, with their greatest event time. Never empty, by the choice of time."""
+        since = time_us - live.idle_us
         return {name: clock.max_event_us for name, clock in live.clocks.items() if clock.last_received_us > since}
 
     def _catch_up(self, live: _Live, now_us: int) -> None:
-        """The steps since the last write: everything sent counts, the silent no longer do."""
+        """Apply the steps since the last write: everything sent counts, idle producers no longer do."""
         step = self._step(now_us)
         live.next_look_us = step + self._step_us
         for clock in live.clocks.values():
             clock.pending = 0
         if live.clocks:
-            moment = self._moment(live, step)
-            live.marks = self._active_at(live, moment)
+            time = self._time(live, step)
+            live.marks = self._active_at(live, time)
             live.low_us = min(live.marks.values())
-            live.rise(min(live.low_us, moment) - live.disorder_us)
-            self._forget(live, moment)
-            if moment < step:
+            live.rise(min(live.low_us, time) - live.disorder_us)
+            self._forget(live, time)
+            if time < step:
                 live.marks = {}
 
-    def _forget(self, live: _Live, moment_us: int) -> None:
-        """Forget the idle whose return could change nothing: all they ever sent lies at or below the watermark.
+    def _forget(self, live: _Live, time_us: int) -> None:
+        """Forget idle producers whose return could change nothing: all their events are at or below the watermark.
 
-        While idle they do not count. Back with newer events, they count by those; back with older ones only, they hold
-        the watermark where it is, whether their past is known or not. So nobody can tell the difference.
+        While idle they do not count. Back with newer events, they count by those; back with older ones only, they keep
+        the watermark where it is, whether their past is known or not. So the result is the same either way.
         """
         if len(live.marks) == len(live.clocks) or live.watermark_us is None:
             return
-        promised, long_ago = live.watermark_us + live.disorder_us, moment_us - FORGOTTEN_AFTER * live.idle_us
+        promised, long_ago = live.watermark_us + live.disorder_us, time_us - FORGOTTEN_AFTER * live.idle_us
         live.clocks = {
             name: clock
             for name, clock in live.clocks.items()
@@ -358,16 +357,16 @@ class Watermarks:
         }
 
     def _survey(self, live: _Live, step_us: int) -> Cause | None:
-        """Let the watermark rise to what `_catch_up` would find at this step; all else stays as the rows made it."""
+        """Raise the watermark to what `_catch_up` would find at this step; all else stays as the rows left it."""
         if step_us < live.next_look_us or not live.clocks:
             return None
-        moment = self._moment(live, step_us)
-        if moment == live.surveyed_us:
+        time = self._time(live, step_us)
+        if time == live.surveyed_us:
             return None
-        live.surveyed_us = moment
-        active = self._active_at(live, moment)
+        live.surveyed_us = time
+        active = self._active_at(live, time)
         low = min(active.values())
-        if not live.rise(min(low, moment) - live.disorder_us):
+        if not live.rise(min(low, time) - live.disorder_us):
             return None
-        is_somebody_gone = any(live.clocks[name].max_event_us < low for name in live.marks if name not in active)
-        return Cause.IDLE if is_somebody_gone else Cause.TIME
+        has_lost_the_lowest = any(live.clocks[name].max_event_us < low for name in live.marks if name not in active)
+        return Cause.IDLE if has_lost_the_lowest else Cause.TIME

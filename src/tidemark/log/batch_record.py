@@ -1,7 +1,7 @@
-"""What is recorded of a batch, and why it was closed (C5, N3).
+"""The record of a batch, and why it was closed (C5, N3).
 
-Belongs here: the record, as it stands in the log and in the footer of a segment. It needs no Arrow, so that a reader of
-the manifest need not load it. What a batch is, and when it is due, is in `batching.py`.
+Belongs here: the record, as it is stored in the log and in the footer of a segment. It needs no Arrow, so that a reader
+of the manifest need not load it. What a batch is, and when it is due, is in `batching.py`.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from tidemark.model.timegrid import hour_key
 class Trigger(StrEnum):
     """Why a batch was closed."""
 
-    EXPLICIT = "explicit"  # somebody asked for it
+    EXPLICIT = "explicit"  # a caller requested it
     TIME = "time"  # the oldest delta in it has waited for the adaptive limit
     COUNT = "count"
     SIZE = "size"
@@ -32,7 +32,7 @@ class BatchRecord(Struct, frozen=True):
 
     number: int  # from 1, without gaps
     trigger: Trigger
-    also: tuple[Trigger, ...]  # what else was due when it was closed
+    also: tuple[Trigger, ...]  # other triggers that were due when it was closed
     from_epoch: int
     to_epoch: int
     writes: int
@@ -44,17 +44,17 @@ class BatchRecord(Struct, frozen=True):
     mean_bytes: float  # of a row
     min_event_us: int | None  # None without deltas
     max_event_us: int | None
-    opened_us: int  # when the first of it was flushed
+    opened_us: int  # when its first write was flushed
     closed_us: int
 
 
 def encode_batches(batches: Sequence[BatchRecord]) -> bytes:
-    """Records as a segment holds them; empty if there are none."""
+    """Records as a segment stores them; empty if there are none."""
     return msgspec.json.encode(batches) if batches else b""
 
 
 def decode_batches(records: bytes) -> list[BatchRecord]:
-    """The records that a segment holds."""
+    """The records of a segment."""
     return msgspec.json.decode(records, type=list[BatchRecord]) if records else []
 
 

@@ -1,4 +1,4 @@
-"""Control messages: what the log has to remember besides writes.
+"""Control messages: facts that the log stores besides writes.
 
 Belongs here: the messages and their bytes. Each is a fact that recovery or a reader of the log needs and that no
 delta carries.
@@ -37,16 +37,16 @@ class WriteRefused(Struct, frozen=True, tag="write_refused"):
 
 
 class Cause(StrEnum):
-    """Why a watermark stands in a message of its own."""
+    """Why a watermark is logged in a message of its own."""
 
-    TIME = "time"  # a step came: what was sent since the last one counts, or the clock has caught up with it
-    IDLE = "idle"  # whoever held it back has fallen silent
-    COUNT = "count"  # the last write completed a count, and no later one has been stamped with it
+    TIME = "time"  # a step came: the writes since the last one count, or the clock has caught up with them
+    IDLE = "idle"  # the producer that kept it low went idle
+    COUNT = "count"  # the last write completed a count, and no later write is stamped with it
     ADOPTED = "adopted"  # from the shards that are active in the stream
 
 
 class WatermarkAdvanced(Struct, frozen=True, tag="watermark_advanced"):
-    """A stream's watermark has come this far without a stamp on a write that says so (T2)."""
+    """A stream's watermark has risen to this value, and no write is stamped with it yet (T2)."""
 
     namespace: str
     kind: str
@@ -55,19 +55,19 @@ class WatermarkAdvanced(Struct, frozen=True, tag="watermark_advanced"):
 
 
 class EarliestRaised(Struct, frozen=True, tag="earliest_raised"):
-    """Older events are refused, from the group on that holds this: what they would change is about to go (D9, R5)."""
+    """Older events are refused from this group on: the data they would change is about to go (D9, R5)."""
 
     earliest_us: int
 
 
 class VectorsCut(Struct, frozen=True, tag="vectors_cut"):
-    """Older changes to vectors are refused, from the group on that holds this: their payloads are about to go (K4).
+    """Older changes to vectors are refused from the group with this message on: their payloads are about to go (K4).
 
-    Whoever removes them waits until all writes up to `behind_epoch` are in the lake: later ones hold no older change.
+    Before removing them, wait until all writes up to `behind_epoch` are in the lake: later ones have no older change.
     """
 
     cut_us: int
-    behind_epoch: int  # the last write that may have been decided on without it; 0 if there was none
+    behind_epoch: int  # the last write whose verdicts may not know the cut; 0 if there was none
 
 
 class RulesInForce(Struct, frozen=True, tag="rules_in_force"):
@@ -84,7 +84,7 @@ class ClockReset(Struct, frozen=True, tag="clock_reset"):
 
 
 class BatchClosed(Struct, frozen=True, tag="batch_closed"):
-    """What was delivered together, and why then (C5)."""
+    """A batch was delivered, and why it was closed then (C5)."""
 
     record: BatchRecord
 
@@ -105,7 +105,7 @@ _decoder = msgspec.json.Decoder(list[Control])
 
 
 def encode_controls(messages: Sequence[Control]) -> bytes:
-    """Messages as they stand in a frame."""
+    """Messages as bytes of a frame."""
     return msgspec.json.encode(messages)
 
 

@@ -1,8 +1,8 @@
 """The format of a log file: a header, then frames, each with its length and checksum; zeros after the last.
 
-Belongs here: bytes to frames and back, without a disk. One frame holds one group (`groups.py`): what is flushed
-together, and so is there together or not at all. A checksum is salted with the file's identity and the frame's
-offset: a frame that was copied, or left over from another file, is not valid here.
+Belongs here: bytes to frames and back, without a disk. One frame holds one group (`groups.py`): the writes that are
+flushed together, so they are stored together or not at all. A checksum is salted with the file's identity and the
+frame's offset: a frame that was copied, or left over from another file, is not valid here.
 
     header  magic 8 · format u32 · schema u32 · shard u32 · crc32c u32 · number u64 · incarnation u64
             · first epoch u64 · created i64
@@ -25,15 +25,15 @@ _HEADER = struct.Struct(">8sIIIIQQQq")
 _FRAME = struct.Struct(">HHIQQII")
 HEADER_BYTES = _HEADER.size
 FRAME_BYTES = _FRAME.size
-# Bounded before anything is allocated for it.
+# Checked before any memory is allocated for it.
 PAYLOAD_LIMIT = 256 * 1024 * 1024
 _ZEROS = bytes(1024 * 1024)
-# A part of a file is copied in pieces to be summed up, which stay in the cache of a core.
+# The checksum copies a file piece by piece, so that each piece stays in the cache of a core.
 _PIECE = 256 * 1024
 
 
 class Header(NamedTuple):
-    """Who wrote a log file, and what it starts with."""
+    """Which start of which shard wrote a log file, and where it begins."""
 
     shard: int
     number: int
@@ -81,8 +81,8 @@ def encode_header(header: Header) -> bytes:
 def decode_header(data: memoryview, where: str) -> Header | None:
     """The header, or None if the file was never begun; a wrong header with anything behind it is damage.
 
-    Nothing is written behind a header before it is on the disk. So what a crash can tear has only zeros behind it, and
-    nobody was told of anything in such a file.
+    Nothing is written after a header before the header is on the disk. So a torn header has only zeros after it, and
+    nothing in such a file was ever acknowledged.
     """
     if len(data) < HEADER_BYTES:
         return None
@@ -101,7 +101,7 @@ def decode_header(data: memoryview, where: str) -> Header | None:
 
 
 def encode_frame_head(epochs: tuple[int, int], payload: Sequence[Any], header: Header, offset: int) -> bytes:
-    """What stands before the payload in a frame at `offset` of the file with this header.
+    """The bytes before the payload in a frame at `offset` of the file with this header.
 
     `epochs` are the first and the last of its writes; the payload may be in pieces, each bytes or an Arrow buffer.
     """
@@ -111,7 +111,7 @@ def encode_frame_head(epochs: tuple[int, int], payload: Sequence[Any], header: H
 
 
 def read_frames(data: memoryview, header: Header) -> Iterator[Frame]:
-    """The valid frames from the start on; stops at the first that is none."""
+    """The valid frames from the start on; stops at the first invalid one."""
     offset = HEADER_BYTES
     while (frame := frame_at(data, header, offset)) is not None:
         yield frame
@@ -135,10 +135,10 @@ def frame_at(data: memoryview, header: Header, offset: int) -> Frame | None:
 
 
 def find_tail(data: memoryview, header: Header, end_of_frames: int, where: str) -> Tail:
-    """What lies behind the last valid frame: nothing, or what a crash tore. A valid frame further on is neither.
+    """What follows the last valid frame: nothing, or a torn tail. A valid frame further on is neither.
 
-    A group is written only after the one before it is on the disk, so whatever a crash can tear is the last thing in
-    the file. If anything valid follows, an acknowledged frame has been damaged, and nothing may be cut off.
+    A group is written only after the one before it is on the disk, so a crash can tear only the last one in the file.
+    If anything valid follows, an acknowledged frame has been damaged, and nothing may be cut off.
     """
     if _is_zero(data[end_of_frames:]):
         return Tail(end_of_frames, is_torn=False)

@@ -1,8 +1,8 @@
-"""What one frame of the log holds: the control messages and the writes that were flushed together.
+"""The content of one frame of the log: the control messages and the writes that were flushed together.
 
-Belongs here: a group as bytes and back. What is flushed together has one checksum and one sync, so it is there whole
-or not at all. Messages come before rows, because that is the order in which they took effect. Of the rows only what
-differs between them is in columns; the rest is in an outline before them (`log_rows.py`).
+Belongs here: a group as bytes and back. A group has one checksum and one sync, so it is stored whole or not at all.
+Messages come before rows, because that is the order in which they took effect. Columns have only what differs between
+rows; the rest is in an outline before them (`log_rows.py`).
 
     payload  length of the messages u32 · length of the outline u32 · messages, a JSON array · outline, a JSON object
              filled up with spaces, or nothing · Arrow record batch, or nothing
@@ -22,12 +22,12 @@ from tidemark.log.log_rows import LogRows, Writes
 from tidemark.model.log_schema import LOG_SCHEMA
 
 _HEAD = struct.Struct(">II")
-# Arrow reads its buffers where they lie if they are at multiples of this. Headers of files and frames are, too.
+# Arrow reads its buffers in place if they are at multiples of this. The sizes of file and frame headers are, too.
 _ALIGNMENT = 8
 
 
 class Outline(Struct, frozen=True):
-    """What is said of rows before their columns."""
+    """The part of the rows that is stored once, before their columns."""
 
     shard: int
     writes: Writes
@@ -37,21 +37,21 @@ class Outline(Struct, frozen=True):
 
 
 class Group(NamedTuple):
-    """What one frame says."""
+    """The content of one frame."""
 
     controls: list[Control]
     rows: LogRows | None
 
 
 class Payload(NamedTuple):
-    """A group as bytes, in two pieces: the second may be large, and is not copied to stand behind the first."""
+    """A group as bytes, in two pieces: the second may be large, and is not copied behind the first."""
 
     head: bytes
     body: pa.Buffer
 
     @property
     def bytes(self) -> int:
-        """How long it is."""
+        """Its length."""
         return len(self.head) + int(self.body.size)
 
 
@@ -72,7 +72,7 @@ def encode_group(controls: Sequence[Control], rows: LogRows | None) -> Payload:
 
 
 def decode_group(payload: memoryview) -> Group:
-    """What a payload says. The columns lie where the payload does, and keep it in memory."""
+    """The content of a payload. The columns share the payload's memory and keep it alive."""
     messages_size, outline_size = _HEAD.unpack_from(payload)
     outline_at = _HEAD.size + messages_size
     columns_at = outline_at + outline_size

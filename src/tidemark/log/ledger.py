@@ -1,17 +1,17 @@
-"""A ledger: a durable map from text to bytes, where a write costs what it changes and opening costs nothing.
+"""A ledger: a durable map from text to bytes, where a write costs as much as it changes and opening costs nothing.
 
 Belongs here: which runs there are, which of them answers, and when runs are merged. The format of a run is in
 `ledger_runs.py`.
 
-Changes are written as new runs; nothing that was written is ever touched. The ledger has no file that lists its runs:
-`write` gives the list, the owner saves it in its own state file, and replacing that file is the commit. A crash before
-it leaves files that nobody lists, and `remove_unlisted` deletes them.
+Changes are written as new runs; a file is never changed once written. The ledger has no file that lists its runs:
+`write` returns the list, the owner saves it in its own state file, and replacing that file is the commit. A crash
+before that leaves unlisted files, and `remove_unlisted` deletes them.
 
 Every write makes a new tier, and newer tiers win. Tiers are merged when the newer ones together have grown as large as
 the next older one. So tiers at least double in size, there are few of them, and a change is rewritten once per
-doubling. A merge goes on in steps over many writes. Each step moves the lowest keys that are left in the merging tiers
+doubling. A merge goes on in steps over many writes. Each step moves the lowest remaining keys of the merging tiers
 to one new run of the oldest of these tiers, and narrows the ranges of the inputs. After each step the list of runs is
-complete and consistent, so a merge that a restart interrupts goes on where it was.
+complete and consistent, so a merge interrupted by a restart goes on where it was.
 """
 
 from bisect import bisect_left
@@ -32,14 +32,20 @@ class Ledger:
     """See above. `write`, `adopt`, `remove_unlisted` and `items` belong to one thread; any thread may `get`."""
 
     def __init__(
-        self, disk: Disk, directory: Path, runs: Sequence[RunInfo] = (), sizes: Sizes | None = None, *, life: int = 0
+        self,
+        disk: Disk,
+        directory: Path,
+        runs: Sequence[RunInfo] = (),
+        sizes: Sizes | None = None,
+        *,
+        incarnation: int = 0,
     ) -> None:
         self._disk, self._directory = disk, directory
         self._sizes = sizes or Sizes()
         self._runs = Runs(disk, directory, self._sizes)
         self._view = _View(runs)
         self._written: list[RunInfo] = []  # by the last `write`, until it is adopted
-        self._prefix = f"{life:010d}-"  # two processes that both think that they own it never write the same file
+        self._prefix = f"{incarnation:010d}-"  # two processes that both believe they own it never write the same file
         self._next_number: int | None = None  # of the next file; unknown until the first write
 
     @property
@@ -60,7 +66,7 @@ class Ledger:
                 found = ((key, self._find(view, key)) for key in wanted)
                 return {key: value for key, value in found if value is not None}
             except FileNotFoundError as error:
-                # A run may be removed while somebody reads, but only after a list without it was adopted.
+                # A run may be removed during a read, but only after a list without it was adopted.
                 if view is self._view:
                     raise self._missing(view, error) from error
 
@@ -74,9 +80,9 @@ class Ledger:
             raise self._missing(view, error) from error
 
     def write(self, changes: Mapping[str, bytes]) -> list[RunInfo]:
-        """Write these changes durably and go on with merging; gives the list of runs to save and then to adopt.
+        """Write these changes durably and continue merging; return the list of runs to save and then to adopt.
 
-        Until `adopt`, reads show what was there before. A list that is never adopted is forgotten: the next `write`
+        Until `adopt`, reads show the state before. A list that is never adopted is forgotten: the next `write`
         begins from the adopted one again, and must be given those changes again.
         """
         self._begin_writing()
@@ -84,8 +90,8 @@ class Ledger:
         before = set(runs)
         runs += self._changed(changes, max((run.tier for run in runs), default=0) + 1)
         size = sum(run.bytes for run in runs if run not in before)
-        # A change is rewritten about once for every second tier below it, so that much is done at once. If merges fall
-        # behind, there are more tiers, and more is done. One step in any case, for small changes.
+        # A change is rewritten about once for every second tier below it, so this write does that much of it now. If
+        # merges fall behind, there are more tiers, and more is done. Small changes still do one step.
         budget = self._sizes.run + size * (len({run.tier for run in runs}) // 2 + 1)
         view = _View(runs)
         try:
@@ -104,8 +110,8 @@ class Ledger:
     def remove_unlisted(self) -> None:
         """Delete runs that are in no list: left by a crash, or merged away.
 
-        Only to be called when the adopted list is certain to be there after a power cut. If the state file was read
-        at a start, its directory has to be synced first.
+        Call it only when the adopted list would survive a power cut. If the state file was read at a start, sync its
+        directory first.
         """
         listed = {run.file for run in (*self._view.runs, *self._written)}
         for name in self._disk.list(self._directory):
@@ -125,7 +131,7 @@ class Ledger:
         return self._runs.damage(lost, "it is missing") if lost else error
 
     def _begin_writing(self) -> None:
-        """Find out which names are free, once per life: unlisted files may still be there."""
+        """Find unused names, once per start: unlisted files may still be there."""
         if self._next_number is None:
             self._disk.make_directory(self._directory)
             names = [*self._disk.list(self._directory), *(run.file for run in self._view.runs)]
@@ -145,13 +151,13 @@ class Ledger:
             yield self._store(builder, tier)
 
     def _store(self, builder: RunBuilder, tier: int) -> RunInfo:
-        # Never used twice in one life, not even after an error: a reader may have the old file in its cache.
+        # Never used twice in one start, not even after an error: a reader may have the old file in its cache.
         number = self._next_number or 1
         self._next_number = number + 1
         return self._runs.store(builder, f"{self._prefix}{number:010d}{SUFFIX}", tier)
 
     def _merge(self, view: "_View", budget: int) -> "_View":
-        """Merge for about so many bytes. Small merges come first: they are the newest."""
+        """Merge about this many bytes. Small merges come first: they are the newest."""
         while True:
             view = _planned(view)
             merging = [run.into for run in view.runs if run.into is not None]
@@ -161,7 +167,7 @@ class Ledger:
             budget -= written
 
     def _step(self, view: "_View", into: int) -> "tuple[_View, int]":
-        """Merge the lowest keys that are left of one merge, as many as fit into a run."""
+        """Merge the lowest remaining keys of one merge, as many as fit into a run."""
         inputs = [run for run in view.runs if run.into == into]
         cursors = [Cursor(self._runs, list(tier)) for _, tier in groupby(inputs, lambda run: run.tier)]
         builder = RunBuilder(self._sizes.block)
@@ -186,7 +192,7 @@ class _View:
         self._lasts = [[run.last for run in tier] for tier in self.tiers]
 
     def candidates(self, key: str) -> Iterator[RunInfo]:
-        """The runs that can hold `key`, the newest first."""
+        """The runs that may contain `key`, the newest first."""
         for tier, lasts in zip(self.tiers, self._lasts, strict=True):
             at = bisect_left(lasts, key)
             if at < len(tier) and tier[at].first <= key:
@@ -194,7 +200,7 @@ class _View:
 
 
 def _planned(view: _View) -> _View:
-    """The same runs; tiers that are no larger than all newer ones together are marked for a merge with those."""
+    """The same runs; tiers that are no larger than all newer ones together are marked to be merged with those."""
     busy = {run.into for run in view.runs} | {run.tier for run in view.runs if run.into is not None}
     size, oldest = 0, None
     for tier in view.tiers:

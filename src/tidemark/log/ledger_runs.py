@@ -1,10 +1,10 @@
 """The files of a ledger: immutable runs of key-value pairs, sorted by key.
 
-Belongs here: the format of a run, how one is written, and how it is read block by block through a bounded cache. Which
-runs there are and which of them wins is decided in `ledger.py`.
+Belongs here: the format of a run, how one is written, and how it is read block by block through a bounded cache.
+`ledger.py` decides which runs there are and which of them wins.
 
-A run is a row of blocks with an index behind them. The index holds the first key, the end and the checksum of every
-block, and a Bloom filter of all keys. The descriptor of the run, which the owner of the ledger keeps, holds the
+A run is a row of blocks with an index after them. The index has the first key, the end and the checksum of every
+block, and a Bloom filter of all keys. The descriptor of the run, which the owner of the ledger stores, has the
 checksum of the index. So every byte is covered by a checksum that is stored elsewhere.
 """
 
@@ -27,10 +27,10 @@ from tidemark.storage.disk import Disk
 
 SUFFIX = ".run"
 FORMAT_VERSION = 1
-# Ten bits and seven probes a key: one lookup in a hundred reads a block in vain.
+# Ten bits and seven probes per key: one lookup in a hundred reads a block for nothing.
 _BITS_PER_KEY = 10
 _PROBES = 7
-# What Python needs to hold one parsed pair, beside its bytes.
+# Memory that Python needs for one parsed pair, beside its bytes.
 _PAIR_OVERHEAD = 150
 
 Keys = list[str]
@@ -39,16 +39,16 @@ T = TypeVar("T")
 
 
 class Sizes(NamedTuple):
-    """How large things are; tests make them small."""
+    """Sizes in bytes; tests make them small."""
 
-    block: int = 16 << 10  # read whole for one key, so small; a few standings of producers fit
+    block: int = 16 << 10  # read whole for one key, so small; a few producers' states fit
     run: int = 4 << 20  # one step of a merge writes one run, so this bounds how long a step takes
     cache: int = 8 << 20  # of parsed blocks and indexes, per ledger
     read: int = 256 << 10  # read at once from each input of a merge
 
 
 class Index(Struct, frozen=True, array_like=True):
-    """What stands behind the blocks."""
+    """The index after the blocks."""
 
     version: int
     firsts: list[str]  # first key of each block
@@ -61,7 +61,7 @@ class Index(Struct, frozen=True, array_like=True):
         return self.ends[block - 1] if block else 0
 
     def block_of(self, key: str) -> int:
-        """The only block that can hold `key`."""
+        """The only block that may contain `key`."""
         return max(bisect_right(self.firsts, key) - 1, 0)
 
 
@@ -94,7 +94,7 @@ class RunBuilder:
         block = self._blocks[-1]
         block.keys.append(key)
         block.values.append(value)
-        # A key has up to four bytes a letter, but hardly ever has; this decides only where a block ends.
+        # A key may take four bytes a letter, but hardly ever does; this decides only where a block ends.
         size = len(key) + len(value) + 8
         self._room -= size
         self.size += size
@@ -119,7 +119,7 @@ class RunBuilder:
 
 
 class Runs:
-    """Reads and writes the runs in one directory. Any thread may read; no lock is held while the disk is read."""
+    """Reads and writes the runs in one directory. Any thread may read; no lock is taken while the disk is read."""
 
     def __init__(self, disk: Disk, directory: Path, sizes: Sizes) -> None:
         self.directory, self.sizes = directory, sizes
@@ -148,7 +148,7 @@ class Runs:
         return block.values[at] if at < len(block.keys) and block.keys[at] == key else None
 
     def index(self, info: RunInfo) -> Index:
-        """The index of a run; also proves that the file has the size it should have."""
+        """The index of a run; also verifies that the file has the right size."""
         return self._cache.get((info.file, -1), lambda: self._read_index(info), lambda _: info.bytes - info.index_at)
 
     def blocks(self, info: RunInfo, index: Index, start: int, stop: int) -> list[Block]:
@@ -186,7 +186,7 @@ class Runs:
         return data
 
     def damage(self, info: RunInfo, why: str) -> LogDamageError:
-        """The error for a run that is not what was written."""
+        """The error for a run that differs from what was written."""
         return LogDamageError(
             f"{self.directory / info.file} is damaged: {why}. Restore it from a backup together with the files of its "
             "shard; nothing was changed."
@@ -206,7 +206,7 @@ class Cursor:
 
     @property
     def last(self) -> str | None:
-        """Last key of the block at hand; None at the end."""
+        """Last key of the current block; None at the end."""
         return self._block.keys[-1] if self._block.keys else None
 
     def take(self, bound: str) -> Iterator[tuple[str, bytes]]:
@@ -219,7 +219,7 @@ class Cursor:
         return taken
 
     def left(self) -> list[RunInfo]:
-        """What has not been taken yet, as descriptors."""
+        """The pairs that are not taken yet, as descriptors."""
         if not self._block.keys:
             return []
         return [msgspec.structs.replace(self._infos[0], first=self._block.keys[self._at]), *self._infos[1:]]
@@ -244,7 +244,7 @@ class Cursor:
 
 
 class _Cache:
-    """The things that were used last, up to a number of bytes."""
+    """The most recently used blocks and indexes, up to a number of bytes."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity, self._used = capacity, 0
@@ -252,7 +252,7 @@ class _Cache:
         self._lock = threading.Lock()
 
     def get(self, name: tuple[str, int], read: Callable[[], T], cost_of: Callable[[T], int]) -> T:
-        """What has this name; read if it is not here. Two threads may both read it: it is the same."""
+        """The cached value of this name, read if it is not cached. If two threads both read it, they read the same."""
         with self._lock:
             found = self._kept.get(name)
             if found is not None:
@@ -274,7 +274,7 @@ def _cost(block: Block) -> int:
 
 
 def _digest(key: str) -> bytes:
-    # Python compares keys by code point, so any text may be asked for, also one that UTF-8 has no bytes for.
+    # Python compares keys by code point, so a key may be any text, even one that UTF-8 cannot encode.
     return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 

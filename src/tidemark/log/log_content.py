@@ -1,7 +1,7 @@
-"""What is in a log file, for whoever recovers it, seals it, proves it or only looks.
+"""The content of a log file, for recovery, sealing, verification and `status`.
 
-Belongs here: a whole file as frames. What a frame looks like is in `frames.py`; the file that is being written, in
-`log.py`. Arrow is imported for the rows alone: a look at how far a log has got takes less time than that import.
+Belongs here: a whole file as frames. The format of a frame is in `frames.py`; the file that is being written, in
+`log_file.py`. Arrow is imported for the rows alone: finding out how far a log has come is quicker than that import.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LogContent(NamedTuple):
-    """What is in one log file."""
+    """The content of one log file."""
 
     header: Header
     frames: list[Frame]
@@ -30,7 +30,7 @@ class LogContent(NamedTuple):
 
     @property
     def last_epoch(self) -> int:
-        """Of the writes in it; 0 if there is none."""
+        """Last epoch of the writes in it; 0 if there is none."""
         return max((frame.last_epoch for frame in self.frames), default=0)
 
     @property
@@ -39,7 +39,7 @@ class LogContent(NamedTuple):
         return max(self.header.first_epoch, self.last_epoch + 1)
 
     def groups(self) -> "Iterator[Group]":
-        """What was flushed together, in order."""
+        """The groups that were flushed, in order."""
         from tidemark.log.groups import decode_group
 
         for frame in self.frames:
@@ -49,7 +49,7 @@ class LogContent(NamedTuple):
 def read_log(disk: Disk, path: Path, *, is_at_rest: bool = False) -> LogContent | None:
     """All valid frames of a log file; None if it was created and never begun. Damage before the end is refused.
 
-    A file that is at rest, because nobody but the caller may write it, is not copied.
+    A file at rest, which only the caller may write, is not copied.
     """
     data = disk.map(path) if is_at_rest else memoryview(disk.read(path))
     header = decode_header(data, str(path))

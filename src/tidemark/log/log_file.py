@@ -1,6 +1,6 @@
 """The log file that is being written: frames go in at the end and are synced; a full or old one is closed.
 
-Belongs here: one open file. What a frame looks like is in `frames.py`; what becomes of a closed file in `seal.py`.
+Belongs here: one open file. The format of a frame is in `frames.py`; `seal.py` seals a closed file.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from tidemark.model.shard_errors import FrameTooLargeError, ShardFencedError
 from tidemark.storage.disk import Disk
 from tidemark.storage.failpoints import failpoint
 
-# Below this a copy costs less than another call of the system.
+# Below this a copy costs less than another system call.
 WRITTEN_TOGETHER = 256 * 1024
 
 
@@ -35,8 +35,8 @@ class LogFile:
     def append(self, epochs: tuple[int, int], payload: Sequence[Any]) -> None:
         """Write one frame and return when it is on the disk. After an error the file must not be written again.
 
-        `epochs` are the first and the last of the writes in it, or 0 and 0. The payload comes in pieces, of which a
-        large last one is written from where it lies; only the whole of them has a checksum.
+        `epochs` are the first and the last of the writes in it, or 0 and 0. The payload comes in pieces; a large last
+        one is written without a copy. One checksum covers all of them.
         """
         if (size := sum(len(piece) for piece in payload)) > PAYLOAD_LIMIT:
             raise FrameTooLargeError(size, PAYLOAD_LIMIT)
@@ -50,13 +50,13 @@ class LogFile:
         failpoint("log.appended")
         self._disk.sync(self._fd)
         failpoint("log.synced")
-        # A file that lost its name is one that no recovery will read, however safe its bytes are.
+        # No recovery will read a file that lost its name, however safe its bytes are.
         if not self._disk.is_named(self._fd, self.path):
             raise ShardFencedError(self.header.shard, self.header.incarnation)
         self.end += len(head) + len(last)
         self.last_epoch = max(self.last_epoch, epochs[1])
 
     def close(self) -> None:
-        """Let go of the file, and of the space that it did not need."""
+        """Close the file, and give back the space that it did not need."""
         self._disk.truncate(self._fd, self.end)
         self._disk.close(self._fd)

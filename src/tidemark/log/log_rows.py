@@ -1,9 +1,9 @@
-"""The rows of a group as the log holds them: what is the same for a write, or for all rows, is stated once.
+"""The rows of a group as the log stores them: a value shared by a write, or by all rows, is stored once.
 
-Belongs here: taking a group in the log's schema apart into its writes, the texts that stand on every row and the
-columns that differ from row to row, and putting it together again. Three columns in four say nothing of their own: a
-row without them takes a third of the room, and whoever seals or replays it need not look at it row by row. How that
-becomes bytes is in `groups.py`.
+Belongs here: splitting a group in the log's schema into its writes, the texts that are the same on every row and the
+columns that differ from row to row, and putting it together again. Three columns in four need not be stored: a row
+without them takes a third of the space, and sealing or replaying it needs no step per row. How that becomes bytes is in
+`groups.py`.
 """
 
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ from tidemark.model.log_schema import LOG_SCHEMA
 
 # Columns that say which write a row belongs to, and its place there.
 NUMBERING = ("shard", "epoch", "ordinal", "producer", "sequence", "received_ts")
-# Texts that are few in the log, and one in most groups.
+# Texts with few values in the log, and one value in most groups.
 FEW_TEXTS = ("verdict", "namespace", "kind", "priority", "source", "origin")
-# What is often not only equal to another column but lies in the same memory: an origin that was not stated, the key of
-# signals. The second one is a field of a payload.
+# Columns that are often not only equal to another column but share its memory: an origin that was not stated, the key
+# of signals. The second is a field of a payload.
 ORIGIN_OF, KEY_OF = "producer", ("signal", "entity_id")
 
 
@@ -35,27 +35,27 @@ class Writes(Struct, frozen=True):
     received_us: list[int]
     ordinals: list[int]  # of their first rows
     sizes: list[int]
-    stamps_us: list[int] | None  # watermarks; None if a row has none, or another than its write's first
-    digests: list[int] | None = None  # by which retries are known (Q2); they are in the log and not in segments
+    stamps_us: list[int] | None  # watermarks; None if a row has none, or a different one than its write's first row
+    digests: list[int] | None = None  # they identify retries (Q2); stored in the log and not in segments
 
 
 class LogRows(NamedTuple):
-    """One group. A column of the schema that is in none of these has no value on any row."""
+    """One group. A schema column that is in none of these is null on every row."""
 
     shard: int
     writes: Writes
-    shared: Mapping[str, str]  # column → the text that stands on every row
-    copies: tuple[str, ...]  # "origin" and "key", where they are what is said above
-    columns: Mapping[str, pa.Array]  # what differs from row to row
+    shared: Mapping[str, str]  # column → the text of every row
+    copies: tuple[str, ...]  # "origin" and "key", where they share memory as described above
+    columns: Mapping[str, pa.Array]  # the columns that differ from row to row
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """Number of rows."""
         return sum(self.writes.sizes)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that they take in the log's schema, which is how whoever gets them holds them."""
+        """Bytes that they take in the log's schema, in which readers get them."""
         columns = sum(int(column.get_total_buffer_size()) for column in self.columns.values())
         texts = sum(4 + len(text) for text in self.shared.values())
         producers = sum(len(name) * size for name, size in zip(self.writes.producers, self.writes.sizes, strict=True))
@@ -63,7 +63,7 @@ class LogRows(NamedTuple):
 
     @classmethod
     def of(cls, batch: pa.RecordBatch) -> "LogRows":
-        """A group in the log's schema, of at least one row, taken apart."""
+        """Build it from a group in the log's schema, of at least one row."""
         columns = dict(zip(LOG_SCHEMA.names, batch.columns, strict=True))
         texts = {name: constant_of(columns[name]) for name in FEW_TEXTS}
         shared = {name: text for name, text in texts.items() if text is not None}
@@ -71,7 +71,7 @@ class LogRows(NamedTuple):
 
     @classmethod
     def made(cls, shard: int, writes: Writes, shared: Mapping[str, str], columns: Mapping[str, pa.Array]) -> "LogRows":
-        """A group of which all this is known. Of `columns`, those are left out that say nothing beside the rest."""
+        """Build it from known parts. Those of `columns` that the rest implies are left out."""
         copies = tuple(name for name, is_copy in _COPIES.items() if is_copy(columns))
         said = {*NUMBERING, *shared, *copies, *(["watermark_ts"] if writes.stamps_us else [])}
         varying = {
@@ -82,7 +82,7 @@ class LogRows(NamedTuple):
         return cls(shard, writes, {name: shared[name] for name in shared if name not in copies}, copies, varying)
 
     def batch(self) -> pa.RecordBatch:
-        """The same in the log's schema."""
+        """The rows in the log's schema."""
         return pa.RecordBatch.from_arrays([self.column(name) for name in LOG_SCHEMA.names], schema=LOG_SCHEMA)
 
     def column(self, name: str) -> pa.Array:
@@ -99,14 +99,14 @@ class LogRows(NamedTuple):
         return nulls(self.rows, LOG_SCHEMA.field(name).type)
 
     def by_verdict(self) -> dict[str, Mask | None]:
-        """Each verdict that occurs, with the rows that have it; None stands for all."""
+        """Each verdict that occurs, with the mask of its rows; None means all rows."""
         if "verdict" in self.shared:
             return {self.shared["verdict"]: None}
         verdicts = self.columns["verdict"]
         return {found: np.asarray(pc.equal(verdicts, found)) for found in verdicts.unique().to_pylist()}
 
     def texts_by_run(self, name: str) -> tuple[list[str], Numbers] | None:
-        """Texts with the number of rows that each stands on, if they are the same within a write, or altogether."""
+        """The texts with their row counts, if a text is the same within a write, or on all rows; otherwise None."""
         if name in self.shared:
             return [self.shared[name]], np.array([self.rows])
         if name == ORIGIN_OF or (name == "origin" and name in self.copies):
@@ -128,7 +128,7 @@ class LogRows(NamedTuple):
         return pa.array(np.repeat(values, sizes)).view(LOG_SCHEMA.field(name).type)
 
     def by_write(self, name: str) -> Numbers | None:
-        """The number (or the moment, in microseconds) that all rows of a write have; None where they may differ."""
+        """The number (or the time, in microseconds) that all rows of a write share; None where they may differ."""
         found = {
             "epoch": self.writes.epochs,
             "sequence": self.writes.sequences,
@@ -165,7 +165,7 @@ def _writes_of(columns: Mapping[str, pa.Array]) -> Writes:
 
 
 def _lies_in(column: pa.Array) -> tuple[int, ...]:
-    """The memory of a column: where two lie in the same, they are the same."""
+    """The memory of a column: columns with the same memory are equal."""
     return (len(column), column.offset, *(buffer.address if buffer else 0 for buffer in column.buffers()))
 
 

@@ -1,10 +1,10 @@
 """The manifest: which segments a shard has sealed, in order, and what is in each.
 
-Belongs here: the entry, how it is appended, and how entries are found and proved. One JSON line per segment, in one
-file per day; every line carries the checksum of the line before it, so a missing or changed line is noticed wherever
-it stands. A line also carries the totals up to its segment, and `head.json` says where the last line begins. So a start
-reads the head and what lies behind it, and costs the same however long the manifest is (decision 0038). How the files
-are read is in `manifest_files.py`. The batch plane needs nothing of the live plane but this and the segment files.
+Belongs here: the entry, how it is appended, and how entries are found and verified. One JSON line per segment, in one
+file per day; every line has the checksum of the line before it, so a missing or changed line is noticed anywhere. A
+line also has the totals up to its segment, and `head.json` says where the last line begins. So a start reads the head
+and the lines after it, and costs the same however long the manifest is (decision 0038). How the files are read is in
+`manifest_files.py`. Of the coordinator's files, batch jobs read only this and the segments.
 """
 
 import hashlib
@@ -28,10 +28,10 @@ _NO_END = 2**63 - 1
 
 
 class Head(Struct, frozen=True):
-    """The last line when the manifest was last appended to: what it was, so that it is missed, and where it begins.
+    """The last line when the manifest was last appended to: its checksum, so that its loss is noticed, and its place.
 
-    The place only saves reading. It is believed when the line that begins there has this checksum. The totals save
-    adding up the lines of a home of an older form, which have none of their own.
+    The place only saves reading. It is used if the line that begins there has this checksum. The totals save adding up
+    the lines of an older home, which have none of their own.
     """
 
     number: int
@@ -65,7 +65,7 @@ class Totals(Struct, frozen=True):
     batched_to: int = 1  # first epoch that is in none of the recorded batches
 
     def plus(self, entry: "Entry", batches: Sequence[BatchRecord]) -> "Totals":
-        """With the next segment, and the batches that it records."""
+        """The totals with the next segment, and the batches that it records."""
         return Totals(
             rows=self.rows + entry.rows,
             bytes=self.bytes + entry.bytes,
@@ -90,20 +90,20 @@ class Entry(Struct, frozen=True):
     verdicts: HourCounts
     event_hours: dict[str, HourCounts]  # by hour of the event; deltas without a usable time are under ""
     receipt_hours: dict[str, HourCounts]  # by hour of arrival
-    stamp_hours: dict[str, int]  # accepted deltas by hour of the watermark in force; "" while there was none
+    stamp_hours: dict[str, int]  # accepted deltas by hour of the watermark in force; "" if there was none
     producers: dict[str, tuple[int, int]]  # first and last sequence of each producer
     watermarks: dict[str, int]  # "namespace/kind" → event-time watermark after the last write, microseconds
     sealed_us: int
     incarnation: int
     previous: str  # sha256 of the line before
-    batches: list[BatchRecord] = []  # only in lines of older homes: now the segment holds them
+    batches: list[BatchRecord] = []  # only in lines of older homes: now the segment has them
     received_us: int = 0  # when its last write was received: the clock by which a stream is idle (T3)
-    idle_from: dict[str, int] = {}  # "namespace/kind" → when it is idle in this shard, unless heard before
-    resets: int = 0  # how many resets of the clock its times know of (C15)
+    idle_from: dict[str, int] = {}  # "namespace/kind" → when it goes idle in this shard without another write
+    resets: int = 0  # how many resets of the clock its times include (C15)
     # Batches that were closed since the entry before was sealed, by hour; their deltas may lie in that one (C5).
     batch_hours: dict[str, int] = {}
-    batches_sha256: str = ""  # of their records, as the segment holds them; empty when it holds none
-    totals: Totals | None = None  # up to and including this segment; none in lines of older homes
+    batches_sha256: str = ""  # of their records in the segment; empty if it has none
+    totals: Totals | None = None  # up to and including this segment; None in lines of older homes
 
 
 class EventTime(NamedTuple):
@@ -116,17 +116,17 @@ class EventTime(NamedTuple):
 
 
 def line_of(entry: Entry) -> bytes:
-    """The entry as it stands in the file, without the newline."""
+    """The line of an entry, without the newline."""
     return msgspec.json.encode(entry)
 
 
 def checksum_of(line: bytes) -> str:
-    """What the next line says of this one."""
+    """The checksum of a line, which the next line states."""
     return hashlib.sha256(line).hexdigest()
 
 
 class _End(NamedTuple):
-    """The last entry, the checksum of its line, and the place of that; replaced as a whole, for readers meanwhile."""
+    """The last entry, and its line's checksum and place; replaced as a whole, because others read it meanwhile."""
 
     last: Entry | None = None
     sha256: str = NOTHING_BEFORE
@@ -140,7 +140,7 @@ class _End(NamedTuple):
 
 
 class Manifest:
-    """The entries of one shard: the last one at hand, the others on demand. All are proved by what follows them."""
+    """The entries of one shard: the last one in memory, the others on demand. Each is verified by later lines."""
 
     def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         self.directory = directory
@@ -148,7 +148,7 @@ class Manifest:
         self._files = DayFiles(directory, self._disk)
         self._end = _End()
         self._known_head: Head | None = None
-        self._torn_file = ""  # the file that ends in a line that a crash tore
+        self._torn_file = ""  # the file that ends in a torn line
         self._folded: tuple[int, Totals] = (0, Totals())
         self._read()
 
@@ -174,16 +174,16 @@ class Manifest:
 
     @property
     def totals(self) -> Totals:
-        """Everything that is sealed, added up."""
+        """The totals of everything that is sealed."""
         return self.totals_of(self._end.last)
 
     def totals_of(self, entry: Entry | None) -> Totals:
-        """Everything up to and including an entry of this manifest; of none, nothing."""
+        """The totals up to and including an entry of this manifest; zero for None."""
         if entry is None:
             return Totals()
         if entry.totals is not None:
             return entry.totals
-        # A line of an older home: add up once what nobody has added up before.
+        # A line of an older home: add up once what no line has added up.
         if self._folded[0] != entry.number:
             found = Totals()
             for each in self.numbered(1, entry.number + 1):
@@ -192,11 +192,11 @@ class Manifest:
         return self._folded[1]
 
     def append(self, entry: Entry, batches: Sequence[BatchRecord] = ()) -> Entry:
-        """Add one entry, durably; gives it with its totals. `batches` are those that its segment records."""
+        """Add one entry, durably; return it with its totals. `batches` are those that its segment records."""
         if self._torn_file:
             self.repair()
         entry = msgspec.structs.replace(entry, totals=self.totals.plus(entry, batches))
-        # Files are read in the order of their names, so their days must not go back when a clock does (C15).
+        # Files are read in the order of their names, so days must not go back when the clock does (C15).
         line, name = line_of(entry), max([day_file(entry.sealed_us), *self._files.names()[-1:]])
         _refuse_unless_after(self._end.last, self._end.sha256, entry, entry.file)
         start = self._files.size(name)
@@ -206,12 +206,12 @@ class Manifest:
         return entry
 
     def open_segment(self, entry: Entry) -> BufferedIOBase:
-        """The bytes of a segment, proved to be the ones that were sealed."""
+        """The bytes of a segment, verified against its checksum."""
         return self._disk.open(verify_segment(self.directory, entry, self._disk))
 
     def all(self) -> Iterator[Entry]:
-        """Every entry, in order, read one by one: the whole row is proved from its first line on."""
-        return self._proved(self._files.lines(), self._end, is_from_start=True)
+        """Every entry, in order, read one by one; the whole chain of lines is verified from the first on."""
+        return self._verified(self._files.lines(), self._end, is_from_start=True)
 
     def numbered(self, first: int, end: int) -> Iterator[Entry]:
         """The entries from one number up to another, half-open."""
@@ -222,7 +222,7 @@ class Manifest:
                 yield entry
 
     def between(self, from_epoch: int, to_epoch: int) -> Iterator[Entry]:
-        """The entries that hold an epoch of a range, half-open, in order."""
+        """The entries with an epoch in a range, half-open, in order."""
         if from_epoch >= min(to_epoch, self.to_epoch):
             return
         for entry in self._from(lambda entry: entry.from_epoch <= from_epoch):
@@ -232,11 +232,11 @@ class Manifest:
                 yield entry
 
     def since(self, epoch: int) -> Iterator[Entry]:
-        """The entries that hold this epoch or a later one, in order."""
+        """The entries with this epoch or a later one, in order."""
         return self.between(epoch, _NO_END)
 
     def up_to(self, epoch: int) -> Entry | None:
-        """The last entry that holds nothing behind this epoch."""
+        """The last entry that has no epoch after this one."""
         if epoch >= self.to_epoch - 1:
             return self._end.last
         found = next(self.between(epoch + 1, epoch + 2), None)
@@ -264,10 +264,10 @@ class Manifest:
         return any(begin <= epoch < end for entry in self.between(epoch, epoch + 1) for begin, end in entry.lost)
 
     def repair(self) -> None:
-        """Put the last file in place again, without the line that a crash tore; only the shard's writer may do this.
+        """Write the last file again, without a torn line; only the shard's writer may do this.
 
         Also if nothing is torn: a process that was killed may have left its last line in the cache, not on the disk,
-        and the log file that the line makes superfluous must not go before the line is certain.
+        and the log file that the line makes superfluous must not go before the line is durable.
         """
         end, torn = self._end, self._torn_file
         if torn and torn != end.name:
@@ -291,15 +291,15 @@ class Manifest:
         self._go_to(head)
         for line in self._files.lines(self._end.name, self._end.start + len(self._end.line) + bool(self._end.line)):
             if not line.is_whole:
-                # A line without its newline was never acknowledged to anybody.
+                # A line without its newline was never acknowledged.
                 self._torn_file = line.name
                 break
             try:
                 entry = msgspec.json.decode(line.data, type=Entry)
             except msgspec.MsgspecError as error:
                 if line.is_last and (head is None or head.number <= self.count):
-                    # The end of a line may reach the disk before its middle. The head comes after the line is synced
-                    # and before its log file goes, so what this line was to say can be said again.
+                    # The end of a line may reach the disk before its middle. The head is written after the line is
+                    # synced and before its log file goes, so this line can be written again.
                     self._torn_file = line.name
                     break
                 raise self._no_entry(line, error) from error
@@ -316,14 +316,14 @@ class Manifest:
             )
 
     def _read_head(self) -> Head | None:
-        """Read before the lines: those that are appended meanwhile are behind it."""
+        """Read before the lines: lines that are appended meanwhile come after it."""
         try:
             return msgspec.json.decode(self._disk.read(self.directory / HEAD_FILE), type=Head)
         except (FileNotFoundError, msgspec.MsgspecError):
-            return None  # the lines say what is there
+            return None  # the lines alone tell
 
     def _go_to(self, head: Head | None) -> None:
-        """Begin at the line that the head names, if that is what stands there; else with the first line of all."""
+        """Begin at the line that the head names, if it is there; else at the first line of all."""
         line = self._files.at(head.file, head.start) if head and head.file else None
         if head is None or line is None or checksum_of(line) != head.sha256:
             return
@@ -333,20 +333,20 @@ class Manifest:
             self._folded = (head.number, head.totals)
 
     def _from(self, is_before: Callable[[Entry], bool]) -> Iterator[Entry]:
-        """The entries from the last file on of which the first entry is before something."""
+        """The entries from the last file on whose first entry is before the wanted place."""
         end, name = self._end, self._files.last_before(lambda name: self._is_before(name, is_before))
-        return self._proved(self._files.lines(name) if name else iter(()), end, is_from_start=False)
+        return self._verified(self._files.lines(name) if name else iter(()), end, is_from_start=False)
 
     def _is_before(self, name: str, is_before: Callable[[Entry], bool]) -> bool | None:
-        """Whether the first entry of a file is before something; none if the file has no entry."""
+        """Whether the first entry of a file is before the wanted place; None if the file has no entry."""
         line = self._files.at(name, 0)
         try:
             return None if line is None else is_before(msgspec.json.decode(line, type=Entry))
         except msgspec.MsgspecError as error:
             raise self._no_entry(Line(name, 0, line or b""), error) from error
 
-    def _proved(self, lines: Iterator[Line], end: _End, *, is_from_start: bool) -> Iterator[Entry]:
-        """What the lines say, up to and including an end; each is given once the line behind it has confirmed it."""
+    def _verified(self, lines: Iterator[Line], end: _End, *, is_from_start: bool) -> Iterator[Entry]:
+        """The entries up to and including an end; each is yielded once the line after it has confirmed it."""
         before: Entry | None = None
         sha256, is_first = NOTHING_BEFORE, not is_from_start
         for line in lines if end.last else ():

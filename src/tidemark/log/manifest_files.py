@@ -1,7 +1,7 @@
 """The files of a manifest, as lines: one file per day, read from any place on, or backwards.
 
-Belongs here: finding lines and where they begin. What a line says, and whether it follows the one before, is in
-`manifest.py`. Nothing reads a whole file at once, because a file grows with its day.
+Belongs here: finding lines and where they begin. The content of a line, and whether it follows the one before, is in
+`manifest.py`. No code reads a whole file at once, because a file grows with its day.
 """
 
 import os
@@ -15,7 +15,7 @@ from tidemark.model.timegrid import from_us
 from tidemark.storage.disk import Disk
 
 RESTORE = "Restore it from a backup; nothing was changed."
-# Read at once on the way back: a few dozen lines.
+# Read at once when reading backwards: a few dozen lines.
 _BLOCK = 64 * 1024
 
 
@@ -25,7 +25,7 @@ class Line(NamedTuple):
     name: str  # of its file
     start: int
     data: bytes
-    is_last: bool = False  # nothing at all comes after it
+    is_last: bool = False  # nothing comes after it
     is_whole: bool = True  # it has its newline; only the very last may lack it
 
     @property
@@ -46,14 +46,14 @@ class DayFiles:
         self._directory, self._disk = directory, disk
 
     def names(self) -> list[str]:
-        """Those that there are, in their order."""
+        """The files that exist, in order."""
         names = self._disk.list(self._directory)
         return [name for name in names if name.startswith("manifest-") and name.endswith(".jsonl")]
 
     def last_before(self, is_before: Callable[[str], bool | None]) -> str:
-        """The last file of which the first line is before something, or else the first; empty if there is none.
+        """The last file whose first line is before the wanted place, or else the first; empty if there is none.
 
-        `is_before` answers none for a file without lines: of a first line that a crash tore, nothing is left.
+        `is_before` returns None for a file without lines: a torn first line leaves one.
         """
         names = self.names()
         low, high, found = 0, len(names), 0
@@ -76,7 +76,7 @@ class DayFiles:
             return 0
 
     def at(self, name: str, start: int) -> bytes | None:
-        """The line that begins there, if a whole one does."""
+        """The whole line that begins there, if there is one."""
         try:
             with self._disk.open(self._directory / name) as file:
                 file.seek(start)
@@ -86,7 +86,7 @@ class DayFiles:
         return line[:-1] if line.endswith(b"\n") else None
 
     def lines(self, from_name: str = "", start: int = 0) -> Iterator[Line]:
-        """Every line from a place in a file on, that of the later files included; without a name, all."""
+        """Every line from a place in a file on, including those of later files; without a name, all."""
         names = [name for name in self.names() if name >= from_name]
         for name in names:
             is_last_file = name == names[-1]
@@ -111,7 +111,7 @@ class DayFiles:
 
 
 def _backwards(file: BufferedIOBase, end: int) -> Iterator[bytes]:
-    rest = b""  # the beginning of what was read: perhaps only the end of a line
+    rest = b""  # the beginning of the block read last: perhaps only the end of a line
     while end > 0:
         begin = max(0, end - _BLOCK)
         file.seek(begin)
@@ -120,7 +120,7 @@ def _backwards(file: BufferedIOBase, end: int) -> Iterator[bytes]:
         if begin > 0 and not lines:
             rest = last
             continue
-        # Every line ends in a newline, so what comes after the last one is empty, or was given before.
+        # Every line ends in a newline, so the text after the last one is empty, or was yielded before.
         if begin > 0:
             rest, lines = lines[0] + b"\n", lines[1:]
         yield from reversed(lines)

@@ -1,6 +1,6 @@
-"""What a state file says of a ledger's runs.
+"""How a state file lists a ledger's runs.
 
-Belongs here: that one struct. Whoever only reads a state file, as `status` does, needs nothing else of a ledger.
+Belongs here: that one struct. A reader of the state file alone, such as `status`, needs nothing else of a ledger.
 """
 
 from msgspec import Struct
@@ -11,7 +11,7 @@ class RunInfo(Struct, frozen=True):
 
     file: str
     tier: int
-    first: str  # only keys from here to `last` are looked up in this run; a merge may have taken those before
+    first: str  # only keys from here to `last` are looked up in this run; a merge may have moved earlier ones
     last: str
     keys: int  # in the file
     bytes: int  # of the file

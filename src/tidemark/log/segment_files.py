@@ -1,6 +1,6 @@
-"""The files of segments: where each lies, and whether it is the one that was sealed.
+"""The files of segments: where each is, and whether it is the one that was sealed.
 
-Belongs here: what can be said of a segment without reading its rows. How one is encoded is in `segments.py`.
+Belongs here: facts about a segment that need none of its rows. How one is encoded is in `segments.py`.
 """
 
 import hashlib
@@ -15,17 +15,17 @@ from tidemark.storage.disk import Disk, RealDisk
 if TYPE_CHECKING:
     from tidemark.log.manifest import Entry
 
-# So many segments share a folder. In one directory for all of them, each listing would take longer every day.
+# This many segments share a folder. In one directory for all of them, each listing would take longer every day.
 SEGMENTS_IN_FOLDER = 1_000
 
 
 def folder_of(number: int) -> str:
-    """The folder of a segment. It follows from the number, so that a seal that is begun again finds its own file."""
+    """The folder of a segment. It follows from the number, so that a repeated seal finds its own file."""
     return f"{(number - 1) // SEGMENTS_IN_FOLDER:06d}"
 
 
 def verify_segment(directory: Path, entry: "Entry", disk: Disk | None = None) -> Path:
-    """The segment's path, after its bytes have been proved to be the ones that were sealed."""
+    """The segment's path, after its bytes are verified to be the ones that were sealed."""
     path = directory / entry.file
     try:
         file = (disk or RealDisk()).open(path)

@@ -1,4 +1,4 @@
-"""What a segment looks like as a Parquet file, and what its manifest entry counts.
+"""The format of a segment as a Parquet file, and the counts in its manifest entry.
 
 Belongs here: the encoding of log rows, and counting them without a step per row. When a log file becomes a segment,
 and in which order that reaches the disk, is in `seal.py`.
@@ -27,7 +27,7 @@ from tidemark.model.shard_errors import SegmentDamageError
 from tidemark.model.timegrid import HOUR_US, hour_key
 from tidemark.storage.disk import Disk, RealDisk
 
-# Columns of few values. In the others a dictionary is built in vain: ids and hashes hardly repeat.
+# Columns of few values. In the others a dictionary is of no use: ids and hashes hardly repeat.
 DICTIONARIES = [
     *("shard", "epoch", "producer", "sequence", "received_ts", "watermark_ts", "verdict", "reason", "detail"),
     *("namespace", "kind", "priority", "source", "origin"),
@@ -40,16 +40,16 @@ DIFFERENCES = ["ordinal", "event_ts", *(f"{kind}.{name}" for kind, rule in KINDS
 STATISTICS = ["epoch", "event_ts", "received_ts"]
 # Values that are encoded at once: a few more than the default are faster, and many more fall out of the cache.
 _VALUES_AT_ONCE = 16_384
-# A part of a segment that can be read alone.
+# Rows of a row group, which can be read alone.
 _ROWS_TOGETHER = 250_000
-# Under this name the footer holds the records of batches.
+# The key in the footer for the records of batches.
 BATCHES_KEY = b"tidemark.batches"
-# Groups of fewer rows than this are copied together first: every piece of a column has its price.
+# Groups of fewer rows than this are copied together first: every chunk of a column has its price.
 _LARGE_GROUP = 2_048
 
 
 def encode_segment(groups: Sequence[LogRows], batches: bytes = b"") -> memoryview:
-    """Log rows as a Parquet file. Part by part: what is made for one is still in the cache when it is encoded.
+    """Encode log rows as a Parquet file. Part by part: a part is encoded while it is still in the cache.
 
     A payload that no row has is left out: nothing takes as long to encode as a vector that is not there. The records of
     batches go into the footer (`encode_batches`).
@@ -70,7 +70,7 @@ def encode_segment(groups: Sequence[LogRows], batches: bytes = b"") -> memoryvie
         column_encoding=dict.fromkeys(_among(DIFFERENCES, names), "DELTA_BINARY_PACKED"),
         write_statistics=STATISTICS,
         write_batch_size=_VALUES_AT_ONCE,
-        # A reader would make dictionaries of what comes as such here; all of these are plain columns to them.
+        # A reader would make dictionaries of the columns that are dictionaries here; without the schema all are plain.
         store_schema=False,
     ) as writer:
         for table in chain([first], tables):
@@ -81,7 +81,7 @@ def encode_segment(groups: Sequence[LogRows], batches: bytes = b"") -> memoryvie
 
 
 def read_batches(directory: Path, entry: Entry, disk: Disk | None = None) -> list[BatchRecord]:
-    """The batches that a segment records (C5); of the file, only the footer is read."""
+    """The batches that a segment records (C5); reads only the footer of the file."""
     if not entry.batches_sha256:
         return entry.batches  # of an older home, or none
     path = directory / entry.file
@@ -96,13 +96,13 @@ def read_batches(directory: Path, entry: Entry, disk: Disk | None = None) -> lis
 
 
 def read_segment(file: BinaryIO | BufferedIOBase | Path, columns: Sequence[str] = LOG_SCHEMA.names) -> pa.Table:
-    """Columns of a segment in the log's types; a payload that no row has is read as such."""
+    """Columns of a segment in the log's types; a payload that no row has is read as null."""
     with pq.ParquetFile(file) as segment:
         return whole(segment.read(columns=list(columns), use_threads=False), columns)
 
 
 def whole(table: pa.Table, columns: Sequence[str] = LOG_SCHEMA.names) -> pa.Table:
-    """What was read of a segment, with the payloads that were left out of it."""
+    """Add the payloads that were left out of a segment to the columns read from it."""
     found = [
         table[name] if name in table.column_names else nulls(len(table), LOG_SCHEMA.field(name).type)
         for name in columns
@@ -111,12 +111,12 @@ def whole(table: pa.Table, columns: Sequence[str] = LOG_SCHEMA.names) -> pa.Tabl
 
 
 def _among(paths: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Those of them that lie in one of these columns."""
+    """The paths inside one of these columns."""
     return [path for path in paths if path.partition(".")[0] in names]
 
 
 def _parts(groups: Sequence[LogRows]) -> Iterator[list[LogRows]]:
-    """Groups that are read together: so many that they have this many rows, or what is left."""
+    """Groups that become one row group: enough of them to have this many rows, or the rest."""
     part: list[LogRows] = []
     rows = 0
     for group in groups:
@@ -147,7 +147,7 @@ def _column(groups: Sequence[LogRows], numbering: LogRows, name: str) -> pa.Arra
 
 
 def _dictionary(groups: Sequence[LogRows], name: str) -> pa.DictionaryArray:
-    """Texts that stand on many rows each; Parquet keeps them as they are here, without a look at every row."""
+    """A dictionary of texts with many rows each; Parquet stores it as it is, without a look at every row."""
     runs = [run for rows in groups if (run := rows.texts_by_run(name)) is not None]
     numbers: dict[str, int] = {}
     codes = [numbers.setdefault(text, len(numbers)) for texts, _ in runs for text in texts]
@@ -178,7 +178,7 @@ class Census:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """Number of rows."""
         return sum(rows.rows for rows, _ in self._groups)
 
     @property
@@ -187,7 +187,7 @@ class Census:
         return int(self._epochs[-1]) + 1
 
     def gaps(self, from_epoch: int) -> list[tuple[int, int]]:
-        """Epochs that were given out and are not there: what is not in the log before a later epoch was lost (C7)."""
+        """Epochs that were given out and are missing: an epoch not logged before a later one was lost (C7)."""
         edges = np.concatenate(([from_epoch - 1], self._epochs))
         return [(int(edges[at]) + 1, int(edges[at + 1])) for at in np.flatnonzero(np.diff(edges) > 1)]
 
@@ -200,7 +200,7 @@ class Census:
         return HourCounts(**counted)
 
     def by_hour(self, column: str) -> dict[str, HourCounts]:
-        """Verdicts by hour. A refused delta's event time proves nothing, so those are counted under no hour."""
+        """Verdicts by hour. A refused delta's event time proves nothing, so it is counted under no hour."""
         counted: dict[int | None, Counter[str]] = {}
         for rows, chosen in self._groups:
             for verdict, mask in chosen.items():
@@ -225,17 +225,17 @@ class Census:
 
 
 def _hours(rows: LogRows, column: str, mask: Mask | None, *, is_usable: bool) -> Counter[int | None]:
-    """How many of the chosen rows have a moment in which hour; under None, how many have none that is usable."""
+    """How many of the chosen rows have a time in each hour; under None, how many have no usable time."""
     total = rows.rows if mask is None else int(np.count_nonzero(mask))
     if not is_usable:
         return Counter({None: total})
     by_write = rows.by_write(column)
     if mask is None and by_write is not None:
         return _tally(by_write, np.array(rows.writes.sizes))
-    moments = rows.column(column)
-    found = numbers_of(moments)
-    if moments.null_count:
-        is_there = np.asarray(moments.is_valid())
+    times = rows.column(column)
+    found = numbers_of(times)
+    if times.null_count:
+        is_there = np.asarray(times.is_valid())
         mask = is_there if mask is None else mask & is_there
     if mask is not None:
         found = found[mask]
@@ -245,13 +245,13 @@ def _hours(rows: LogRows, column: str, mask: Mask | None, *, is_usable: bool) ->
     return counted
 
 
-def _tally(moments: Numbers, weights: Numbers | None = None) -> Counter[int | None]:
-    if not len(moments):
+def _tally(times: Numbers, weights: Numbers | None = None) -> Counter[int | None]:
+    if not len(times):
         return Counter()
-    total = len(moments) if weights is None else int(weights.sum())
-    first, last = (int(moment) // HOUR_US for moment in (moments.min(), moments.max()))
+    total = len(times) if weights is None else int(weights.sum())
+    first, last = (int(time) // HOUR_US for time in (times.min(), times.max()))
     if first == last:
         return Counter({first: total})
-    hours, places = np.unique(moments // HOUR_US, return_inverse=True)
+    hours, places = np.unique(times // HOUR_US, return_inverse=True)
     counts = np.bincount(places, weights).astype(np.int64)
     return Counter(dict(zip(hours.tolist(), counts.tolist(), strict=True)))

@@ -1,7 +1,7 @@
 """The account: where every delta went.
 
-Belongs here: received = accepted + duplicate + refused + waiting, from the manifests' verdicts and, for copies that
-only the drain could see, from `dead_letters`; and whether the tables agree. Read by delta-rs: no JVM.
+Belongs here: received = accepted + duplicate + refused + waiting, from the manifests' verdicts and, for duplicates that
+only the drain could find, from `dead_letters`; and whether the tables agree. Read by delta-rs: no JVM.
 """
 
 from collections import Counter
@@ -17,23 +17,23 @@ from tidemark.tables.plans import durable_epochs
 
 
 class Outcomes(Struct, frozen=True):
-    """What became of the deltas that were received; the outcomes are disjoint and add up."""
+    """How many received deltas had each outcome; the outcomes are disjoint and add up."""
 
-    received: int  # deltas in numbered writes; a write that is sent again is not received again
+    received: int  # deltas in numbered writes; a retry is not received again
     accepted: int  # in `deltas`
-    duplicate: int  # copies, found at arrival or by the drain
+    duplicate: int  # found at arrival or by the drain
     refused: int  # in `dead_letters`, or on their way there, each with its reason
-    waiting: int  # accepted at arrival, sealed and not drained yet: in `deltas` soon, unless the drain finds a copy
+    waiting: int  # accepted, sealed and not drained yet: in `deltas` soon, unless the drain finds a duplicate
 
 
 class Account(Struct, frozen=True):
-    """The outcomes, why deltas were refused, who found the copies, and whether the tables say the same."""
+    """The outcomes, the reasons of refusals, where duplicates were found, and whether the tables agree."""
 
     outcomes: Outcomes
     reasons: dict[str, int]  # of the refused ones, most frequent first
     duplicates_at_arrival: int
     duplicates_at_drain: int
-    disagreements: list[str]  # sentences; none if everything adds up
+    disagreements: list[str]  # sentences; empty if everything adds up
 
 
 def take_account(home: Home) -> Account:
@@ -51,14 +51,14 @@ def take_account(home: Home) -> Account:
                 reasons.update(_reasons_in_segment(home, entry))
     letters = _dead_letters(home)
     refused_letters = {reason: count for (verdict, reason), count in letters.items() if verdict == Verdict.REFUSED}
-    copies = letters[Verdict.ACCEPTED, Reason.DUPLICATE]
+    duplicates = letters[Verdict.ACCEPTED, Reason.DUPLICATE]
     reused = letters[Verdict.ACCEPTED, Reason.ID_REUSE]
     reasons.update(refused_letters)
     reasons[Reason.ID_REUSE] += reused
     outcomes = Outcomes(
         received=drained.total() + pending.total(),
-        accepted=drained[Verdict.ACCEPTED] - copies - reused,
-        duplicate=drained[Verdict.DUPLICATE] + pending[Verdict.DUPLICATE] + copies,
+        accepted=drained[Verdict.ACCEPTED] - duplicates - reused,
+        duplicate=drained[Verdict.DUPLICATE] + pending[Verdict.DUPLICATE] + duplicates,
         refused=drained[Verdict.REFUSED] + pending[Verdict.REFUSED] + reused,
         waiting=pending[Verdict.ACCEPTED],
     )
@@ -69,8 +69,8 @@ def take_account(home: Home) -> Account:
             for reason, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
             if count
         },
-        duplicates_at_arrival=outcomes.duplicate - copies,
-        duplicates_at_drain=copies,
+        duplicates_at_arrival=outcomes.duplicate - duplicates,
+        duplicates_at_drain=duplicates,
         disagreements=[
             f"{what}: the log says {expected:,}, the table has {found:,}."
             for what, expected, found in (
@@ -93,7 +93,7 @@ def _reasons_in_segment(home: Home, entry: Entry) -> list[str]:
 
 
 def _dead_letters(home: Home) -> Counter[tuple[str, str]]:
-    """(what the log said, why it was set aside) → number."""
+    """(verdict in the log, reason in `dead_letters`) → number."""
     found: Counter[tuple[str, str]] = Counter()
     for partition in partitions(home.lake / "dead_letters").values():
         for file in partition.files:

@@ -1,6 +1,6 @@
-"""The tables as they lie: names, versions, rows and bytes, read without a JVM.
+"""The tables on the disk: names, versions, rows and bytes, read without a JVM.
 
-Belongs here: what `status` and the demo show of the lake. How tables are written is in `resources/lake.py`.
+Belongs here: the figures that `status` and the demo show of the lake. How tables are written is in `resources/lake.py`.
 """
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ class TableStatus(Struct, frozen=True):
     rows: int
     bytes: int
     files: int
-    error: str | None = None  # why nothing of it can be read, if nothing can
+    error: str | None = None  # why the table cannot be read, if it cannot
 
 
 def table_names(home: Home) -> list[str]:

@@ -1,8 +1,8 @@
-"""Metrics of a shard: what happened, how long it took and where it stands, in Prometheus' text form (C13).
+"""Metrics of a shard: events, durations and current values, in Prometheus' text form (C13).
 
-Belongs here: counting, and showing what was counted. It is told of groups and batches, never of single deltas, and the
+Belongs here: counting, and showing the counts. It counts groups and batches, never single deltas, and the
 only labels are shard, level, trigger and outcome: a label by key or producer would grow without bound.
-`prometheus_client` is imported when somebody asks for the text, and nothing is registered outside of that call.
+`prometheus_client` is imported when the text is requested, and nothing is registered outside of that call.
 """
 
 import threading
@@ -37,12 +37,12 @@ class BatchOutcome(StrEnum):
 
     DELIVERED = "delivered"  # in every subscriber's queue
     MISSED = "missed"  # skipped for at least one of them
-    UNHEARD = "unheard"  # nobody subscribes
+    UNHEARD = "unheard"  # there is no subscriber
     FAILED = "failed"
 
 
-class Standing(NamedTuple):
-    """Where a shard stands at the moment of asking."""
+class Gauges(NamedTuple):
+    """The current values of a shard."""
 
     pending_bytes: int  # flushed, and not yet in a batch
     in_flight_bytes: int  # being flushed, or in batches that wait for a subscriber
@@ -65,7 +65,7 @@ class Histogram:
         self.sum = 0.0
 
     def observe(self, seconds: float) -> None:
-        """One more."""
+        """Count one duration."""
         self.counts[bisect_left(BOUNDS_SECONDS, seconds)] += 1
         self.sum += seconds
 
@@ -76,13 +76,13 @@ Labels = tuple[str, ...]
 class Metrics:
     """The counters of one shard. Any thread may count; a call is a few microseconds for a whole group."""
 
-    def __init__(self, shard: int, standing: Callable[[], Standing]) -> None:
+    def __init__(self, shard: int, gauges: Callable[[], Gauges]) -> None:
         self.shard = shard
-        self._standing = standing
+        self._gauges = gauges
         self._lock = threading.Lock()
         self._counters: dict[str, dict[Labels, int]] = {}
         self._histograms: dict[str, dict[Labels, Histogram]] = {}
-        # What has a fixed set of labels is there from the start, at zero: an absent series looks like a broken one.
+        # Series with a fixed set of labels exist from the start, at zero: a missing series looks like a broken one.
         for level in Level:
             self._count("writes", (level.name.lower(),), 0)
             self._count("deltas", (level.name.lower(),), 0)
@@ -98,7 +98,7 @@ class Metrics:
         self._histogram("flush", ())
 
     def reached(self, level: Level, *, writes: int, deltas: int, latencies: Sequence[float] = ()) -> None:
-        """So much reached this level; `latencies` in seconds, one for each write whose beginning is known."""
+        """Count writes and deltas at a level; `latencies` in seconds, one per write whose beginning is known."""
         labels = (level.name.lower(),)
         with self._lock:
             self._count("writes", labels, writes)
@@ -108,7 +108,7 @@ class Metrics:
                 histogram.observe(seconds)
 
     def flushed(self, outcome: FlushOutcome, seconds: float, verdicts: Sequence[int] = (0, 0, 0)) -> None:
-        """A group commit ended; `verdicts` are its deltas: accepted, duplicate, refused (the sums of its outcomes)."""
+        """Count a group commit; `verdicts` are the sums over its deltas: accepted, duplicate, refused."""
         with self._lock:
             self._count("flushes", (str(outcome),), 1)
             self._histogram("flush", ()).observe(seconds)
@@ -116,13 +116,13 @@ class Metrics:
                 self._count("verdicts", (str(verdict),), deltas)
 
     def batched(self, trigger: Trigger, outcome: BatchOutcome, seconds: float) -> None:
-        """A batch was handed out; `seconds` from its opening until then."""
+        """Count a batch; `seconds` from its opening until it was delivered."""
         with self._lock:
             self._count("batches", (str(trigger), str(outcome)), 1)
             self._histogram("batch", (str(trigger),)).observe(seconds)
 
     def collect(self) -> "Iterator[tuple[str, Labels, int | tuple[list[int], float]]]":
-        """Everything that was counted, as of one moment: name, labels, and a count or a histogram's counts and sum."""
+        """Everything that was counted, as of one time: name, labels, and a count or a histogram's counts and sum."""
         with self._lock:
             counters = [(name, labels, count) for name, by in self._counters.items() for labels, count in by.items()]
             histograms = [
@@ -133,9 +133,9 @@ class Metrics:
         yield from counters
         yield from histograms
 
-    def standing(self) -> Standing:
-        """Where the shard stands now."""
-        return self._standing()
+    def gauges(self) -> Gauges:
+        """The shard's current values."""
+        return self._gauges()
 
     def _count(self, name: str, labels: Labels, by: int) -> None:
         counts = self._counters.setdefault(name, {})
@@ -148,7 +148,7 @@ class Metrics:
         return histograms[labels]
 
 
-# Name in Prometheus, what it means, labels beside the shard.
+# Name in Prometheus, its help text, labels beside the shard.
 _COUNTERS: dict[str, tuple[str, str, list[str]]] = {
     "writes": ("tidemark_writes", "Writes that reached a level.", ["level"]),
     "deltas": ("tidemark_deltas", "Deltas of writes that reached a level.", ["level"]),
@@ -159,7 +159,7 @@ _COUNTERS: dict[str, tuple[str, str, list[str]]] = {
 _HISTOGRAMS: dict[str, tuple[str, str, list[str]]] = {
     "latency": ("tidemark_latency_seconds", "From a write's arrival until it reached a level.", ["level"]),
     "flush": ("tidemark_flush_seconds", "Duration of group commits.", []),
-    "batch": ("tidemark_batch_seconds", "From a batch's opening until it was handed out.", ["trigger"]),
+    "batch": ("tidemark_batch_seconds", "From a batch's opening until it was delivered.", ["trigger"]),
 }
 _GAUGES = {
     "pending_bytes": "Bytes flushed and not yet in a batch.",
@@ -209,11 +209,11 @@ def _families(shards: Sequence[Metrics]) -> "Iterator[Metric]":
                 counters[name].add_metric([number, *labels], value)
             else:
                 histograms[name].add_metric([number, *labels], *_buckets(*value))
-        standing = shard.standing()
+        values = shard.gauges()
         for name, gauge in gauges.items():
-            gauge.add_metric([number], getattr(standing, name))
+            gauge.add_metric([number], getattr(values, name))
         for level in Level:
-            epochs.add_metric([number, level.name.lower()], getattr(standing, f"{level.name.lower()}_epoch"))
+            epochs.add_metric([number, level.name.lower()], getattr(values, f"{level.name.lower()}_epoch"))
     yield from (*counters.values(), *histograms.values(), *gauges.values(), epochs)
 
 

@@ -1,7 +1,7 @@
 """The sealed log as the batch plane sees it: manifests, and the segments that they name.
 
-Belongs here: which segments lie where, whether they are what was sealed, which hours they touch, and how far the
-watermark has got. Does not belong here: anything that needs Spark, and anything that writes.
+Belongs here: where segments are, whether they are as they were sealed, which hours they touch, and how far the
+watermark has come. Does not belong here: anything that needs Spark, and anything that writes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from tidemark.tables.plans import NotRetainedError, Plan, PlannedSegment
 
 @dataclass(frozen=True)
 class Watermark:
-    """How far event time has got, and which shard and stream holds it there; nothing while no stream has one."""
+    """How far event time has come, and which shard and stream keeps it there; empty while no stream has one."""
 
     time_us: int | None = None
     held_by: str | None = None
@@ -28,7 +28,7 @@ class Watermark:
 
 @dataclass(frozen=True)
 class TouchedHours:
-    """Hours, in microseconds, that a set of segments has rows for: by event, by receipt and by watermark stamp."""
+    """Hours, in microseconds, for which a set of segments has rows: by event, by receipt and by watermark stamp."""
 
     event: frozenset[int] = frozenset()
     receipt: frozenset[int] = frozenset()
@@ -44,16 +44,16 @@ class SourceWatermark:
 
     time_us: int
     held_by: str  # the shard, and the source
-    is_idle: bool  # nobody has sent for its idle timeout, by the clock of the log
-    idle_from_us: int | None = None  # unless it is heard before; none where the log does not say
+    is_idle: bool  # no producer has sent for its idle timeout, by the clock of the log
+    idle_from_us: int | None = None  # unless a write comes before; None if the log does not say
 
 
 def source_watermarks(last: Iterable[Entry], resets: Sequence[int] = ()) -> dict[str, SourceWatermark]:
-    """The marks of all sources, given the last segment of each shard, and the resets of the log's clock (C15).
+    """The watermarks of all sources, given the last segment of each shard, and the resets of the log's clock (C15).
 
-    Time is what the log says: the latest receipt in any of these segments. So the same segments give the same answer
-    whenever they are looked at, and whoever was heard last is never idle. A shard in which a source is idle follows the
-    others (T2) and does not hold it back; one that is idle in all is where the slowest of them left it.
+    Time is the log's own: the latest receipt in any of these segments. So the same segments give the same answer at
+    any time, and the source that sent last is never idle. A shard in which a source is idle follows the others (T2) and
+    does not keep it low; a source that is idle in all is where the slowest shard left it.
     """
     entries = [corrected(entry, resets) for entry in last]
     now_us = max((entry.received_us for entry in entries), default=0)
@@ -61,26 +61,26 @@ def source_watermarks(last: Iterable[Entry], resets: Sequence[int] = ()) -> dict
     for name in sorted({name for entry in entries for name in entry.watermarks}):
         seen = [entry for entry in entries if name in entry.watermarks]
         active = [entry for entry in seen if entry.idle_from.get(name, now_us + 1) > now_us]
-        holder = min(active or seen, key=lambda entry: (entry.watermarks[name], entry.shard))
+        lowest = min(active or seen, key=lambda entry: (entry.watermarks[name], entry.shard))
         found[name] = SourceWatermark(
-            holder.watermarks[name],
-            f"shard {holder.shard}, {name}",
+            lowest.watermarks[name],
+            f"shard {lowest.shard}, {name}",
             is_idle=not active,
             idle_from_us=max((entry.idle_from[name] for entry in seen if name in entry.idle_from), default=None),
         )
     return found
 
 
-def least(marks: Iterable[SourceWatermark]) -> Watermark:
-    """The one that holds the others back. Idle ones do not count, unless there are no others (T3)."""
-    found = list(marks)
-    counted = [mark for mark in found if not mark.is_idle] or found
-    held = [(mark.time_us, mark.held_by) for mark in counted]
-    return Watermark(*min(held)) if held else Watermark()
+def least(watermarks: Iterable[SourceWatermark]) -> Watermark:
+    """The lowest watermark. Idle sources do not count, unless there are no others (T3)."""
+    found = list(watermarks)
+    counted = [each for each in found if not each.is_idle] or found
+    ranked = [(each.time_us, each.held_by) for each in counted]
+    return Watermark(*min(ranked)) if ranked else Watermark()
 
 
 class Log:
-    """The sealed segments of all shards, as they are now. Entries are read when they are asked for, and not kept."""
+    """The sealed segments of all shards, as they are now. Entries are read on demand, and not kept."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -96,7 +96,7 @@ class Log:
         return any(manifest.to_epoch > upto.get(shard, 1) for shard, manifest in self._manifests.items())
 
     def refuse_unless_reaching(self, upto: Mapping[int, int]) -> None:
-        """An error if the manifest does not reach as far as `upto` any more."""
+        """Raise if the manifest no longer reaches as far as `upto`."""
         for shard, manifest in self._manifests.items():
             limit = upto.get(shard, 1)
             if manifest.to_epoch < limit:
@@ -106,7 +106,7 @@ class Log:
                 )
 
     def below(self, upto: Mapping[int, int], after: Mapping[int, int] | None = None) -> Iterator[Entry]:
-        """The segments before `upto`, in order, read one by one; with `after`, only those behind it."""
+        """The segments before `upto`, in order, read one by one; with `after`, only those from there on."""
         self.refuse_unless_reaching(upto)
         epochs = {shard: ((after or {}).get(shard, 1), upto.get(shard, 1)) for shard in self._manifests}
         return (entry for entry in self.within(epochs) if entry.to_epoch <= upto.get(entry.shard, 1))
@@ -123,7 +123,7 @@ class Log:
         return (entry for _, entry in merge(*shards, key=lambda each: (each[0], each[1].shard, each[1].number)))
 
     def within(self, epochs: Mapping[int, tuple[int, int]]) -> Iterator[Entry]:
-        """The segments that hold epochs of these ranges, shard by shard; read only when asked for."""
+        """The segments with epochs of these ranges, shard by shard; read on demand."""
         return (
             entry
             for shard, manifest in self._manifests.items()
@@ -132,16 +132,16 @@ class Log:
         )
 
     def totals(self, upto: Mapping[int, int]) -> Iterator[Totals]:
-        """What the segments before `upto` add up to, shard by shard."""
+        """The totals of the segments before `upto`, shard by shard."""
         self.refuse_unless_reaching(upto)
         return (
             manifest.totals_of(manifest.up_to(upto.get(shard, 1) - 1)) for shard, manifest in self._manifests.items()
         )
 
     def entries_of(self, *plans: Plan) -> Iterator[Entry]:
-        """The manifest's entries for the segments of plans, which must still be the ones that were planned.
+        """The manifest's entries for the segments of plans; raises if they are no longer the planned ones.
 
-        Plans name the segments of each shard in their order, so that one reading of each manifest serves them all.
+        Plans name the segments of each shard in their order, so one pass over each manifest serves them all.
         """
         readers: dict[int, Iterator[Entry]] = {}
         for plan in plans:
@@ -162,13 +162,13 @@ class Log:
         return read_batches(self._home.segments(entry.shard), entry)
 
     def segment_before(self, shard: int, epoch: int) -> tuple[int, str] | None:
-        """Number and checksum of the segment that ends right before an epoch; none if there is none."""
+        """Number and checksum of the segment that ends right before an epoch; None if there is none."""
         manifest = self._manifests.get(shard)
         entry = manifest.up_to(epoch - 1) if manifest else None
         return (entry.number, entry.sha256) if entry else None
 
     def verify(self, entries: Iterable[Entry]) -> list[Path]:
-        """Paths of segments, each proved byte by byte to be what was sealed."""
+        """Paths of segments, each verified byte by byte."""
         return [verify_segment(self._home.segments(entry.shard), entry) for entry in entries]
 
     def sources(self, upto: Mapping[int, int]) -> dict[str, SourceWatermark]:
@@ -178,12 +178,12 @@ class Log:
         return source_watermarks([entry for entry in last if entry], read_resets(self._home))
 
     def watermark(self, upto: Mapping[int, int]) -> Watermark:
-        """The minimum over all sources; those that are idle do not count (T3)."""
+        """The least over all sources; idle ones do not count (T3)."""
         return least(self.sources(upto).values())
 
 
 def _timed(entries: Iterable[Entry]) -> Iterator[tuple[int, Entry]]:
-    """Entries of one shard, each with a time that does not go back: a clock may."""
+    """Entries of one shard, each with a time that never goes back, even if the clock did."""
     latest = 0
     for entry in entries:
         latest = max(latest, entry.sealed_us)
@@ -199,7 +199,7 @@ def _not_planned(segment: PlannedSegment, number: int, found: Entry | None) -> N
 
 
 def touched_hours(entries: Iterable[Entry]) -> TouchedHours:
-    """Hours that the segments have rows for; by event only those with accepted deltas: only these are in `deltas`."""
+    """Hours for which the segments have rows; by event only hours with accepted deltas: only these are in `deltas`."""
     event, receipt, stamp = set[int](), set[int](), set[int]()
     for entry in entries:
         event |= {hour_start(key) for key, counts in entry.event_hours.items() if key and counts.accepted}

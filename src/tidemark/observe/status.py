@@ -1,6 +1,6 @@
 """How far each shard has come, read from the disk without opening the writer.
 
-Belongs here: a look from outside, at any time, also while another process writes. It changes nothing.
+Belongs here: reading from outside, at any time, also while another process writes. It changes nothing.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from tidemark.storage.home import Home
 
 
 class ShardStatus(NamedTuple):
-    """One shard, as it lies on the disk."""
+    """One shard, as its files show it."""
 
     shard: int
     incarnation: int
@@ -32,10 +32,10 @@ class ShardStatus(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """The cut of vectors that the log of every shard has, and what was taken before it was there (K4)."""
+    """The cut of vectors that is in the log of every shard, and the writes taken before it was there (K4)."""
 
     cut_us: int
-    behind: dict[int, int]  # shard → the last epoch that may hold an older change; all later ones were refused
+    behind: dict[int, int]  # shard → the last epoch that may have an older change; later ones were refused
 
     def is_settled(self, durable: Mapping[int, int]) -> bool:
         """Whether older changes have all come as far as these epochs by shard, such as those of a committed plan."""
@@ -48,13 +48,13 @@ def read_status(home: Home) -> list[ShardStatus]:
 
 
 def read_raised(home: Home) -> int | None:
-    """The earliest time of an event that every shard's log has been raised to; none while one of them was not (R5)."""
+    """The earliest event time that every shard's log has been raised to; None while one of them has not (R5)."""
     raised = [_raised(home, shard) for shard in range(home.settings.shards)]
     return None if any(each is None for each in raised) else min(each for each in raised if each is not None)
 
 
 def read_cut(home: Home) -> Cut | None:
-    """The cut of vectors that every shard's log has; none while one of them has none (K4)."""
+    """The cut of vectors that every shard's log has; None while one of them has none (K4)."""
     cuts = {shard: cut for shard in range(home.settings.shards) if (cut := _cut(home, shard)) is not None}
     if len(cuts) < home.settings.shards:
         return None
@@ -62,22 +62,22 @@ def read_cut(home: Home) -> Cut | None:
 
 
 def _raised(home: Home, shard: int) -> int | None:
-    messages, state = _said(home, shard)
+    messages, state = _read_log_and_state(home, shard)
     found = [message.earliest_us for message in messages if isinstance(message, EarliestRaised)]
     return max((each for each in (*found, state.earliest_us) if each is not None), default=None)
 
 
 def _cut(home: Home, shard: int) -> VectorsCut | None:
-    messages, state = _said(home, shard)
+    messages, state = _read_log_and_state(home, shard)
     found = [message for message in (*messages, state.vectors_cut) if isinstance(message, VectorsCut)]
-    # The same once more changed nothing: the first of them counts.
+    # Repeating the same cut changed nothing: the first of them counts.
     return max(found, key=lambda cut: (cut.cut_us, -cut.behind_epoch), default=None)
 
 
-def _said(home: Home, shard: int) -> tuple[list[Control], ShardState]:
-    """All messages in the log of a shard, and its state, which knows those of files that are gone."""
+def _read_log_and_state(home: Home, shard: int) -> tuple[list[Control], ShardState]:
+    """All messages in the log of a shard, and its state, which covers those of files that are gone."""
     disk = RealDisk()
-    # The files first: one that is sealed meanwhile is told of by the state.
+    # The files first: if one is sealed meanwhile, the state covers it.
     messages: list[Control] = []
     for name in disk.list(home.log(shard)):
         if name.endswith(".log"):
@@ -110,7 +110,7 @@ def _shard_status(home: Home, shard: int) -> ShardStatus:
     return ShardStatus(
         shard=shard,
         incarnation=reservation.incarnation,
-        # What only the memory of the writer holds is seen if it shows itself.
+        # Epochs that only the memory of the writer has are seen if it shows itself.
         applied_epoch=max(flushed, live.applied_epoch) if live else flushed,
         flushed_epoch=flushed,
         sealed_epoch=sealed,

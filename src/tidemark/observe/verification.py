@@ -1,6 +1,6 @@
-"""Every byte that the platform stands on, read again.
+"""Verification: every byte that the platform stands on, read again.
 
-Belongs here: going through segments, logs and manifests, and what that proved. It repairs nothing.
+Belongs here: reading segments, logs and manifests, and the result. It repairs nothing.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Verification(Struct):
-    """What was read and found to be what was written."""
+    """How much was read and found as written."""
 
     shards: int = 0
     manifest_entries: int = 0
@@ -30,11 +30,11 @@ class Verification(Struct):
     deltas: int = 0
     log_files: int = 0
     log_frames: int = 0
-    torn_tails: int = 0  # the end of a write that nobody was told of; the next start cuts it off
+    torn_tails: int = 0  # the end of a write that was never acknowledged; the next start cuts it off
     damage: list[str] = []
 
     def attempt(self, read: Callable[[], T]) -> T | None:
-        """The result, or None after the damage was noted: one damaged file must not hide the next."""
+        """The result of a read, or None after noting its damage: one damaged file must not hide the next."""
         try:
             return read()
         except DamageError as error:
@@ -44,27 +44,27 @@ class Verification(Struct):
 
 def prove(home: Home) -> Verification:
     """Read everything once."""
-    proof = Verification(damage=[])
+    found = Verification(damage=[])
     for shard in range(home.settings.shards):
-        proof.shards += 1
-        _prove_segments(home, shard, proof)
-        _prove_log(home, shard, proof)
-    return proof
+        found.shards += 1
+        _verify_segments(home, shard, found)
+        _verify_log(home, shard, found)
+    return found
 
 
-def _prove_segments(home: Home, shard: int, proof: Verification) -> None:
-    manifest = proof.attempt(lambda: Manifest(home.segments(shard)))
+def _verify_segments(home: Home, shard: int, found: Verification) -> None:
+    manifest = found.attempt(lambda: Manifest(home.segments(shard)))
     entries = manifest.all() if manifest else iter(())
     # From the first line on, and not only from where a start begins to read.
-    while entry := proof.attempt(lambda: next(entries, None)):
-        proof.manifest_entries += 1
-        if proof.attempt(lambda entry=entry: _prove_segment(home, shard, entry)):  # type: ignore[misc]
-            proof.segments += 1
-            proof.segment_bytes += entry.bytes
-            proof.deltas += entry.rows
+    while entry := found.attempt(lambda: next(entries, None)):
+        found.manifest_entries += 1
+        if found.attempt(lambda entry=entry: _verify_segment(home, shard, entry)):  # type: ignore[misc]
+            found.segments += 1
+            found.segment_bytes += entry.bytes
+            found.deltas += entry.rows
 
 
-def _prove_segment(home: Home, shard: int, entry: Entry) -> bool:
+def _verify_segment(home: Home, shard: int, entry: Entry) -> bool:
     import pyarrow.parquet as pq
 
     path = verify_segment(home.segments(shard), entry)
@@ -76,13 +76,13 @@ def _prove_segment(home: Home, shard: int, entry: Entry) -> bool:
     return True
 
 
-def _prove_log(home: Home, shard: int, proof: Verification) -> None:
+def _verify_log(home: Home, shard: int, found: Verification) -> None:
     disk, directory = RealDisk(), home.log(shard)
-    proof.attempt(lambda: read_reservation(disk, directory))
-    proof.attempt(lambda: load(disk, directory / INCARNATION_FILE, Incarnation))
-    proof.attempt(lambda: load(disk, directory / STATE_FILE, ShardState))
+    found.attempt(lambda: read_reservation(disk, directory))
+    found.attempt(lambda: load(disk, directory / INCARNATION_FILE, Incarnation))
+    found.attempt(lambda: load(disk, directory / STATE_FILE, ShardState))
     for name in disk.list(directory):
-        if name.endswith(".log") and (content := proof.attempt(lambda name=name: read_log(disk, directory / name))):  # type: ignore[misc]
-            proof.log_files += 1
-            proof.log_frames += len(content.frames)
-            proof.torn_tails += content.is_torn
+        if name.endswith(".log") and (content := found.attempt(lambda name=name: read_log(disk, directory / name))):  # type: ignore[misc]
+            found.log_files += 1
+            found.log_frames += len(content.frames)
+            found.torn_tails += content.is_torn

@@ -1,9 +1,9 @@
 """Which table is made from which, as watermarks see it: from the sources in the log to the tables at the end (T3).
 
-Belongs here: the graph, and what is refused of one. A source is a namespace and kind, written `shop/signal`; `deltas`
+Belongs here: the graph, and which graphs are refused. A source is a namespace and kind, written `shop/signal`; `deltas`
 and `dead_letters` are made from all of them, a defined stream from its own. Importing this needs neither Spark nor
-Dagster nor Arrow. Does not belong here: which partitions hang together (`graph.py`). There a stream is made from rows
-of deltas; here from its source, because no other can hold it back.
+Dagster nor Arrow. Does not belong here: which partitions depend on each other (`graph.py`). There a stream is made from
+rows of deltas; here from its source, because no other can keep it low.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,31 +14,31 @@ from tidemark.model.errors import ConfigurationError
 from tidemark.streams import Streams
 from tidemark.tables.tiers import TRAILING, Tier
 
-# The tables that are always there, by name: whoever asks how far they are has no need of their columns, nor of Arrow.
+# The built-in tables, by name: finding out how far they are needs neither their columns nor Arrow.
 LOG_TABLES = ("deltas", "dead_letters")
 WINDOWED_COUNTS = "windowed_counts"
-# Made from what was sent of vectors, once there is any.
+# Made from vector deltas, once there are any.
 VECTOR_TABLES = ("vectors", "vector_conflicts")
 VECTOR_INDEX = "vector_index"
 VECTOR_SOURCE = "/vector"
-# What is kept of all streams together.
+# Made from all streams together.
 LATE_DELTAS = "late_deltas"
 
 
 class GraphError(ConfigurationError):
-    """The tables do not form a graph that time can flow along."""
+    """The tables form no graph along which event time can flow."""
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Tables with their inputs, each behind what it is made from."""
+    """Tables with their inputs, each after the tables it is made from."""
 
     inputs: dict[str, tuple[str, ...]]  # table → tables and sources
     sources: tuple[str, ...]
 
     @property
     def sinks(self) -> list[str]:
-        """Tables that nothing is made from, by name: the least of them is how far the platform has got."""
+        """Tables that no other is made from, by name: the least of them is how far the platform has come."""
         used = {name for inputs in self.inputs.values() for name in inputs}
         return sorted(self.inputs.keys() - used)
 
@@ -56,7 +56,7 @@ class Graph:
 
 
 def order(inputs: Mapping[str, Iterable[str]], sources: Iterable[str]) -> Graph:
-    """A graph of these, or an error that names the input that nobody knows, or the way round in a circle."""
+    """A graph of these; raises an error that names the unknown input, or the circle."""
     known, made_from = set(sources), {table: tuple(each) for table, each in inputs.items()}
     for table, each in made_from.items():
         if unknown := [name for name in each if name not in made_from and name not in known]:
@@ -68,12 +68,12 @@ def order(inputs: Mapping[str, Iterable[str]], sources: Iterable[str]) -> Graph:
         ordered = [name for name in TopologicalSorter(made_from).static_order() if name in made_from]
     except CycleError as error:
         circle = " from ".join(reversed(error.args[1]))
-        raise GraphError(f"Tables cannot be made from themselves: {circle}. Take one of these inputs away.") from error
+        raise GraphError(f"Tables cannot be made from themselves: {circle}. Remove one of these inputs.") from error
     return Graph({table: made_from[table] for table in ordered}, tuple(sorted(known)))
 
 
 def table_graph(streams: Streams, seen: Iterable[str]) -> Graph:
-    """All tables: those that are always there, and what is defined. `seen` are the sources that the log knows."""
+    """All tables: the built-in ones, and the defined ones. `seen` are the sources that the log knows."""
     sources = {*seen, *(stream.source for stream in streams.streams.values())}
     every = tuple(sorted(sources))
     inputs: dict[str, tuple[str, ...]] = dict.fromkeys(LOG_TABLES, every)

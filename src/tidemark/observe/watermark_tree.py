@@ -1,7 +1,7 @@
 """How far event time has come along the graph of tables (T3): from the sources in the log to the platform as a whole.
 
-Belongs here: putting together what the log, the marks of the tables and the definitions say, and its form as JSON. No
-JVM, no orchestrator; nothing is written. How it is drawn is in `cli/watermark_view.py`.
+Belongs here: combining the log, the table watermarks and the definitions, and the result as JSON. No JVM, no
+orchestrator; nothing is written. How it is drawn is in `cli/watermark_view.py`.
 """
 
 from collections.abc import Mapping
@@ -25,11 +25,11 @@ class Node(Struct, frozen=True):
 
     name: str
     watermark_us: int | None
-    held_by: str | None = None  # of a table: what held it when it was recorded; of a source: the shard
+    held_by: str | None = None  # of a table: what kept it low when it was recorded; of a source: the shard
     waits_for: str | None = None  # of a table: the input that is least now
-    is_idle: bool = False  # a source that is silent, or a table all of whose sources are
-    is_counted: bool = True  # by the clock of the log, which decides: whoever spoke last counts, silent or not since
-    idle_from_us: int | None = None  # of a source: when it falls idle, or has
+    is_idle: bool = False  # an idle source, or a table whose sources are all idle
+    is_counted: bool = True  # by the clock of the log, which decides: the source that sent last counts, idle or not
+    idle_from_us: int | None = None  # of a source: when it goes idle, or did
     inputs: tuple[str, ...] = ()
 
 
@@ -52,59 +52,60 @@ def read_watermark_tree(home: Home, shards: list[ShardStatus], *, now_us: int) -
         error = str(wrong)
     sources = source_watermarks((shard.last_segment for shard in shards if shard.last_segment), read_resets(home))
     if any(shard.flushed_epoch > shard.sealed_epoch for shard in shards):
-        # Somebody has sent since. Who, will be known when it is sealed; until then only the log's own clock can tell.
+        # A producer has sent since. Which one will be known when it is sealed; until then only the log's own clock can
+        # tell.
         now_us = 0
     graph = table_graph(streams, sources)
-    marks = read_table_watermarks(home.plans, graph.inputs)
-    return build_tree(graph, sources, marks, now_us=now_us, error=error)
+    recorded = read_table_watermarks(home.plans, graph.inputs)
+    return build_tree(graph, sources, recorded, now_us=now_us, error=error)
 
 
 def build_tree(
     graph: Graph,
     sources: Mapping[str, SourceWatermark],
-    marks: Mapping[str, TableWatermark],
+    recorded: Mapping[str, TableWatermark],
     *,
     now_us: int,
     error: str | None = None,
 ) -> WatermarkTree:
-    """The tree of what is known. Tables that were never made are in it if anything was: they wait.
+    """The tree of everything known. Tables that were never made are in it, too: they wait.
 
-    Idle is shown by the clock of whoever looks: a source may have fallen silent after the last segment was sealed. Who
-    holds back whom is decided by the log's: when all have stopped, the table is where those left it that spoke last.
+    Idleness is shown by the reader's clock: a source may have gone idle after the last segment was sealed. Which input
+    keeps a table low is decided by the log's clock: when all have stopped, the sources that sent last decide.
     """
     nodes = {name: _source(name, sources.get(name), now_us) for name in graph.sources}
     idle = {name for name, node in nodes.items() if node.is_idle or name not in sources}
     silent = {name for name, node in nodes.items() if not node.is_counted}
     for table, inputs in graph.inputs.items():
-        mark, made_from = marks.get(table), graph.sources_of(table)
+        watermark, made_from = recorded.get(table), graph.sources_of(table)
         idle |= set() if made_from - idle else {table}
         silent |= set() if made_from - silent else {table}
-        _, holder = least_watermark({name: nodes[name].watermark_us for name in inputs}, silent)
+        _, lowest = least_watermark({name: nodes[name].watermark_us for name in inputs}, silent)
         nodes[table] = Node(
             name=table,
-            watermark_us=mark.watermark_us if mark else None,
-            held_by=mark.held_by if mark else None,
-            waits_for=holder,
+            watermark_us=watermark.watermark_us if watermark else None,
+            held_by=watermark.held_by if watermark else None,
+            waits_for=lowest,
             is_idle=table in idle,
             is_counted=table not in silent,
             inputs=inputs,
         )
-    ends = {name: mark.watermark_us for name in graph.sinks if (mark := marks.get(name))}
+    ends = {name: found.watermark_us for name in graph.sinks if (found := recorded.get(name))}
     least, held_by = least_watermark(ends, silent)
     return WatermarkTree(nodes, tuple(graph.sinks), least, held_by, error)
 
 
-def _source(name: str, mark: SourceWatermark | None, now_us: int) -> Node:
-    if mark is None:
+def _source(name: str, watermark: SourceWatermark | None, now_us: int) -> Node:
+    if watermark is None:
         return Node(name, None, is_counted=False)
-    is_idle = mark.is_idle or (mark.idle_from_us is not None and mark.idle_from_us <= now_us)
+    is_idle = watermark.is_idle or (watermark.idle_from_us is not None and watermark.idle_from_us <= now_us)
     return Node(
         name,
-        mark.time_us,
-        mark.held_by,
+        watermark.time_us,
+        watermark.held_by,
         is_idle=is_idle,
-        is_counted=not mark.is_idle,
-        idle_from_us=mark.idle_from_us,
+        is_counted=not watermark.is_idle,
+        idle_from_us=watermark.idle_from_us,
     )
 
 

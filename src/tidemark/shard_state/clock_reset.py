@@ -1,11 +1,11 @@
 """Resets of the clock: the way out of a log that was written under a wrong one (C15).
 
-Belongs here: the file of resets, what a segment from before a reset says after it, how far the log has come, and
-whether the clock can be trusted with what cannot be undone. What a reset does to a shard is in `recovery.py` and
-`watermarks.py`; the command is `./tidemark clock`. Why it works like this is in decision 0037.
+Belongs here: the file of resets, how a reset corrects an older segment, how far the log has come, and
+whether the clock can be trusted with steps that cannot be undone. What a reset does to a shard is in `recovery.py` and
+`watermarks.py`; the command is `./tidemark clock`. Decision 0037 says why it works like this.
 
 A process that starts with a clock a year ahead looks like one that starts after a year. Its rows stay as they are, but
-their times of receipt and watermarks must not bind for a year. So `log/clock.json` lists the moments at which an
+their times of receipt and watermarks must not bind for a year. So `log/clock.json` lists the times at which an
 operator said: the clock is right, and nothing so far is later than now. Replacing that file is the whole reset. Every
 shard logs it as a control message when it is next opened, and every segment says how many resets its times know of.
 """
@@ -30,12 +30,12 @@ from tidemark.storage.disk import Disk, RealDisk
 from tidemark.storage.home import Home
 
 RESET_FILE = "clock.json"
-# A home that is used hears from somebody every day, and a wrong clock is mostly wrong by a month, a year or a decade.
+# A home in use gets a write every day, and a wrong clock is mostly wrong by a month, a year or a decade.
 QUIET_US = DAY_US
 
 
 class ClockDoubtError(CoordinatorError):
-    """The clock may be wrong, and what it was asked for cannot be undone."""
+    """The clock may be wrong, and the requested step cannot be undone."""
 
 
 class _Resets(Struct, frozen=True):
@@ -48,15 +48,15 @@ class ShardTime(NamedTuple):
     shard: int
     received_us: int  # its last time of receipt; 0 if nothing was written
     watermarks: dict[str, int]  # by `namespace/kind`
-    clock_us: int | None = None  # what the clock of the process says that writes it; none if there is none
+    clock_us: int | None = None  # the clock of the process that writes it; None if no process does
 
     @property
     def latest_us(self) -> int:
-        """The latest of all."""
+        """The latest of these times."""
         return max([self.received_us, *self.watermarks.values()])
 
     def reset(self, at_us: int) -> "ShardTime":
-        """The same after a reset."""
+        """The times after a reset."""
         fallen = {name: min(watermark_us, at_us) for name, watermark_us in self.watermarks.items()}
         return self._replace(received_us=min(self.received_us, at_us), watermarks=fallen)
 
@@ -80,11 +80,11 @@ def ceiling_us(home: Home, now_us: int) -> int | None:
 
 
 def corrected(entry: Entry, resets: Sequence[int]) -> Entry:
-    """A shard's last segment, with its times as the resets since then leave them."""
+    """A shard's last segment, with its times corrected by the resets since then."""
     if entry.resets >= len(resets):
         return entry
     at_us = min(resets[entry.resets :])
-    # A stream that was heard last before the reset is idle as long after it as it would have been.
+    # A stream that last sent before the reset goes idle after the same time as it would have.
     latest = {name: at_us + max(idle_us - entry.received_us, 0) for name, idle_us in entry.idle_from.items()}
     return msgspec.structs.replace(
         entry,
@@ -125,7 +125,7 @@ def refuse_doubtful(home: Home, now_us: int, boot: Callable[[], int] = boot_cloc
 
 def _shard_time(home: Home, shard: int, resets: Sequence[int]) -> ShardTime:
     disk, folder = RealDisk(), home.log(shard)
-    # The files first: the state knows what those say that are sealed meanwhile.
+    # Listed first: if files are sealed meanwhile, the state covers them.
     names = [name for name in disk.list(folder) if name.endswith(".log")]
     state = load(disk, folder / STATE_FILE, ShardState) or ShardState()
     watermarks = {name: each.watermark_us for name, each in state.watermarks.items() if each.watermark_us is not None}

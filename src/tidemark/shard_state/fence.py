@@ -1,9 +1,9 @@
-"""Who may write a shard: the process that took it over last, and no other (C7, C14).
+"""Which process may write a shard: the one that took it over last, and no other (C7, C14).
 
 Belongs here: the take-over, and the question "am I still the one?". A lock file keeps two processes apart on one
-machine. It does not reach a process on another machine, nor one that was suspended while somebody removed the file. So
-every start also writes its **incarnation** next to the log, and the writer reads it back before it tells anybody that a
-write is safe:
+machine. It does not reach a process on another machine, nor one that was suspended while an operator removed the file.
+So every start also writes its **incarnation** next to the log, and the writer reads it back before it acknowledges a
+write:
 
     take-over   write the incarnation, durably ──▶ read the tail of the log
     writer      sync the frame ──▶ read the incarnation back ──▶ acknowledge
@@ -27,11 +27,11 @@ class Incarnation(Struct, frozen=True):
     """One start of a shard's writer."""
 
     number: int = 0  # rises with every start
-    token: str = ""  # tells two processes apart that started at the same moment
+    token: str = ""  # tells two processes apart that started at the same time
 
 
 class Fence:
-    """What one process may do in a shard's directory, for as long as no other has taken over."""
+    """The right of one process to write in a shard's directory, as long as no other has taken over."""
 
     def __init__(self, disk: Disk, shard: int, directory: Path, mine: Incarnation) -> None:
         self._disk, self._shard, self._directory = disk, shard, directory
@@ -40,16 +40,16 @@ class Fence:
 
     @classmethod
     def take_over(cls, disk: Disk, shard: int, directory: Path, token: str) -> "Fence":
-        """Become the one who may write. From here on no earlier process acknowledges anything."""
+        """Take over as the only writer. From here on no earlier process acknowledges anything."""
         before = load(disk, directory / INCARNATION_FILE, Incarnation) or Incarnation()
-        # A home of older days has the number in its reservation.
+        # An older home has the number in its reservation.
         number = max(before.number, read_reservation(disk, directory).incarnation) + 1
         mine = Incarnation(number, token)
         save(disk, directory / INCARNATION_FILE, mine)
         return cls(disk, shard, directory, mine)
 
     def check(self) -> None:
-        """Raise unless this process is still the one who may write."""
+        """Raise unless this process is still the writer."""
         try:
             found = self._disk.read(self._path)
         except FileNotFoundError:
@@ -58,7 +58,7 @@ class Fence:
             raise ShardFencedError(self._shard, self.incarnation)
 
     def reserve(self, to_epoch: int) -> None:
-        """Set epochs aside, in a file of this incarnation's own: one that was fenced out cannot take them back."""
+        """Reserve epochs, in a file of this incarnation's own: one that was fenced out cannot take them back."""
         path = self._directory / reservation_name(self.incarnation)
         save(self._disk, path, Reservation(to_epoch, self.incarnation))
 

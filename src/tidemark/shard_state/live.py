@@ -1,6 +1,6 @@
-"""What only a running shard knows, shown to other processes: how much waits, what it does, why it last delivered.
+"""Facts that only a running shard knows, shown to other processes: how much waits, its state, its last batch trigger.
 
-Belongs here: a small file beside the log, replaced about once a second. Nobody relies on it: it is not synced, and a
+Belongs here: a small file beside the log, replaced about once a second. Nothing may rely on it: it is not synced, and a
 reader that finds it old or half written shows nothing.
 """
 
@@ -19,7 +19,7 @@ EVERY_SECONDS = 0.5
 
 
 class LiveStatus(Struct, frozen=True):
-    """A running shard at one moment."""
+    """A running shard at one time."""
 
     shard: int
     pid: int
@@ -34,10 +34,10 @@ class LiveStatus(Struct, frozen=True):
     last_batch_trigger: str | None
     last_batch_us: int | None
     batch_limit_ms: float
-    boot_us: int | None = None  # by the boot clock, at the same moment
+    boot_us: int | None = None  # by the boot clock, at the same time
 
     def clock_us(self, boot_us: int) -> int | None:
-        """What the writer's clock says when the boot clock says this (C15); none if that is not known."""
+        """The writer's clock when the boot clock reads `boot_us` (C15); None if that is not known."""
         return None if self.boot_us is None else self.at_us + boot_us - self.boot_us
 
 
@@ -48,26 +48,26 @@ class LiveFile:
         self._path, self._shown = folder / LIVE_FILE, 0.0
 
     def show(self, take: Callable[[], LiveStatus]) -> None:
-        """Show how things are, unless that was done just now."""
+        """Write the current status, unless that was done just now."""
         if time.monotonic() - self._shown < EVERY_SECONDS:
             return
         self._shown = time.monotonic()
         status = take()
-        fresh = self._path.with_suffix(".new")
+        temporary = self._path.with_suffix(".new")
         try:
-            with open(fresh, "wb", opener=make_private) as file:
+            with open(temporary, "wb", opener=make_private) as file:
                 file.write(msgspec.json.encode(status))
-            fresh.replace(self._path)
+            temporary.replace(self._path)
         except OSError:
-            return  # a full disk is told elsewhere; showing it must not stop a shard
+            return  # a full disk is reported elsewhere; showing it must not stop a shard
 
     def remove(self) -> None:
-        """The shard runs no more."""
+        """Remove the file: the shard no longer runs."""
         self._path.unlink(missing_ok=True)
 
 
 def read_live(folder: Path) -> LiveStatus | None:
-    """The shard that runs now, in whatever process; none if none does."""
+    """The status of the shard that runs now, in whatever process; None if none does."""
     try:
         status = msgspec.json.decode((folder / LIVE_FILE).read_bytes(), type=LiveStatus)
         os.kill(status.pid, 0)

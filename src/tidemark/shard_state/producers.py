@@ -1,7 +1,7 @@
-"""What a shard knows of its producers: how far each has numbered its writes, and which instance may write (Q2).
+"""What a shard knows of its producers: their marks, and which instance of each may write (Q2).
 
-Belongs here: marks, fencing, and the newest hundred numbers of each producer with their epochs and digests. What is
-logged and sealed lies in the ledger (`ledger.py`); in memory are those who have written since, and a cache of others.
+Belongs here: marks, fencing, and the newest hundred numbers of each producer with their epochs and digests. The ledger
+(`ledger.py`) has what is logged and sealed; memory has producers that have written since, and a cache of others.
 """
 
 import struct
@@ -18,11 +18,11 @@ from tidemark.model.shard_errors import LogDamageError, ProducerFencedError, Seq
 if TYPE_CHECKING:
     from tidemark.log.log_rows import Writes
 
-# Q2: a producer in trouble repeats its last writes. Of older ones the mark says that they were taken.
+# Q2: a producer in trouble repeats its last writes. For older ones the mark says that they were taken.
 KEPT_WRITES = 100
 # Whole writes are refused for good when they could never fit: a mistake that a producer does not make often.
 KEPT_REFUSALS = 100
-# Standings in memory, before those are let go that the ledger has.
+# Producers in memory, before those that the ledger has are dropped.
 CACHED = 10_000
 
 _RECORD = struct.Struct("<qqQ")
@@ -33,11 +33,11 @@ class Taken(NamedTuple):
     """What is kept of a recent write."""
 
     epoch: int
-    digest: int | None  # of its decoded rows; none of a write from before digests were kept
+    digest: int | None  # of its decoded rows; None for a write from before digests were kept
 
 
 class ProducerState(Struct):
-    """One producer's standing, as it is saved."""
+    """What is saved of one producer."""
 
     instance: int = 0
     mark: int = 0  # last sequence taken or refused for good; 0 means nothing yet
@@ -45,7 +45,7 @@ class ProducerState(Struct):
     recent: bytes = b""  # the newest writes: sequence, epoch and digest of each
 
 
-class _Standing:
+class _LiveState:
     """The same in memory."""
 
     __slots__ = ("instance", "logged_in", "mark", "recent", "refused", "unlogged")
@@ -87,7 +87,7 @@ _decode = msgspec.msgpack.Decoder(ProducerState).decode
 
 
 def encode_state(state: ProducerState) -> bytes:
-    """A standing as the ledger holds it."""
+    """A producer's state as the ledger stores it."""
     return _encode(state)
 
 
@@ -96,20 +96,20 @@ def _no_ledger(_producer: str) -> bytes | None:
 
 
 class Producers:
-    """All producers of one shard. `stored` gives what the ledger has of one."""
+    """All producers of one shard. `stored` reads one from the ledger."""
 
     def __init__(self, stored: Callable[[str], bytes | None] = _no_ledger) -> None:
         self._stored = stored
-        self._standings: dict[str, _Standing] = {}
+        self._states: dict[str, _LiveState] = {}
 
     # The door.
 
     def open(self, producer: str) -> int:
         """A new instance of `producer`; every older one is fenced out."""
-        standing = self._of(producer)
-        standing.instance += 1
-        standing.unlogged += 1
-        return standing.instance
+        state = self._of(producer)
+        state.instance += 1
+        state.unlogged += 1
+        return state.instance
 
     def mark(self, producer: str) -> int:
         """Last sequence taken from `producer`; 0 if none."""
@@ -117,37 +117,37 @@ class Producers:
 
     def is_retry(self, producer: str, instance: int, sequence: int) -> bool:
         """Whether this number was used before; raises if it must not be used at all."""
-        standing = self._of(producer)
-        if instance < standing.instance:
-            raise ProducerFencedError(producer, instance, standing.instance)
+        state = self._of(producer)
+        if instance < state.instance:
+            raise ProducerFencedError(producer, instance, state.instance)
         if sequence < 1:
             raise WriteFormatError(f"Producer {producer!r} sent write {sequence}. Number writes from 1.")
-        if sequence <= standing.mark:
+        if sequence <= state.mark:
             return True
-        if sequence != standing.mark + 1:
-            raise SequenceGapError(producer, sequence, standing.mark + 1)
+        if sequence != state.mark + 1:
+            raise SequenceGapError(producer, sequence, state.mark + 1)
         return False
 
     def advance(self, producer: str, sequence: int) -> None:
         """The write was taken; `flushed` says when it is logged."""
-        standing = self._of(producer)
-        standing.mark = sequence
-        standing.unlogged += 1
+        state = self._of(producer)
+        state.mark = sequence
+        state.unlogged += 1
 
     def refuse(self, producer: str, sequence: int, why: str) -> None:
         """The write is refused for good: its number is used up, and the next one is expected."""
-        standing = self._of(producer)
-        standing.refuse(sequence, why)
-        standing.unlogged += 1
+        state = self._of(producer)
+        state.refuse(sequence, why)
+        state.unlogged += 1
 
     def refusal(self, producer: str, sequence: int) -> str | None:
-        """Why a write was refused for good, if it was and that is remembered."""
+        """Why a write was refused for good; None if it was not, or that is too long ago."""
         return self._of(producer).refused.get(sequence)
 
     def recent(self, producer: str, sequence: int) -> Taken | None:
         """What is known of a flushed write, if it is one of the newest hundred."""
-        standing = self._of(producer)
-        return standing.recent.get(sequence) if sequence > standing.mark - KEPT_WRITES else None
+        state = self._of(producer)
+        return state.recent.get(sequence) if sequence > state.mark - KEPT_WRITES else None
 
     def first_recent(self, producer: str) -> Taken | None:
         """The oldest flushed write that is remembered: all before it have lower epochs."""
@@ -155,61 +155,57 @@ class Producers:
 
     def flushed(self, producer: str, sequence: int, epoch: int, digest: int | None, file: int) -> None:
         """A write that the door took is logged, in this file or one before."""
-        standing = self._of(producer)
-        standing.take(sequence, epoch, digest)
-        standing.unlogged -= 1
-        standing.logged_in = file
+        state = self._of(producer)
+        state.take(sequence, epoch, digest)
+        state.unlogged -= 1
+        state.logged_in = file
 
     def noted(self, message: Control, file: int) -> None:
         """A message of the door's is logged, in this file or one before."""
         if isinstance(message, ProducerOpened | WriteRefused):
-            standing = self._of(message.producer)
-            standing.unlogged -= 1
-            standing.logged_in = file
+            state = self._of(message.producer)
+            state.unlogged -= 1
+            state.logged_in = file
 
     def forget(self, next_file: int) -> None:
-        """Log files below this number are in the ledger: where many are remembered, let go of what it has."""
-        if len(self._standings) > CACHED:
-            self._standings = {
-                name: standing
-                for name, standing in self._standings.items()
-                if standing.unlogged or standing.logged_in >= next_file
+        """Log files below this number are in the ledger: if memory has many producers, drop those that it covers."""
+        if len(self._states) > CACHED:
+            self._states = {
+                name: state for name, state in self._states.items() if state.unlogged or state.logged_in >= next_file
             }
 
     # The log.
 
     def replay(self, message: Control, file: int) -> None:
-        """A message that stands in the log."""
+        """Apply a message from the log."""
         if isinstance(message, ProducerOpened):
-            standing = self._of(message.producer)
-            standing.instance, standing.logged_in = message.instance, file
+            state = self._of(message.producer)
+            state.instance, state.logged_in = message.instance, file
         elif isinstance(message, WriteRefused):
-            standing = self._of(message.producer)
-            standing.refuse(message.sequence, message.why)
-            standing.logged_in = file
+            state = self._of(message.producer)
+            state.refuse(message.sequence, message.why)
+            state.logged_in = file
 
     def replay_writes(self, writes: "Writes", file: int) -> None:
-        """Writes that stand in the log. A refusal may stand before those that it came behind."""
+        """Apply writes from the log. A refusal may come before the writes that it was noted behind."""
         digests: list[int] | list[None] = writes.digests or [None] * len(writes.epochs)
         for name, sequence, epoch, digest in zip(
             writes.producers, writes.sequences, writes.epochs, digests, strict=True
         ):
-            standing = self._of(name)
-            standing.take(sequence, epoch, digest)
-            standing.logged_in = file
+            state = self._of(name)
+            state.take(sequence, epoch, digest)
+            state.logged_in = file
 
     def encoded(self) -> dict[str, bytes]:
-        """All standings in memory, as the ledger holds them."""
-        return {name: _encode(standing.saved()) for name, standing in self._standings.items()}
+        """All producers in memory, as the ledger stores them."""
+        return {name: _encode(state.saved()) for name, state in self._states.items()}
 
-    def _of(self, producer: str) -> _Standing:
-        standing = self._standings.get(producer)
-        if standing is None:
+    def _of(self, producer: str) -> _LiveState:
+        state = self._states.get(producer)
+        if state is None:
             found = self._stored(producer)
-            standing = self._standings[producer] = _Standing(
-                ProducerState() if found is None else _read(producer, found)
-            )
-        return standing
+            state = self._states[producer] = _LiveState(ProducerState() if found is None else _read(producer, found))
+        return state
 
 
 def _read(producer: str, data: bytes) -> ProducerState:

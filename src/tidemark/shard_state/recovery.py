@@ -1,14 +1,13 @@
-"""Starting a shard: from what lies on the disk to a shard that may write (C7).
+"""Starting a shard: from its files on the disk to a shard that may write (C7).
 
-Belongs here: the order of steps, which is the same after a clean stop, a crash, or a crash during recovery. A log file
-is written by one life only: what a crash tore off its end is cut, and the next life begins a file of its own behind
-it. What the files hold is brought back into memory; they are then what closed files are at any time, and whoever
-starts the shard has them sealed in their order while new writes are taken. Damage anywhere but at the very end is
-refused.
+Belongs here: the order of steps, which is the same after a clean stop, a crash, or a crash during recovery. Only one
+start writes a log file: what a crash tore off its end is cut, and the next start begins a file of its own after it. The
+content of the files is brought back into memory; they then count as closed files, and the shard that starts seals them
+in their order while it takes new writes. Damage anywhere but at the very end is refused.
 
-What is read here may be there only in the cache: the process before may have been killed between a write and its sync,
-and a power cut can still take it away. So everything is first read and proved, then made certain, and only then does
-anything follow from it.
+What is read here may be only in the system's cache: the process before may have been killed between a write and its
+sync, and a power cut can still lose it. So everything is first read and verified, then made durable, and only then
+used.
 """
 
 from collections.abc import Iterator, Sequence
@@ -53,13 +52,13 @@ from tidemark.storage.failpoints import failpoint
 from tidemark.verdicts.arrival import Arrivals
 from tidemark.verdicts.identities import REMEMBERED_COLUMNS, Identities
 
-# What is known of producers, in a directory of the log's own.
+# The ledger of producers, in a directory of its own.
 LEDGER = "producers"
 Logs: TypeAlias = list[tuple[Path, LogContent]]
 
 
 class ShardFiles(NamedTuple):
-    """Where one shard lies."""
+    """Where the files of one shard are."""
 
     shard: int
     log: Path
@@ -73,12 +72,12 @@ class Recovered(NamedTuple):
     next_epoch: int
     logged_epoch: int  # the last that was written, to the log or a segment; those behind it are lost
     next_file: int
-    opening: list[Control]  # what the next log file begins with
-    lost: list[tuple[int, int]]  # epochs that were given out and never written; of sealed ones the manifest knows
+    opening: list[Control]  # the first messages of the next log file
+    lost: list[tuple[int, int]]  # epochs that were given out and never written; the manifest knows those it covers
     last_received_us: int
     producers: Producers
     ledger: Ledger
-    sealed_files: int  # log files below this number are sealed, and the ledger has what they say
+    sealed_files: int  # log files below this number are sealed, and the ledger covers them
     arrivals: Arrivals
     manifest: Manifest
     unsealed: list[ClosedFile]  # to be sealed in this order, and before any later file
@@ -98,13 +97,13 @@ def recover(
 ) -> Recovered:
     """Bring a shard to the point where it may take writes. The caller holds the shard's lock.
 
-    `rules` are to be in force from now on (default: what the settings say); the log is read under its own. `token`
-    names this start (C14). `resets` are all moments at which the home's clock was reset (C15).
+    `rules` are to be in force from now on (default: those of the settings); the log is read under its own. `token`
+    names this start (C14). `resets` are all times at which the home's clock was reset (C15).
     """
     rules = rules or EventTimeRules.of(settings)
     disk.make_directory(files.log)
     disk.make_directory(files.segments)
-    # Before anything of the log is read: what an earlier process syncs after this, it acknowledges to nobody.
+    # Before anything of the log is read: a write that an earlier process syncs after this is never acknowledged.
     fence = Fence.take_over(disk, files.shard, files.log, token)
     reservation = read_reservation(disk, files.log)
     state = load(disk, files.log / STATE_FILE, ShardState) or ShardState()
@@ -165,10 +164,10 @@ def _unknown_reset(resets: Sequence[int], known: int) -> ClockReset | None:
 
 
 def _open_ledger(disk: Disk, files: ShardFiles, fence: Fence, state: ShardState) -> Ledger:
-    """What the state says of producers; those of a state of older days are moved into the ledger first."""
-    ledger = Ledger(disk, files.log / LEDGER, state.ledger, life=fence.incarnation)
+    """The ledger that the state names; producers in the state of an older home are moved into it first."""
+    ledger = Ledger(disk, files.log / LEDGER, state.ledger, incarnation=fence.incarnation)
     if state.producers:
-        runs = ledger.write({name: encode_state(standing) for name, standing in state.producers.items()})
+        runs = ledger.write({name: encode_state(producer) for name, producer in state.producers.items()})
         save(disk, files.log / STATE_FILE, replace(state, producers={}, ledger=runs))
         ledger.adopt(runs)
     ledger.remove_unlisted()
@@ -176,7 +175,7 @@ def _open_ledger(disk: Disk, files: ShardFiles, fence: Fence, state: ShardState)
 
 
 def _remove_leftovers(disk: Disk, files: ShardFiles, next_segment: int) -> None:
-    """Files under temporary names were never promised to anybody."""
+    """Remove files under temporary names: nothing in them was ever acknowledged."""
     for directory in (files.log, files.segments, files.segments / folder_of(next_segment)):
         for name in disk.list(directory):
             if name.endswith((".tmp", ".sealing")):
@@ -214,14 +213,14 @@ def _follows(after: LogContent, before: LogContent) -> bool:
     if after.header.incarnation == before.header.incarnation:
         return after.header.first_epoch == before.next_epoch
     if not after.frames:
-        return True  # its life was over before it could say what it found
-    # A file without writes may stand behind epochs that were lost, and what was found before it is found again.
+        return True  # it ended before it could log what it found
+    # A file without writes may follow lost epochs, and those found before it are found again.
     first = _first_epoch(after)
     return first == before.next_epoch if before.last_epoch else first <= before.next_epoch
 
 
 def _first_epoch(content: LogContent) -> int:
-    """First epoch that is not in the files before: a life begins by saying which were lost before it."""
+    """First epoch that is not in the files before: a start first logs which epochs were lost before it."""
     messages = decode_group(content.frames[0].payload).controls if content.frames else []
     return next((message.from_epoch for message in messages if isinstance(message, Lost)), content.header.first_epoch)
 
@@ -229,7 +228,7 @@ def _first_epoch(content: LogContent) -> int:
 def _make_certain(
     disk: Disk, files: ShardFiles, manifest: Manifest, contents: list[tuple[Path, LogContent | None]]
 ) -> None:
-    """See above. Only what was written last can be uncertain, because everything before it was synced first."""
+    """See above. Only the last file can be uncertain, because everything before it was synced first."""
     disk.sync_directory(files.log)
     disk.sync_directory(files.segments)
     manifest.repair()
@@ -239,17 +238,17 @@ def _make_certain(
 
 
 def _copy(disk: Disk, path: Path, content: LogContent) -> None:
-    """Put a copy of the valid frames in the place of the file.
+    """Replace the file with a copy of its valid frames.
 
-    Written again, and not only synced: if the sync had failed, the system would think that all is done. What lies
-    behind the frames is cut: another file is about to follow, and then no crash could have torn this one. And it is a
-    new file: a process that was fenced out, and has not noticed yet, writes into one that has lost its name (C14).
+    It is written again, and not only synced: if the sync had failed, the system would believe it done. Bytes after the
+    frames are cut: another file is about to follow, and then no crash could have torn this one. And it is a new file: a
+    process that was fenced out, and has not noticed yet, writes into one that no longer has a name (C14).
     """
     disk.replace(path, content.data[: content.end])
 
 
 def _remove_superfluous(disk: Disk, contents: Sequence[tuple[Path, LogContent | None]], next_file: int) -> Logs:
-    """Remove log files that a segment stands for, and those at the end that say nothing; gives the others."""
+    """Remove log files that are in a segment, and those at the end without frames; return the others."""
     left = list(contents)
     while left and (left[-1][1] is None or not left[-1][1].frames):
         disk.remove(left.pop()[0])
@@ -263,7 +262,7 @@ def _remove_superfluous(disk: Disk, contents: Sequence[tuple[Path, LogContent | 
 def _tail(logs: Logs, sealed_to: int, capacity: int) -> tuple[int, int]:
     """The epoch from which the unsealed log is remembered, and how many deltas that are.
 
-    What is further back than the memory reaches need not go through it.
+    Deltas further back than the memory reaches need not go through it.
     """
     first_epoch, deltas = sealed_to, 0
     for _, content in reversed(logs):
@@ -277,7 +276,7 @@ def _tail(logs: Logs, sealed_to: int, capacity: int) -> tuple[int, int]:
 
 
 class _Replay:
-    """A shard's memory on its way through the log, from what was known when the last file was sealed."""
+    """A shard's memory on its way through the log, from its state when the last file was sealed."""
 
     def __init__(
         self, arrivals: Arrivals, producers: Producers, state: ShardState, sealed_to: int, remembered_from: int
@@ -287,10 +286,10 @@ class _Replay:
         self.last_received_us = state.last_received_us
         self.batches = list(state.batches)
         self.logged_to = sealed_to  # first epoch that is neither in a segment nor in the log so far
-        self.lost: list[tuple[int, int]] = []  # those before it that are in none of them either
+        self.lost: list[tuple[int, int]] = []  # earlier epochs that are in neither
 
     def file(self, path: Path, content: LogContent) -> ClosedFile:
-        """Bring the memory to where it was after this file; gives what has to be known to seal it."""
+        """Bring the memory to the end of this file; return what the sealer needs to know."""
         for controls, rows in content.groups():
             for message in controls:
                 _apply(message, self._arrivals, self.batches)
@@ -329,7 +328,7 @@ class _Replay:
 
 
 def _apply(message: Control, arrivals: Arrivals, batches: list[BatchRecord]) -> None:
-    """What a message changed when it was logged, it changes again."""
+    """Apply a message again, as when it was logged."""
     if isinstance(message, WatermarkAdvanced | RulesInForce | ClockReset):
         arrivals.watermarks.apply(message)
     elif isinstance(message, EarliestRaised):
@@ -341,9 +340,9 @@ def _apply(message: Control, arrivals: Arrivals, batches: list[BatchRecord]) -> 
 
 
 def _unbatched(manifest: Manifest, logs: Logs, batched_to: int) -> Iterator[LogRows]:
-    """Rows that no closed batch has told of: a crash came between their flush and the log of their batch.
+    """Rows that are in no logged batch: a crash came between their flush and the log of their batch.
 
-    Which files have them is settled now; they are read when they are asked for, and may be sealed by then.
+    Which files have them is fixed now; they are read on demand, and may be sealed by then.
     """
     entries = list(manifest.since(batched_to))
     return chain(
@@ -365,7 +364,7 @@ def _rows_of_logs(logs: Logs, from_epoch: int) -> Iterator[LogRows]:
     for _, content in logs:
         for frame in content.frames:
             if frame.last_epoch >= from_epoch:
-                # Copied: a batch may be held for long after the file is gone.
+                # Copied: a batch may outlive the file.
                 rows = decode_group(memoryview(bytes(frame.payload))).rows
                 if rows is not None:
                     is_whole = rows.writes.epochs[0] >= from_epoch

@@ -1,7 +1,7 @@
 """Sealing: a closed log file becomes a Parquet segment, and the manifest names it.
 
-Belongs here: the way from one log file to one segment, which is the same after a crash as in normal life, and gives
-the same segment however often it is begun. Order matters: segment on the disk, manifest on the disk, then the log
+Belongs here: the way from one log file to one segment, which is the same after a crash as in normal operation, and
+gives the same segment however often it is begun. Order matters: segment on the disk, manifest on the disk, then the log
 file may go.
 """
 
@@ -30,13 +30,13 @@ from tidemark.storage.failpoints import failpoint
 
 
 class ClosedFile(NamedTuple):
-    """A log file that nobody writes any more, all of it on the disk, and what is known at its end."""
+    """A log file that no process writes any more, all of it on the disk, and what is known at its end."""
 
     path: Path
     end: int
-    state: ShardState  # to be saved when it is sealed, with the producers: nothing behind this file may be in it
+    state: ShardState  # to be saved when it is sealed, with the producers: nothing later than this file may be in it
     event_time: EventTime
-    batches: list[BatchRecord]  # closed since the last segment, those that this file tells of included
+    batches: list[BatchRecord]  # closed since the last segment, including those that this file logs
 
 
 class Sealer:
@@ -48,20 +48,20 @@ class Sealer:
         self._disk, self._fence, self._ledger = disk, fence, ledger
         self._directory = directory
         self._manifest = manifest
-        self.next_file = next_file  # log files below this number are sealed, and the ledger has what they say
-        self._folder: Path | None = None  # made, or found, by this process
+        self.next_file = next_file  # log files below this number are sealed, and the ledger covers them
+        self._folder: Path | None = None  # created or found by this process
 
     def seal_closed(self, closed: ClosedFile, sealed_us: int) -> None:
-        """Seal one log file, save what the shard knew at its end, and let it go."""
+        """Seal one log file, save the shard's state as of its end, and remove it."""
         content = read_log(self._disk, closed.path, is_at_rest=True)
         if content is None or content.is_torn or content.end != closed.end:
             raise LogDamageError(
-                f"{closed.path} is not what was written into it: what was acknowledged is damaged. Restore it from a "
+                f"{closed.path} differs from what was written: acknowledged data is damaged. Restore it from a "
                 "backup; nothing was changed."
             )
         groups = list(content.groups())  # decoded once, for the segment and for the ledger
         self._seal(content.header, groups, closed.event_time, closed.batches, sealed_us)
-        runs = self._ledger.write(_standings(self._ledger, groups, content.header.number))
+        runs = self._ledger.write(_producer_states(self._ledger, groups, content.header.number))
         failpoint("seal.ledger_written")
         self._fence.check()
         save(self._disk, closed.path.parent / STATE_FILE, replace(closed.state, ledger=runs))
@@ -80,7 +80,7 @@ class Sealer:
         batches: list[BatchRecord],
         sealed_us: int,
     ) -> None:
-        """The segment of one log file, unless it holds no write that is not sealed already."""
+        """Write the segment of one log file, unless all its writes are sealed already."""
         rows = [group.rows for group in groups if group.rows is not None]
         if not rows:
             return
@@ -123,20 +123,20 @@ class Sealer:
             incarnation=header.incarnation,
             previous=self._manifest.head,
         )
-        self._fence.check()  # a process that was fenced out must not put its line behind another's
+        self._fence.check()  # a process that was fenced out must not add its line after another's
         entry = self._manifest.append(entry, batches)
         failpoint("seal.manifest_appended")
 
     def _write(self, data: memoryview, path: Path) -> None:
-        fresh = path.with_name(path.name + ".sealing")
-        self._disk.replace(fresh, data)
+        temporary = path.with_name(path.name + ".sealing")
+        self._disk.replace(temporary, data)
         failpoint("seal.segment_written")
-        self._disk.rename(fresh, path)
+        self._disk.rename(temporary, path)
         failpoint("seal.segment_named")
 
 
-def _standings(ledger: Ledger, groups: Sequence[Group], file: int) -> dict[str, bytes]:
-    """What is known at the end of a log file of the producers that it tells of."""
+def _producer_states(ledger: Ledger, groups: Sequence[Group], file: int) -> dict[str, bytes]:
+    """The state, at the end of a log file, of the producers in it."""
     names = {name for _, rows in groups if rows is not None for name in rows.writes.producers}
     names.update(
         message.producer
@@ -144,7 +144,7 @@ def _standings(ledger: Ledger, groups: Sequence[Group], file: int) -> dict[str, 
         for message in controls
         if isinstance(message, ProducerOpened | WriteRefused)
     )
-    producers = Producers(ledger.get_many(names).get)  # asked for together, neighbours are read together
+    producers = Producers(ledger.get_many(names).get)  # in one call, which reads neighbours together
     for controls, rows in groups:
         for message in controls:
             producers.replay(message, file)

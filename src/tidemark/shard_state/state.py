@@ -1,4 +1,4 @@
-"""The small files of a shard: which epochs are reserved, and what it knew when its log was last sealed.
+"""The small files of a shard: which epochs are reserved, and its state when its log was last sealed.
 
 Belongs here: their content, and how they are read and replaced. Each carries a checksum; each is replaced as a whole.
 """
@@ -30,18 +30,18 @@ class Reservation(Struct, frozen=True):
 
 
 class ShardState(Struct, frozen=True):
-    """What cannot be read from the log files that are still there."""
+    """State that cannot be read from the log files that are still there."""
 
     next_file: int = 1  # log files below this number are sealed
     last_received_us: int = 0
-    producers: dict[str, ProducerState] = {}  # in a home of older days; a start moves them to the ledger
-    ledger: list[RunInfo] = []  # what is known of producers, as of the last file that is sealed
+    producers: dict[str, ProducerState] = {}  # in an older home; a start moves them to the ledger
+    ledger: list[RunInfo] = []  # what is known of producers, as of the last sealed file
     watermarks: dict[str, StreamState] = {}
-    batches: list[BatchRecord] = []  # closed since the last segment, of which the log file is gone
+    batches: list[BatchRecord] = []  # closed since the last segment, if their log file is gone
     earliest_us: int | None = None  # events before this are refused, whatever the settings say (R5)
     vectors_cut: VectorsCut | None = None  # older changes to vectors are refused (K4)
-    rules: EventTimeRules | None = None  # in force when the last file was closed; none in a home of older days
-    resets: int = 0  # how many resets of the clock are in all this (C15)
+    rules: EventTimeRules | None = None  # in force when the last file was closed; None in an older home
+    resets: int = 0  # how many resets of the clock these times include (C15)
 
 
 T = TypeVar("T", bound=Struct)
@@ -86,13 +86,13 @@ def reservation_name(incarnation: int) -> str:
 
 
 def read_reservation(disk: Disk, directory: Path) -> Reservation:
-    """What is reserved, over all incarnations that have left a reservation."""
+    """The reservation over all incarnations that have left one."""
     while True:
         names = [name for name in disk.list(directory) if name.startswith("reservation") and name.endswith(".json")]
         found = [each for name in names if (each := load(disk, directory / name, Reservation))]
         if len(found) == len(names):
             break
-        # A writer that has just started covers the missing one by its own, which the list does not have yet.
+        # A writer that has just started covers the missing one by its own, which is not in the list yet.
     return Reservation(
         max((each.to_epoch for each in found), default=1), max((each.incarnation for each in found), default=0)
     )

@@ -1,8 +1,8 @@
 """The only door to the disk for everything that must survive a crash.
 
 Belongs here: the few calls that the log, the seal and the plans need, and how each is made of system calls. A test
-puts another operating system below the same code (`chaos/`): one that fails on demand, or one that forgets what was
-not fsynced. So the order of write, sync and rename that is tested is the one that runs.
+puts another operating system below the same code (`chaos/`): one that fails on demand, or one that forgets bytes that
+were not fsynced. So the tested order of write, sync and rename is the one that runs.
 """
 
 import contextlib
@@ -17,10 +17,10 @@ from tidemark.storage.privacy import directory_mode, file_mode
 
 
 class Disk(Protocol):
-    """What a crash-safe writer needs, and nothing else."""
+    """The calls that a crash-safe writer needs, and nothing else."""
 
     def create(self, path: Path, size: int) -> int:
-        """Create a file that must not exist, with `size` bytes of zeros set aside; give its descriptor.
+        """Create a file that must not exist, with `size` bytes of zeros reserved; return its descriptor.
 
         If there is no space for them, there is no file either.
         """
@@ -32,7 +32,7 @@ class Disk(Protocol):
         """Return when the file's data is on the disk. Never to be repeated after an error."""
 
     def truncate(self, fd: int, size: int) -> None:
-        """Give back what was set aside beyond `size`."""
+        """Give back the space reserved beyond `size`."""
 
     def close(self, fd: int) -> None:
         """Close a descriptor."""
@@ -44,9 +44,9 @@ class Disk(Protocol):
         """The whole file."""
 
     def map(self, path: Path) -> memoryview:
-        """The whole file where it lies, without a copy: only for one that nobody writes meanwhile.
+        """The whole file without a copy: only for one that no process writes meanwhile.
 
-        If it is cut, what is cut off must not be looked at any more.
+        If it is cut, the bytes that are cut off must not be read any more.
         """
 
     def open(self, path: Path) -> BufferedIOBase:
@@ -56,7 +56,7 @@ class Disk(Protocol):
         """Append to a file (created if missing) and sync it, and its directory if it is new."""
 
     def replace(self, path: Path, data: bytes | memoryview) -> None:
-        """Put a whole file in place at once: temporary name, sync, rename, sync of the directory."""
+        """Replace a whole file at once: temporary name, sync, rename, sync of the directory."""
 
     def sync_directory(self, path: Path) -> None:
         """Return when the names in a directory are on the disk."""
@@ -71,13 +71,13 @@ class Disk(Protocol):
         """Names in a directory, sorted; none if it does not exist."""
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and its parents, and sync what names them, also where they are there already.
+        """Make a directory and its parents, and sync the directories that name them, even if they exist already.
 
-        Whoever made them may have been killed before the sync.
+        The process that made them may have been killed before the sync.
         """
 
     def free_bytes(self, path: Path) -> int:
-        """How much more can be written to the file system that holds `path`, which must exist."""
+        """Free space of the file system with `path`, which must exist."""
 
 
 class System(Protocol):
@@ -102,7 +102,7 @@ class System(Protocol):
 
 
 class RealDisk:
-    """The disk behind a system's calls; unless told otherwise, those of this machine."""
+    """The disk behind a system's calls; by default those of this machine."""
 
     system: System = os
 
@@ -148,7 +148,7 @@ class RealDisk:
                 return memoryview(file.read())
             try:
                 return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-            except ValueError:  # nothing is in it
+            except ValueError:  # the file is empty
                 return memoryview(b"")
 
     def open(self, path: Path) -> BufferedIOBase:
@@ -201,7 +201,7 @@ class RealDisk:
             try:
                 self.sync_directory(folder)
             except OSError as error:
-                # One that we may not read, or on a file system without such a sync, is none that we made.
+                # A directory that we may not read, or on a file system without such a sync, is none that we made.
                 if error.errno not in {errno.EACCES, errno.EPERM, errno.EINVAL}:
                     raise
 
@@ -210,7 +210,7 @@ class RealDisk:
         return found.f_bavail * found.f_frsize
 
     def _write_and_sync(self, fd: int, data: bytes | memoryview) -> None:
-        """All of `data`, then sync and close."""
+        """Write all of `data`, then sync and close."""
         try:
             view = memoryview(data)
             while view:

@@ -2,35 +2,35 @@
 
 Belongs here: the list of names, and the one call that marks a step. A step is named where a crash would leave
 something half done; `tests/chaos` walks through all of them. Set `TIDEMARK_FAILPOINT=name` or `name:3` (the third
-time) and the process dies there by SIGKILL, as a machine would: no `finally`, no flush, no goodbye.
+time) and the process dies there by SIGKILL, as if the machine had failed: no `finally`, no flush.
 """
 
 import os
 import signal
 
 FAILPOINTS = (
-    "log.appended",  # the frame is in the page cache, not on the disk; nobody was told anything
-    "log.synced",  # the frame is on the disk; nobody was told yet
+    "log.appended",  # the frame is in the page cache, not on the disk; nothing is acknowledged
+    "log.synced",  # the frame is on the disk; nothing is acknowledged yet
     "seal.segment_written",  # the segment is complete under its temporary name
     "seal.segment_named",  # the segment has its name, the manifest does not know it
-    "seal.manifest_appended",  # the manifest names the segment, the log still holds the same writes
-    "seal.ledger_written",  # what the file says of producers is written, and no state names it
-    "seal.log_removed",  # the log file is gone; nobody was told that it is sealed
+    "seal.manifest_appended",  # the manifest names the segment, the log still has the same writes
+    "seal.ledger_written",  # the producers in the file are written, and no state names them
+    "seal.log_removed",  # the log file is gone; no caller knows that it is sealed
     "plan.written",  # the plan is fixed, nothing of it is committed
     "dead_letters.committed",  # first of the two commits of a plan
-    "deltas.committed",  # second of the two; nobody has recorded it
-    "rollup.committed",  # a rollup's rows are in its table; nobody has recorded it
+    "deltas.committed",  # second of the two; it is not recorded
+    "rollup.committed",  # a rollup's rows are in its table; it is not recorded
     "index.parts_committed",  # the parts of an index are in their tables; the pointer names the old ones
-    "retain.raised",  # the log refuses what is older; nothing is decided, nothing is dropped
-    "retain.decided",  # it is decided what is gone; all of it is still there
-    "retain.dropped",  # the first of the tables has dropped it; the others still have theirs
+    "retain.raised",  # the log refuses older events; nothing is decided, nothing is dropped
+    "retain.decided",  # it is decided what to drop; all of it is still there
+    "retain.dropped",  # the first table has dropped its partitions; the others still have theirs
     "clock.recorded",  # a reset of the clock is in force; no shard's log knows of it
     "clock.logged",  # all shards know; tables may have recorded watermarks beyond it
-    "compact.cut",  # the log refuses older changes to vectors; nothing of them is settled
+    "compact.cut",  # the log refuses older changes to vectors; none of them is final yet
     "compact.checkpoints",  # checkpoints that were due are in their table; no base is
     "compact.bases",  # bases are in their table; every payload is still there
-    "compact.judged",  # bases were found right; every payload is still there
-    "compact.removed",  # payloads are gone; nobody has recorded it
+    "compact.judged",  # bases passed their check; every payload is still there
+    "compact.removed",  # payloads are gone; it is not recorded
     "record.logged",  # the record is in the orchestrator's storage; the run is not over
 )
 
@@ -38,7 +38,7 @@ _seen: dict[str, int] = {}
 
 
 def failpoint(name: str) -> None:
-    """Say that the step `name` has been reached; die here if that was asked for."""
+    """Mark that the step `name` has been reached; die here if the environment says so."""
     wanted = os.environ.get("TIDEMARK_FAILPOINT")
     if not wanted:
         return

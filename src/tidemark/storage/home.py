@@ -1,4 +1,4 @@
-"""Where everything lies: one directory holds all state of a platform.
+"""The layout of a home: one directory holds all state of a platform.
 
 Belongs here: the layout, and how a home is found and opened. Deleting the directory is a complete reset; copying
 it while everything is stopped is a backup.
@@ -17,7 +17,7 @@ DEFAULT_HOME = ".tidemark"
 
 
 def checkout() -> Path | None:
-    """The project's folder, if this package is used from one; none where it was installed by itself."""
+    """The project's folder, if this package is used from one; None if it was installed by itself."""
     root = Path(__file__).resolve().parents[3]
     return root if (root / "workspace.yaml").is_file() else None
 
@@ -30,15 +30,15 @@ class Home:
 
     @classmethod
     def locate(cls, option: str | Path | None = None) -> "Home":
-        """The home that was asked for: the option, else `TIDEMARK_HOME`, else `.tidemark/` of the checkout or here."""
+        """The chosen home: the option, else `TIDEMARK_HOME`, else `.tidemark/` of the checkout or of this directory."""
         chosen = option or os.environ.get(HOME_VARIABLE)
         root = Path(chosen) if chosen else (checkout() or Path.cwd()) / DEFAULT_HOME
         return cls(root.expanduser().resolve())
 
     def create(self, settings_text: str = TEMPLATE) -> "Home":
-        """Make the directories and the settings file where they are missing; change nothing that is there.
+        """Create missing directories and the settings file; change nothing that exists.
 
-        Except for one thing: a home that others can look into is closed to them (`privacy.py`).
+        With one exception: a home that others can look into is closed to them (`privacy.py`).
         """
         self.root.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -61,7 +61,7 @@ class Home:
 
     @cached_property
     def settings(self) -> Settings:
-        """The settings as they were when first asked for."""
+        """The settings, read once on first use."""
         return read_settings(self.settings_file)
 
     def log(self, shard: int) -> Path:
@@ -74,17 +74,17 @@ class Home:
 
     @property
     def plans(self) -> Path:
-        """What the next commit to a table will contain, fixed before the first try."""
+        """Plans of the next commits to tables, fixed before the first try."""
         return self.root / "plans"
 
     @property
     def lake(self) -> Path:
-        """Delta tables, one folder each, and nothing else: VACUUM deletes what it does not know."""
+        """Delta tables, one folder each, and nothing else: VACUUM deletes files that it does not know."""
         return self.root / "lake"
 
     @property
     def quarantine(self) -> Path:
-        """Folders of tables that could not be relied on any more, as they were found; nothing reads them."""
+        """Folders of unreadable tables, as they were found; nothing reads them."""
         return self.root / "quarantine"
 
     @property
@@ -94,7 +94,7 @@ class Home:
 
     @property
     def reports(self) -> Path:
-        """What people look at."""
+        """Reports for people."""
         return self.root / "reports"
 
     @property
@@ -104,5 +104,5 @@ class Home:
 
     @property
     def work(self) -> Path:
-        """What tasks of a run put down for others of the same run; when none is running, anything in it may go."""
+        """Files that tasks of a run leave for others of the same run; when none is running, they may all go."""
         return self.root / "work"

@@ -1,9 +1,9 @@
-"""Who may read what a home holds: its owner, and its group if the owner opened the directory to it.
+"""Who may read a home: its owner, and its group if the owner opened the directory to it.
 
 Belongs here: the modes of new files and directories, and the umask of our own processes. A home is opened to its group
-by `chmod 750` on its directory, and by nothing else (decision 0045). In a process of ours the umask covers everything,
-also what Spark, delta-rs and Dagster write. In a program that only uses the library the umask is not ours to set: what
-is made through `file_mode` and `directory_mode` is private all the same.
+by `chmod 750` on its directory, and by nothing else (decision 0045). In our own processes the umask covers everything,
+also files that Spark, delta-rs and Dagster write. A program that only uses the library has its own umask, which we do
+not change: files made through `file_mode` and `directory_mode` are private all the same.
 """
 
 import os
@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PRIVATE, GROUP_MAY_READ = 0o077, 0o027  # as umasks: what is withheld
+PRIVATE, GROUP_MAY_READ = 0o077, 0o027  # as umasks: the rights that are withheld
 
 
 class _Process:
-    """What this process withholds, and which umask it was started with if that is not the one it has."""
+    """What this process withholds, and the umask it was started with if it was changed."""
 
     withheld = PRIVATE
     found: int | None = None
@@ -33,19 +33,19 @@ def directory_mode() -> int:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory in a home, and those above it, where they are missing: each with the mode of a home."""
+    """Make a directory in a home, and missing parents: each with the mode of a home."""
     for folder in reversed((path, *path.parents)):
         if not folder.exists():
             folder.mkdir(mode=directory_mode(), exist_ok=True)
 
 
 def make_private(path: str | Path, flags: int) -> int:
-    """Open a file, for `open(..., opener=make_private)`: if it is made, then with the mode of this home."""
+    """Open a file, for `open(..., opener=make_private)`: a new one gets the mode of this home."""
     return os.open(path, flags, file_mode())
 
 
 def withheld_by(root: Path) -> int:
-    """What a home withholds, as a umask, by the mode of its directory; all, if there is none yet."""
+    """The umask of a home, by the mode of its directory; `PRIVATE` if it does not exist yet."""
     try:
         mode = root.stat().st_mode
     except OSError:
@@ -54,14 +54,14 @@ def withheld_by(root: Path) -> int:
 
 
 def follow(root: Path) -> None:
-    """Withhold from now on what this home does; in a process of ours, for everything that it makes."""
+    """Use this home's umask from now on; in a process of ours, for everything that it makes."""
     _Process.withheld = withheld_by(root)
     if _Process.found is not None:
         os.umask(_Process.withheld)
 
 
 def take_process() -> None:
-    """Make all that this process, and those that it starts, will write private; only for processes of our own."""
+    """Make all files private that this process, and its children, will write; only for processes of our own."""
     previous = os.umask(_Process.withheld)
     if _Process.found is None:
         _Process.found = previous
@@ -69,7 +69,7 @@ def take_process() -> None:
 
 @contextmanager
 def as_user_asked() -> Iterator[None]:
-    """The umask that the process was started with, for a file that somebody wants outside of the home."""
+    """The umask that the process was started with, for a file that a user wants outside of the home."""
     if _Process.found is None:
         yield
         return
@@ -81,13 +81,14 @@ def as_user_asked() -> Iterator[None]:
 
 
 def tighten(root: Path) -> None:
-    """Close a home to all but its owner, unless it was opened to its group on purpose (and to nobody else).
+    """Close a home to all but its owner, unless it was opened to its group (and no other) on purpose.
 
-    The directory alone: nobody gets past it. One that everybody uses, as /tmp, is not ours to close.
+    The directory alone is enough, because it bars the way to everything in it. A shared one such as /tmp is not ours to
+    close.
     """
     mode = root.stat().st_mode
     if mode & 0o027 and not mode & stat.S_ISVTX:
         try:
             root.chmod(0o700)
         except PermissionError:
-            return  # somebody else's, who opens it next
+            return  # another user's, who opens it next

@@ -1,7 +1,7 @@
-"""The quarantine: folders of tables that could not be relied on any more, kept as they were found.
+"""The quarantine: folders of unreadable tables, kept as they were found.
 
-Belongs here: moving one there, with a note that says why. Nothing reads them again, and nothing deletes them but the
-operator. Does not belong here: when a table cannot be relied on (`generation.py`), how it is built again.
+Belongs here: moving one there, with a note that says why. Nothing reads them again, and only the operator deletes
+them. Does not belong here: when a table cannot be relied on (`generation.py`), how it is built again.
 """
 
 import shutil
@@ -13,7 +13,7 @@ from tidemark.storage.privacy import make_directory, make_private
 
 
 def set_aside(home: Home, table: str, why: str, now_us: int) -> Path | None:
-    """Move a table's folder into the quarantine, as it is; none if there is nothing to move."""
+    """Move a table's folder into the quarantine, as it is; None if there is nothing to move."""
     path = home.lake / table
     if not path.exists() or not any(path.iterdir()):
         return None

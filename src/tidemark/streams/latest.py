@@ -1,7 +1,7 @@
 """The latest windows of a stream, read from its table without a JVM, and whether each is final (T6).
 
-Belongs here: the question and its answer. Whether a window is open is never stored: it follows from how far the table
-has got in event time when it is read. Does not belong here: how it is shown (`tidemark/cli/windows.py`).
+Belongs here: the question and its answer. Whether a window is open is never stored: it follows from the table's
+watermark when it is read. Does not belong here: how it is displayed (`tidemark/cli/windows.py`).
 """
 
 import difflib
@@ -24,15 +24,15 @@ from tidemark.tables.table_watermarks import TableWatermark, TableWatermarkFile
 
 
 class WindowsError(TidemarkError):
-    """The question cannot be answered as it was asked."""
+    """The question cannot be answered."""
 
 
 class WindowState(StrEnum):
-    """Whether more is to come."""
+    """Whether more deltas are expected."""
 
-    OPEN = "open"  # what comes now may still belong to it, and is not late
+    OPEN = "open"  # a new delta may still belong to it, and is not late
     CLOSED = "closed"  # nothing is expected any more
-    REOPENED = "reopened"  # closed, and emitted again since, because something came late
+    REOPENED = "reopened"  # closed, and emitted again since, because of a late delta
 
 
 class LatestWindow(Struct, frozen=True):
@@ -49,7 +49,7 @@ class LatestWindows(Struct, frozen=True):
 
     stream: Stream
     version: int
-    watermark_us: int | None  # how far the table had got
+    watermark_us: int | None  # of the table
     windows: list[LatestWindow]
 
 
@@ -63,27 +63,27 @@ def latest_windows(
 ) -> LatestWindows:
     """The `last` windows of a stream that begin latest, of one key or of all.
 
-    `key` are values of key fields; the empty name stands for the only field of a key that has one.
+    `key` are values of key fields; the empty name stands for the only field of a key with one field.
     """
     known = load_streams(find_streams(home)) if streams is None else streams
     stream = _find(known, name)
     columns = _key_columns(stream, key or {})
-    # The mark first: it is written after the commit that it tells of, so it is never ahead of the rows.
-    mark = TableWatermarkFile(home.plans, name).read() or TableWatermark()
+    # The watermark first: it is written after the commit that it belongs to, so it is never ahead of the rows.
+    watermark = TableWatermarkFile(home.plans, name).read() or TableWatermark()
     state = lake_files.table_state(home.lake / name)
     if state is None:
         raise WindowsError(f"{name} is defined, and its table does not exist yet. Drain first: ./tidemark drain.")
     rows = _read(home, stream, state.version, last, columns)
-    windows = [_window(stream, row, mark.watermark_us) for row in rows]
-    return LatestWindows(stream, state.version, mark.watermark_us, windows)
+    windows = [_window(stream, row, watermark.watermark_us) for row in rows]
+    return LatestWindows(stream, state.version, watermark.watermark_us, windows)
 
 
 def state_of(stream: Stream, end_us: int, late: int, watermark_us: int | None) -> WindowState:
     """Whether a window is final, by how far event time has come.
 
-    Closed is what every further delta would be late for (T4). An event may follow a session's end by nothing and still
-    extend it, and is itself late only a gap later: so a session stays open for that long. Batches and windows by
-    receipt are recorded when they are over.
+    A window is closed once every further delta would be late for it (T4). An event may follow a session's end at once
+    and still extend it, and is itself late only a gap later: so a session stays open for that long. Batches and windows
+    by receipt are recorded when they are over.
     """
     if not stream.window.is_by_arrival:
         passed_us = end_us + stream.late.allowed_us
@@ -100,16 +100,14 @@ def _find(streams: Streams, name: str) -> Stream:
         return streams.streams[name]
     names = ", ".join(streams.streams) or "none: put a file into streams/"
     if name in streams.joins:
-        raise WindowsError(
-            f"{name} is a join and has pairs, no windows: read its table. Streams that are defined: {names}."
-        )
+        raise WindowsError(f"{name} is a join and has pairs, no windows: read its table. Defined streams: {names}.")
     close = difflib.get_close_matches(name, streams.streams, 1)
     advice = f" Do you mean {close[0]}?" if close else ""
-    raise WindowsError(f"There is no stream {name!r}.{advice} Streams that are defined: {names}.")
+    raise WindowsError(f"There is no stream {name!r}.{advice} Defined streams: {names}.")
 
 
 def _key_columns(stream: Stream, key: Mapping[str, str]) -> dict[str, str]:
-    """Column → value that is asked for."""
+    """Column → requested value."""
     fields = {field.name: field.column for field in stream.key_fields}
     found: dict[str, str] = {}
     for name, value in key.items():
@@ -119,15 +117,17 @@ def _key_columns(stream: Stream, key: Mapping[str, str]) -> dict[str, str]:
             found[fields[name]] = value
         else:
             known = ", ".join(fields) or "nothing: it has one window for all keys"
-            said = f"no {name!r}" if name else "more than one field"
+            problem = f"no {name!r}" if name else "more than one field"
             if not fields:
-                said = "no fields"
-            raise WindowsError(f"The key of {stream.name} has {said}; it is made of {known}. Write it as FIELD=VALUE.")
+                problem = "no fields"
+            raise WindowsError(
+                f"The key of {stream.name} has {problem}; it is made of {known}. Write it as FIELD=VALUE."
+            )
     return found
 
 
 def _read(home: Home, stream: Stream, version: int, last: int, key: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Rows from the newest partition back, until there are enough. Values come in as parameters, never as text."""
+    """Rows from the newest partition back, until there are enough. Values are passed as parameters, never as text."""
     aggregates = [column for aggregate in stream.aggregates for column in aggregate.columns]
     columns = [*(field.column for field in stream.key_fields), *STATISTICS, *aggregates]
     conditions = "".join(f" AND CAST({_quoted(column)} AS VARCHAR) = ?" for column in key)

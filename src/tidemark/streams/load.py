@@ -1,8 +1,8 @@
-"""Reading the definitions of a folder: one file is one stream or one join, and its name is that of the file.
+"""Reading the definitions of a folder: one file is one stream or one join, and the file's name is its name.
 
-Belongs here: from what is written to the model, and what several definitions must agree on. A definition that cannot
-be used is refused with the file and the line, what is wrong, and what to write instead; so is the whole folder, because
-half of a graph is no graph. Does not belong here: the form of a file (`nodes.py`), one stream (`parse.py`).
+Belongs here: from the files to the model, and the rules that several definitions must agree on. A definition that
+cannot be used is refused with the file and the line, what is wrong, and what to write instead; so is the whole folder,
+because half of a graph is no graph. Does not belong here: the format of a file (`nodes.py`), one stream (`parse.py`).
 """
 
 import os
@@ -21,12 +21,12 @@ from tidemark.streams.windows import WindowType
 
 STREAMS_VARIABLE = "TIDEMARK_STREAMS"
 FOLDER = "streams"
-# The table of what is open beside that of a stream's sessions.
+# The table of open sessions beside that of a stream's closed ones.
 OPEN_SUFFIX = "_open"
 
 
 def find_streams(home: Home | None = None) -> Path | None:
-    """The folder of definitions: `TIDEMARK_STREAMS`, else `streams/` of the home, else of the checkout; else none."""
+    """The folder of definitions: `TIDEMARK_STREAMS`, else `streams/` of the home, else of the checkout; else None."""
     if chosen := os.environ.get(STREAMS_VARIABLE):
         return Path(chosen).expanduser()
     own, project = (home or Home.locate()).root / FOLDER, checkout()
@@ -36,7 +36,7 @@ def find_streams(home: Home | None = None) -> Path | None:
 
 
 def load_streams(folder: Path | None, *, reserved: Collection[str] = ()) -> Streams:
-    """All definitions of a folder, none without one; `reserved` are the names that other tables have."""
+    """All definitions of a folder, none without one; `reserved` are the names of other tables."""
     if folder is None:
         return Streams()
     if not folder.is_dir():
@@ -53,7 +53,7 @@ def load_streams(folder: Path | None, *, reserved: Collection[str] = ()) -> Stre
     for name, stream in streams.items():
         if stream.window.type is WindowType.SESSION and name + OPEN_SUFFIX in {*files, *reserved}:
             files[name].refuse(
-                f"what is open of {name} is in the table {name}{OPEN_SUFFIX}, and something else is called so. "
+                f"the open sessions of {name} are in the table {name}{OPEN_SUFFIX}, and another table has that name. "
                 "Rename one of the two files."
             )
     return Streams(streams, {name: _read_join(name, joins, streams) for name in joins})
@@ -116,7 +116,7 @@ def _read_join(name: str, joins: Mapping[str, Value], streams: Mapping[str, Stre
 
 
 def _cycle(name: str, side: str, joins: Mapping[str, Value]) -> list[str] | None:
-    """The way from a join back to itself, if there is one."""
+    """The path from a join back to itself, if there is one."""
     ways = [[name, side]]
     while ways:
         way = ways.pop()
@@ -130,13 +130,13 @@ def _cycle(name: str, side: str, joins: Mapping[str, Value]) -> list[str] | None
 
 
 def _refuse_disagreement(streams: Mapping[str, Stream], files: Mapping[str, Value]) -> None:
-    """Watermarks are kept per namespace and kind: what one stream says of them holds for all that are views of it."""
-    said: dict[tuple[str, str], tuple[str, int]] = {}
+    """Watermarks are stored per namespace and kind: what one stream sets for them holds for all its views."""
+    settings: dict[tuple[str, str], tuple[str, int]] = {}
     for name, stream in streams.items():
         for what, time_us in (("disorder", stream.disorder_us), ("idle_timeout", stream.idle_us)):
             if time_us is None:
                 continue
-            other, before_us = said.setdefault((stream.source, what), (name, time_us))
+            other, before_us = settings.setdefault((stream.source, what), (name, time_us))
             if before_us != time_us:
                 value = files[name].mapping("names and values").require(what, f"{what}: {show_duration(time_us)}")
                 value.refuse(

@@ -1,4 +1,5 @@
-"""Delta tables without a JVM: their files, commits, plans and checksums, and what each was made from.
+"""Delta tables without a JVM: their files, commits, plans and checksums, and their lineage.
 
-Belongs here: what every table needs. Does not belong here: Spark (`resources/lake.py`), and what one table means.
+Belongs here: the parts that every table needs. Does not belong here: Spark (`resources/lake.py`), the meaning of a
+table.
 """

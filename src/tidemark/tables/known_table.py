@@ -18,19 +18,19 @@ from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.table_extent import TableExtent, log_state, read_extent
 
-# What takes whole commits of ours away without our markers knowing; a change of some rows is an edit.
+# Operations that undo whole commits of ours without our markers showing it; a change of some rows is an edit.
 FOREIGN_OPERATIONS = ("RESTORE", "CREATE OR REPLACE TABLE", "REPLACE TABLE", "CLONE")
 
 
 class Opening(Struct, frozen=True):
-    """The replacing commit that a new generation owes; it is repeated until it is there."""
+    """The replacing commit that a new generation still needs; it is repeated until it is there."""
 
     number: int  # plan number that it carries; everything up to it is in the table afterwards
-    hours: list[int] | None = None  # the partitions to rebuild, in microseconds; none means the whole table
+    hours: list[int] | None = None  # the partitions to rebuild, in microseconds; None means the whole table
 
 
 class Edit(Struct, frozen=True):
-    """Somebody else has changed rows of a partition; it is found wrong until it is written anew."""
+    """Another program has changed rows of a partition; its check fails until the partition is written again."""
 
     partition_us: int  # its start, or the number of a bucket
     version: int
@@ -43,28 +43,28 @@ class Edit(Struct, frozen=True):
 
 
 class KnownTable(Struct, frozen=True, rename={"generation": "lineage"}):
-    """What is remembered of a table outside of it."""
+    """The facts about a table that are stored outside of it."""
 
     generation: int = 1  # stored under its old name, so that older homes open
     table_id: str = ""
     version: int = -1  # last version known to be ours; -1 while there is none
-    commit: str = ""  # checksum of that version's commit, to tell a fork of the table
+    commit: str = ""  # checksum of that version's commit, to notice a fork of the table
     number: int = 0  # last plan known to be committed
     opening: Opening | None = None
     edits: tuple[Edit, ...] = ()
-    # The next life of the table begins at this version: whatever a writer of an earlier life still commits lies below.
+    # The next generation begins at this version: late commits of an earlier generation have lower ones.
     floor: int = 0
-    tried: int = -1  # the version on top of which a write was tried last, when that is beyond `version`
-    # As of `version`. Saves opening the table: that takes longer with every partition it has (decision 0038).
+    tried: int = -1  # the version on which a write was last tried, if that is beyond `version`
+    # As of `version`. It saves opening the table, which takes longer with every partition (decision 0038).
     extent: TableExtent | None = None
 
 
-# More than the commits that somebody can have made between our last look at a table and the end of its life.
+# More than the commits that other programs can make between our last look at a table and the end of its generation.
 VERSIONS_BETWEEN_GENERATIONS = 1000
 
 
 def next_floor(known: KnownTable, seen: int) -> int:
-    """Where the next life of a table begins, when `seen` is the highest version that lies in its folder."""
+    """Where the next generation of a table begins, if `seen` is the highest version in its folder."""
     return max(known.version, known.tried, known.floor, seen) + VERSIONS_BETWEEN_GENERATIONS
 
 
@@ -73,16 +73,16 @@ class Break:
     """Why a table is not the one that we have been writing, and what is left of it."""
 
     why: str
-    left_version: int | None  # the version whose rows are there now; none when that cannot be known
+    left_version: int | None  # the version whose rows are there now; None if that cannot be known
 
 
 def app_id(table: str, generation: int) -> str:
-    """Under this name the table remembers the last plan committed."""
+    """The name under which the table stores the number of the last committed plan."""
     return f"{table}/{generation}"
 
 
 class KnownTableFile:
-    """The memory of one table, on the disk."""
+    """The file with the facts about one table."""
 
     def __init__(self, directory: Path, table: str, disk: Disk | None = None) -> None:
         self.table = table
@@ -90,7 +90,7 @@ class KnownTableFile:
         self._disk = disk or RealDisk()
 
     def read(self) -> KnownTable:
-        """What is remembered; the beginning when there is nothing yet."""
+        """The stored facts; defaults if there is no file yet."""
         if not self.path.exists():
             return KnownTable()
         try:
@@ -99,26 +99,26 @@ class KnownTableFile:
             raise DamageError(f"{self.path} is damaged ({error}). Restore it from a backup.") from error
 
     def extent(self, table: Path) -> TableExtent | None:
-        """What the table holds; it is opened only if its log was touched since that was remembered."""
+        """The extent of the table; the table is opened only if its log has changed since it was stored."""
         known = self.read()
         if known.extent is not None and known.extent.log == log_state(table):
             return known.extent
         return read_extent(table, app_id(self.table, known.generation))
 
     def write(self, known: KnownTable) -> KnownTable:
-        """Remember, durably."""
+        """Store the facts, durably."""
         self._disk.make_directory(self.path.parent)
         self._disk.replace(self.path, msgspec.json.encode(known))
         return known
 
     def record_edits(self, table: Path) -> KnownTable:
-        """Remember what others have changed since our last commit, before a commit of ours hides it."""
+        """Record what other programs have changed since our last commit, before a commit of ours hides it."""
         known = self.read()
         found = edits_of(table, self.table, known)
         return known if found == known.edits else self.write(msgspec.structs.replace(known, edits=found))
 
     def record_try(self, table: Path, version: int) -> None:
-        """Remember edits, and the version that a write begins on if that is beyond the last one known to be ours."""
+        """Record edits, and the version that a write begins on if that is beyond the last one known to be ours."""
         known = self.record_edits(table)
         if version > max(known.version, known.tried):
             self.write(msgspec.structs.replace(known, tried=version))
@@ -126,7 +126,7 @@ class KnownTableFile:
     def record_commit(
         self, table: Path, *, number: int | None = None, rewritten: Callable[[int], bool] | None = None
     ) -> KnownTable:
-        """Remember the table's latest version as ours; partitions that were `rewritten` are no longer edited."""
+        """Record the table's latest version as ours; partitions that were `rewritten` are no longer edited."""
         known = self.read()
         state = read_extent(table, app_id(self.table, known.generation))
         if state is None:
@@ -151,7 +151,7 @@ def current_edits(home: Home, table: str) -> dict[int, Edit]:
 
 
 def edits_of(table: Path, name: str, known: KnownTable) -> tuple[Edit, ...]:
-    """Partitions in which somebody else has changed rows and that were not written anew since; the last edit each."""
+    """Partitions that another program has changed and that were not written again since; the last edit each."""
     if known.version < 0:
         return known.edits
     found = {edit.partition_us: edit for edit in known.edits}
@@ -161,7 +161,7 @@ def edits_of(table: Path, name: str, known: KnownTable) -> tuple[Edit, ...]:
 
 
 def find_break(table: Path, known: KnownTable) -> Break | None:
-    """Compare a table with what is remembered of it; none means that it is ours, with nothing taken away."""
+    """Compare a table with its stored facts; None means that it is ours, and nothing was undone."""
     try:
         return _find_break(table, known)
     except lake_files.UnreadableTableError as error:
@@ -202,7 +202,7 @@ def _foreign_commit(table: Path, known: KnownTable, latest: int) -> Break | None
 
 
 def _is_of_another_generation(table: Path, version: int, known: KnownTable) -> bool:
-    """Whether a commit carries a marker of this table under another generation: a killed run's JVM may commit late."""
+    """Whether a commit has a marker of this table with another generation: a killed run's JVM may commit late."""
     apps = [str(action["txn"].get("appId", "")) for action in lake_files.actions_of(table, version) if "txn" in action]
     generations = [app.split("/")[1] for app in apps if app.startswith(f"{table.name}/")]
     return any(each != str(known.generation) for each in generations)

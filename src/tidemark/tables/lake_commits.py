@@ -1,7 +1,7 @@
-"""Commits to a Delta table that need no JVM: its first one, files that tasks have written, and partitions that go.
+"""Commits to a Delta table without a JVM: its first one, files that tasks have written, and dropped partitions.
 
-Belongs here: one commit, under the number of an app, from what is given. Does not belong here: who may write and when,
-and how the outcome is known (`lake.py`).
+Belongs here: one commit, with an app id and a number. Does not belong here: who may write and when,
+and how a commit's outcome is known (`lake.py`).
 """
 
 import json
@@ -17,7 +17,7 @@ from tidemark.model.timegrid import from_us
 from tidemark.tables.lake_files import FIRST_VERSION
 from tidemark.tables.table_spec import TableSpec, begin_log, create_table, put
 
-# Texts up to this length are told whole; of longer ones a bound would be a guess.
+# Bounds of texts up to this length are stored whole; a bound for longer ones would be a guess.
 TOLD_LETTERS = 32
 
 
@@ -29,10 +29,10 @@ class NewFile(NamedTuple):
     rows: int
     bytes: int
     written_ms: int
-    bounds: dict[str, tuple[str, str]]  # columns → the least and the greatest value, where they are told
+    bounds: dict[str, tuple[str, str]]  # column → the least and the greatest value, if they are known
 
     def action(self, partition_by: str) -> AddAction:
-        """As the table's log says it."""
+        """The action for the table's log."""
         stats = {
             "numRecords": self.rows,
             "minValues": {name: least for name, (least, _) in self.bounds.items()},
@@ -46,7 +46,7 @@ class NewFile(NamedTuple):
 def commit_files(
     table: DeltaTable, partition_by: str, files: Sequence[NewFile], buckets: Sequence[int], app: str, number: int
 ) -> None:
-    """Put files in the place of all files of some buckets."""
+    """Replace all files of some buckets with these."""
     table.create_write_transaction(
         [file.action(partition_by) for file in files],
         mode="overwrite",
@@ -58,16 +58,16 @@ def commit_files(
 
 
 def delete_partitions(table: DeltaTable, column: str, before_us: int, app: str, number: int) -> None:
-    """Take the partitions that start before a moment out of a table."""
+    """Remove the partitions that start before a time from a table."""
     ours = CommitProperties(app_transactions=[Transaction(app, number)])
     table.delete(f"{column} < '{from_us(before_us):%Y-%m-%d %H:%M:%S}'", commit_properties=ours)
 
 
 def begin_generation(path: Path, spec: TableSpec, first_version: int) -> None:
-    """Make a table that begins at a version beyond those of its earlier lives; the first life begins at 0.
+    """Make a table that begins at a version beyond those of its earlier generations; the first one begins at 0.
 
-    Its log begins with a checkpoint, as one does whose beginning was cleaned up: readers look at nothing below it, so a
-    late commit of an earlier life is in nobody's way.
+    Its log begins with a checkpoint, like one whose beginning was cleaned up: readers ignore everything below it, so a
+    late commit of an earlier generation disturbs no reader.
     """
     if first_version == 0:
         create_table(path, spec)

@@ -1,9 +1,9 @@
-"""Delta tables as files: what can be asked of a table without a JVM.
+"""Delta tables as files: everything that can be read of a table without a JVM.
 
-Belongs here: questions about a table by its path (version, identity, markers, partitions, history) and the fsync of a
-commit. Does not belong here: writing (`lake.py`, `lake_commits.py`), checksums of rows (`table_checksums.py`), what a
-table should look like (`TableSpec`).
-Importing this needs neither Spark nor Dagster, so that the command line can answer in about a second.
+Belongs here: functions of a table's path (version, identity, markers, partitions, history) and the fsync of a
+commit. Does not belong here: writing (`lake.py`, `lake_commits.py`), checksums of rows (`table_checksums.py`), the
+declaration of a table (`TableSpec`).
+Importing this needs neither Spark nor Dagster, so the command line can answer in about a second.
 """
 
 import hashlib
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 LEFTOVER_AGE_S = 86_400.0
 
 
-# The key of a table's properties under which the first version of its life is kept; without it, that is 0.
+# The key in a table's properties for the first version of its generation; without it, that is 0.
 FIRST_VERSION = "tidemark.firstVersion"
 
 
 class UnreadableTableError(DamageError):
-    """The log of a table cannot be read as one: a hole in its versions, a torn or foreign file, no metadata."""
+    """The log of a table cannot be read: a gap in its versions, a torn or foreign file, no metadata."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(
@@ -45,7 +45,7 @@ class UnreadableTableError(DamageError):
 
 @dataclass(frozen=True)
 class TableState:
-    """Which table lies at a path, and how far it has got."""
+    """Which table is at a path, and how far it has come."""
 
     table_id: str
     version: int
@@ -53,7 +53,7 @@ class TableState:
 
 @dataclass(frozen=True)
 class PartitionFiles:
-    """The files of one partition, by what the table's log says of them."""
+    """The files of one partition, according to the table's log."""
 
     files: tuple[str, ...]
     rows: int
@@ -61,7 +61,7 @@ class PartitionFiles:
 
 
 def open_table(path: Path, version: int | None = None) -> DeltaTable | None:
-    """The table at `path`, or none; an error when there is a log that nobody can read."""
+    """The table at `path`, or None; an error if there is a log that cannot be read."""
     if not (path / "_delta_log").is_dir():
         return None
     try:
@@ -82,7 +82,7 @@ def open_table(path: Path, version: int | None = None) -> DeltaTable | None:
 
 
 def _refuse_sick_disk(path: Path) -> None:
-    """A file that the system does not give us is no damage to the table: nothing is moved aside because of it."""
+    """A file that the system cannot read is no damage to the table: nothing is moved to quarantine because of it."""
     for file in sorted((path / "_delta_log").iterdir()):
         try:
             if file.is_file():
@@ -90,11 +90,11 @@ def _refuse_sick_disk(path: Path) -> None:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise DamageError(f"{file} cannot be read: {error.strerror}. Look at the disk and its rights.") from error
+            raise DamageError(f"{file} cannot be read: {error.strerror}. Check the disk and permissions.") from error
 
 
 def readable_state(path: Path) -> "TableState | None":
-    """As `table_state`, and none for a table that cannot be read: for those who only decide what is due."""
+    """As `table_state`, and None for a table that cannot be read: for code that only decides what is due."""
     try:
         return table_state(path)
     except UnreadableTableError:
@@ -102,19 +102,19 @@ def readable_state(path: Path) -> "TableState | None":
 
 
 def highest_version(path: Path) -> int:
-    """The highest version that any commit in a table's log claims, readable or not; -1 if none does."""
+    """The highest version of any commit in a table's log, readable or not; -1 if there is none."""
     names = (file.name.split(".")[0] for file in (path / "_delta_log").glob("*.json"))
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
 def first_version(path: Path) -> int:
-    """The version in which the present life of a table began; earlier commits in its log are of earlier lives."""
+    """The version in which the current generation of a table began; earlier commits belong to earlier ones."""
     table = open_table(path)
     return int(table.metadata().configuration.get(FIRST_VERSION, 0)) if table else 0
 
 
 def refuse_unreadable(table: DeltaTable, path: Path) -> None:
-    """Files alone are not the rows of a table with deletion vectors, nor its columns if their names are mapped."""
+    """Refuse a table whose files alone are not its rows: one with deletion vectors, or with mapped column names."""
     features = set(table.protocol().reader_features or ()) - {"timestampNtz"}
     if features or table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
         needed = ", ".join(sorted(features)) or "columnMapping"
@@ -125,19 +125,19 @@ def refuse_unreadable(table: DeltaTable, path: Path) -> None:
 
 
 def table_state(path: Path) -> TableState | None:
-    """Identity and latest version, or none when there is no table."""
+    """Identity and latest version, or None if there is no table."""
     table = open_table(path)
     return TableState(str(table.metadata().id), table.version()) if table else None
 
 
 def columns(path: Path) -> list[str]:
-    """The names of a table's columns; none when there is no table."""
+    """The names of a table's columns; empty if there is no table."""
     table = open_table(path)
     return [field.name for field in table.schema().fields] if table else []
 
 
 def marker(path: Path, app_id: str, version: int | None = None) -> int | None:
-    """Number of the last commit that `app_id` has made to the table, as of `version`."""
+    """Number of the last commit with `app_id` to the table, as of `version`."""
     table = open_table(path, version)
     if table is None:
         return None
@@ -154,7 +154,7 @@ def partitions(path: Path, version: int | None = None) -> dict[int, PartitionFil
     actions = table.get_add_actions(flatten=True)
     column = next((name for name in actions.schema.names if name.startswith("partition.")), None)
     if column is None:
-        return {}  # a table without files says nothing of partitions
+        return {}  # a table without files has no column for its partitions
     columns = (actions.column(name).to_pylist() for name in ("path", "num_records", "size_bytes", column))
     for file, rows, size, start in zip(*columns, strict=True):
         found.setdefault(partition_start(start), []).append((unquote(file), rows, size))
@@ -169,7 +169,7 @@ def partitions(path: Path, version: int | None = None) -> dict[int, PartitionFil
 
 
 def lowest_times(path: Path, column: str) -> dict[int, int]:
-    """The lowest value of a time in every partition that has rows, in microseconds, by what the table's log says."""
+    """The lowest value of a time in every partition with rows, in microseconds, according to the table's log."""
     table = open_table(path)
     if table is None:
         return {}
@@ -184,11 +184,11 @@ def lowest_times(path: Path, column: str) -> dict[int, int]:
 
 
 def partition_start(value: datetime | str | int) -> int:
-    """Start of a partition in microseconds, from its value as the table's log has it; a bucket's number is itself."""
+    """Start of a partition in microseconds, from its value in the table's log; a bucket's number stays as it is."""
     if isinstance(value, int) or (isinstance(value, str) and value.isdigit()):
         return int(value)
-    moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
-    return to_us(moment.replace(tzinfo=moment.tzinfo or from_us(0).tzinfo))
+    time = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    return to_us(time.replace(tzinfo=time.tzinfo or from_us(0).tzinfo))
 
 
 def commit_file(path: Path, version: int) -> Path:
@@ -197,7 +197,7 @@ def commit_file(path: Path, version: int) -> Path:
 
 
 def file_mark(path: Path) -> tuple[int, int, int] | None:
-    """Which file lies there, and whether it is as it was; none if there is none."""
+    """Changes whenever the file does; None if there is no file."""
     try:
         found = path.stat()
     except OSError:
@@ -206,7 +206,7 @@ def file_mark(path: Path) -> tuple[int, int, int] | None:
 
 
 def commit_sha256(path: Path, version: int) -> str | None:
-    """Checksum of a commit, or none when the log no longer has it: two histories that fork differ in it."""
+    """Checksum of a commit, or None if the log no longer has it: two histories that fork differ in it."""
     file = commit_file(path, version)
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else None
 
@@ -222,7 +222,7 @@ def actions_of(path: Path, version: int) -> Iterator[dict[str, Any]]:
 
 
 def operation_of(path: Path, version: int) -> tuple[str, dict[str, str]] | None:
-    """What a commit did and with which parameters, or none when the log no longer has it."""
+    """The operation of a commit and its parameters, or None if the log no longer has it."""
     if not commit_file(path, version).exists():
         return None
     for action in actions_of(path, version):
@@ -233,7 +233,7 @@ def operation_of(path: Path, version: int) -> tuple[str, dict[str, str]] | None:
 
 
 def version_of(path: Path, after_version: int, app: str, number: int) -> int | None:
-    """The version after the given one that an app committed under a number, or none when there is no such."""
+    """The version after the given one that an app committed under a number, or None if there is none."""
     state = table_state(path)
     for version in range(after_version + 1, (state.version if state else -1) + 1):
         transactions = [action["txn"] for action in actions_of(path, version) if "txn" in action]
@@ -276,7 +276,7 @@ def changed_partitions(actions: Iterable[dict[str, Any]]) -> set[int]:
 
 
 def commit_time_us(path: Path, version: int) -> int | None:
-    """When a version was committed, or none when the log no longer has it."""
+    """When a version was committed, or None if the log no longer has it."""
     if not commit_file(path, version).exists():
         return None
     for action in actions_of(path, version):
@@ -286,7 +286,7 @@ def commit_time_us(path: Path, version: int) -> int | None:
 
 
 def sync_commits(path: Path, after_version: int) -> int:
-    """Put all commits after a version on the disk, data first (Delta on a local disk does not); gives the last one."""
+    """Sync all commits after a version, data first (Delta on a local disk does not); return the last version."""
     state = table_state(path)
     if state is None:
         raise DamageError(f"The table at {path} vanished while it was being written. Run the same command again.")
@@ -312,7 +312,7 @@ def _sync(path: Path) -> None:
 
 
 def quiet_database() -> "duckdb.DuckDBPyConnection":
-    """DuckDB in memory, without the progress bar that it draws on standard output, where only answers belong."""
+    """DuckDB in memory, without its progress bar on standard output, where only answers belong."""
     import duckdb
 
     database = duckdb.connect()
@@ -322,7 +322,7 @@ def quiet_database() -> "duckdb.DuckDBPyConnection":
 
 @dataclass(frozen=True)
 class PartitionSummary:
-    """What one partition of a table of deltas holds."""
+    """The content of one partition of a table of deltas, in numbers."""
 
     rows: int
     epochs: dict[int, tuple[int, int]]  # shard → first epoch and the one after the last
@@ -332,7 +332,7 @@ class PartitionSummary:
 def summarize(path: Path, version: int, starts: Iterable[int], *, has_stamps: bool) -> dict[int, PartitionSummary]:
     """Rows, epochs per shard and late rows of the given hours, read from the table as of `version`.
 
-    Late for the hour is what the watermark in force had already passed the end of (T4).
+    Rows are late for the hour if the watermark in force had already passed its end (T4).
     """
     wanted = set(starts)
     found: dict[int, PartitionSummary] = {}
@@ -356,10 +356,10 @@ def summarize(path: Path, version: int, starts: Iterable[int], *, has_stamps: bo
 
 
 def remove_leftovers(path: Path, *, now_s: float) -> None:
-    """Remove temporary files from a table's log that commits left which were killed; the table's lock is held.
+    """Remove temporary files that killed commits left in a table's log. Call with the table's lock held.
 
-    Spark, delta-rs and `create_table` all end theirs with `.tmp`, and no commit reads one of another. A server may
-    still be finishing what a killed run has asked of it: only those older than a day are surely nobody's.
+    Spark, delta-rs and `create_table` all end theirs with `.tmp`, and no commit reads another's. A server may still be
+    finishing a killed run's request: only files older than a day are surely unused.
     """
     for file in (path / "_delta_log").glob("*.tmp*"):
         if file.name.endswith((".tmp", ".tmp.crc")) and file.stat().st_mtime < now_s - LEFTOVER_AGE_S:

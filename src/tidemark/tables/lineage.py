@@ -1,9 +1,9 @@
 """Lineage: in which version each partition of a table last changed, and from which version of its input it was made.
 
-Belongs here: what is remembered of partitions outside of a table, so that a reader can tell in milliseconds, without a
-JVM and without the orchestrator, whether a sum still is the sum of what lies below it. The table's own log is the
-truth: what it says after the remembered version is read from it, and what it no longer says is not known. Does not
-belong here: what follows from it (`tidemark/counts`), what runs because of it (`assets/stale.py`).
+Belongs here: facts about partitions stored outside of a table, so that a reader can tell in milliseconds, without a
+JVM and without the orchestrator, whether a bucket still is the sum of the finer ones. The table's own log is the
+truth: everything after the stored version is read from it, and what it no longer has is unknown. Does not belong here:
+what follows from it (`tidemark/counts`), what runs because of it (`assets/stale.py`).
 """
 
 from collections.abc import Iterable
@@ -17,23 +17,23 @@ from tidemark.model.errors import DamageError
 from tidemark.storage.disk import Disk, RealDisk
 from tidemark.tables import lake_files
 
-# What is not known to have been made from a version of the input.
+# Not known to be made from any version of the input.
 UNKNOWN = -1
-# What somebody else has changed.
+# Changed by another program.
 FOREIGN = -2
-# A change that is not known is later than anything that was made.
+# An unknown change counts as later than anything that was made.
 NOBODY_KNOWS = 2**63 - 1
 
 
 class Input(NamedTuple):
-    """A table as it was read: its version, and the generation that the version belongs to."""
+    """A table as it was read: its version, and the generation of that version."""
 
     version: int
     generation: int
 
 
 class Made(Struct, frozen=True, array_like=True):
-    """A partition: the version in which its rows last changed, and what it was made from."""
+    """A partition: the version in which its rows last changed, and the input version that it was made from."""
 
     changed: int = -1  # none of its rows ever changed: it has always been empty
     source: int = UNKNOWN
@@ -46,10 +46,10 @@ class Lineage(Struct, frozen=True):
     table_id: str = ""
     version: int = -1
     partitions: dict[int, Made] = {}  # by start in microseconds, or by the number of a bucket
-    is_whole: bool = True  # whether a partition that is not listed is sure to have never changed
+    is_whole: bool = True  # whether a partition that is not listed surely never changed
 
     def changed(self, start_us: int) -> int:
-        """The version in which a partition last changed; -1 if never, and a very large one if nobody knows."""
+        """The version in which a partition last changed; -1 if never, and a very large one if that is unknown."""
         made = self.partitions.get(start_us)
         if made is None:
             return -1 if self.is_whole else NOBODY_KNOWS
@@ -65,25 +65,25 @@ class LineageFile:
         self._disk = disk or RealDisk()
 
     def read(self) -> Lineage:
-        """What is remembered; nothing, if nothing was."""
+        """The stored lineage; empty if there is none."""
         if not self.path.exists():
             return Lineage()
         try:
             return msgspec.json.decode(self._disk.read(self.path), type=Lineage)
         except msgspec.MsgspecError as error:
             raise DamageError(
-                f"{self.path} is damaged ({error}). Delete it: it is found again in the table's log, and counts are "
+                f"{self.path} is damaged ({error}). Delete it: it is rebuilt from the table's log, and counts are "
                 "taken from deltas until the rollups are computed again."
             ) from error
 
     def record(
         self, path: Path, *, made_from: Input | None = None, made: Iterable[int] = (), settled_at: int | None = None
     ) -> Lineage:
-        """Remember the table as it is now; the partitions in `made` were computed from `made_from` just now.
+        """Store the lineage of the table as it is now; the partitions in `made` were just computed from `made_from`.
 
-        The commit `settled_at` has dropped partitions on purpose, or written them again without anything that others
-        are made of: they have not changed by that, and whoever is made from them still is. Call with the table's lock
-        held.
+        The commit `settled_at` has dropped partitions on purpose, or written them again without data that others
+        are made of: it does not count as a change of them, and partitions made from them stay up to date. Call with
+        the table's lock held.
         """
         state = lake_files.table_state(path)
         if state is None:
@@ -106,9 +106,10 @@ class LineageFile:
 
 
 def follow(known: Lineage, path: Path, table: str, state: lake_files.TableState) -> Lineage:
-    """What is remembered, brought up to a version of the table by its log."""
+    """The stored lineage, brought up to a version of the table by its log."""
     if known.table_id != state.table_id or known.version > state.version:
-        # Another table lies there, or an older copy of it: all that can be said is what its own log says.
+        # Another table, or an older copy of it: only its own log counts.
+
         known = Lineage(state.table_id, lake_files.first_version(path) - 1)
     partitions, is_whole = dict(known.partitions), known.is_whole
     for version in range(known.version + 1, state.version + 1):

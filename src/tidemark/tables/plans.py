@@ -1,6 +1,6 @@
-"""Plans: what a numbered commit contains, fixed in a file before the first try (decision 0052, plans).
+"""Plans: the content of a numbered commit, fixed in a file before the first try (decision 0052, plans).
 
-Belongs here: the plan, and the directory that keeps the plans of one table and generation. A retry reads the same plan
+Belongs here: the plan, and the directory with the plans of one table and generation. A retry reads the same plan
 again, so it commits the same rows whatever has arrived since. Does not belong here: how a plan is carried out.
 """
 
@@ -19,15 +19,15 @@ from tidemark.tables.known_table import KnownTableFile
 
 
 class PlanDamageError(DamageError):
-    """A plan of a committed number is missing or is not what was written."""
+    """A plan of a committed number is missing or differs from what was written."""
 
 
 class NotRetainedError(DamageError):
-    """Rows are asked for whose segments the manifest does not name any more."""
+    """Rows are requested whose segments the manifest no longer names."""
 
 
 class PlannedSegment(Struct, frozen=True):
-    """A segment as it was when the plan was made; `sha256` proves later that it still is."""
+    """A segment as it was when the plan was made; `sha256` verifies later that it is unchanged."""
 
     shard: int
     number: int
@@ -37,7 +37,7 @@ class PlannedSegment(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True, rename={"generation": "lineage"}):
-    """What one commit contains. Epochs are half-open."""
+    """The content of one commit. Epochs are half-open."""
 
     number: int  # starts at 1, because 0 means "nothing committed yet"
     generation: int
@@ -67,7 +67,7 @@ class PlanStore:
         self._disk.replace(self._path(plan.number), body + b"\n" + hashlib.sha256(body).hexdigest().encode() + b"\n")
 
     def find(self, number: int) -> Plan | None:
-        """The plan of that number, or none when it was never made."""
+        """The plan of that number, or None if it was never made."""
         path = self._path(number)
         if not path.exists():
             return None
@@ -82,19 +82,19 @@ class PlanStore:
         return plan
 
     def committed(self, number: int) -> Plan | None:
-        """The plan of a number that the table says was committed; none for 0, an error when it is not there."""
+        """The plan of a number that the table has committed; None for 0, an error if the plan is missing."""
         if number == 0:
             return None
         plan = self.find(number)
         if plan is None:
             raise PlanDamageError(
-                f"The table holds plan {number}, but {self._path(number)} is missing, so nobody can say what was "
+                f"The table holds plan {number}, but {self._path(number)} is missing, so it is unknown what was "
                 "committed. Restore it from a backup."
             )
         return plan
 
     def all_committed(self, number: int) -> Iterator[Plan]:
-        """Plans 1 to `number`, read one by one, each proved to be there and to follow the one before."""
+        """Plans 1 to `number`, read one by one; raises if one is missing or does not follow the one before."""
         upto: dict[int, int] = {}
         for plan in filter(None, map(self.committed, range(1, number + 1))):
             if any(upto.get(shard, 1) != start for shard, (start, _) in plan.ranges.items()):
@@ -105,7 +105,7 @@ class PlanStore:
             yield plan
 
     def adopt(self, earlier: "PlanStore") -> None:
-        """Take over the plans of the generation before: what was planned stays planned, whatever became of it."""
+        """Copy the plans of the generation before: a plan stays valid, whatever happened to its commit."""
         if not earlier.directory.exists():
             return
         self._disk.make_directory(self.directory)
@@ -120,12 +120,12 @@ class PlanStore:
 def durable_epochs(home: Home) -> dict[int, int]:
     """Shard → last epoch that is in the lake, by the marker in `deltas` (C2). No JVM.
 
-    The marker is read from the table again whenever a file of its log was touched since our last commit.
+    The marker is read from the table again whenever a file of its log has changed since our last commit.
     """
     known = KnownTableFile(home.plans, "deltas")
     try:
         found = known.extent(home.lake / "deltas")
     except lake_files.UnreadableTableError:
-        return {}  # nothing is proved to be there until the table is built again
+        return {}  # nothing is certain until the table is built again
     plan = PlanStore(home.plans / "deltas", known.read().generation).committed(found.number if found else 0)
     return plan.durable if plan else {}

@@ -1,4 +1,4 @@
-"""Checksums of tables and partitions: the same whatever their files, their encoding and the order of their rows.
+"""Checksums of tables and partitions: independent of their files, their encoding and the order of their rows.
 
 Belongs here: the canonical form of a row, and sums over it. Needs neither Spark nor Dagster.
 """
@@ -21,7 +21,7 @@ from tidemark.tables.lake_files import open_table, partition_start, partitions, 
 if TYPE_CHECKING:
     import duckdb
 
-# The schema's names of types, and the database's.
+# The names of types in a table's schema, and in the database.
 SQL_TYPES = {
     "string": "VARCHAR",
     "binary": "BLOB",
@@ -36,13 +36,13 @@ SQL_TYPES = {
     "timestamp": "TIMESTAMPTZ",
     "timestamp_ntz": "TIMESTAMP",
 }
-# Name of the column that says from which file a row is, where no column of a table has it.
+# Name of the column with the file of each row, which no table uses itself.
 FILE = "tidemark_file"
 
 
 @dataclass(frozen=True)
 class Checksum:
-    """How many rows a table has, and a fingerprint that neither their order nor the files' layout can change."""
+    """The number of rows in a table, and a fingerprint that depends neither on their order nor on the files' layout."""
 
     rows: int
     sha256: str
@@ -54,8 +54,8 @@ def checksum(
     """Rows and fingerprint of a table: the sum, modulo 2^256, of the SHA-256 of each row in a canonical form.
 
     A sum and not an exclusive or, so that two copies of a row do not cancel. The canonical form is JSON of all columns
-    in the order of their names, so that neither Parquet's encoding nor the order of columns counts. Whoever asks for
-    several tables gives the database, which takes longer to open than a small table takes to read.
+    in the order of their names, so that neither Parquet's encoding nor the order of columns counts. For several tables
+    pass the database, which takes longer to open than a small table takes to read.
     """
     table = open_table(path, version)
     if table is None:
@@ -71,7 +71,7 @@ def checksum(
 
 
 def _files_with_values(table: DeltaTable, path: Path) -> dict[str, list[Any]]:
-    """The table's files, and for each partition column the value in each file: the files themselves do not hold it."""
+    """The table's files, and for each partition column the value in each file: the files themselves lack it."""
     actions = table.get_add_actions(flatten=True)
     files = [str(path.absolute() / unquote(file)) for file in actions.column("path").to_pylist()]
     values: dict[str, list[Any]] = {
@@ -88,10 +88,10 @@ def _sum_of_rows(
     database: "duckdb.DuckDBPyConnection", kinds: dict[str, Any], files: dict[str, list[Any]]
 ) -> tuple[int, int]:
     """How many rows the files have, and the sum of their digests."""
-    # What is without a time zone in a file is in UTC, whatever the machine's.
+    # Times without a zone in a file are UTC, whatever the machine's zone.
     database.execute("SET TimeZone = 'UTC'")
     parts = ", ".join(f"unnest(${number}) AS {_quoted(name)}" for number, name in enumerate(files, 1))
-    # A column that came later is missing in the files before it.
+    # A column that was added later is missing in older files.
     columns = ", ".join(f"NULL AS {_quoted(name)}" for name in (*kinds, FILE))
     read = f"read_parquet($1, union_by_name = true, hive_partitioning = false, filename = '{FILE}')"
     fields = ", ".join(
@@ -100,7 +100,7 @@ def _sum_of_rows(
         else f"{_quoted(name)} := {_canonical(f'read.{_quoted(name)}', kinds[name])}"
         for name in sorted(kinds)
     )
-    # Sixteen digits of the digest at a time are a number that the database has, and so is the sum of very many of them.
+    # Sixteen digits of the digest at a time fit a number of the database, and so does the sum of very many of them.
     limbs = ", ".join(f"sum(('0x' || digest[{16 * limb + 1}:{16 * limb + 16}])::UBIGINT::HUGEINT)" for limb in range(4))
     query = f"""
         WITH files AS (SELECT {parts}),
@@ -118,16 +118,16 @@ def _sum_of_rows(
 
 
 def _canonical(column: str, kind: Any, *, is_number: bool = False) -> str:
-    """The column as JSON can carry it exactly: times as integers (which they may be already), bytes as digits."""
+    """The column in a form that JSON can carry exactly: times as integers (they may be already), bytes as digits."""
     if kind in ("timestamp", "timestamp_ntz"):
         return f"{column}::BIGINT" if is_number else f"epoch_us({column}::{_sql_type(kind)})"
     return f"hex({column}::BLOB)" if kind == "binary" else f"{column}::{_sql_type(kind)}"
 
 
 def _sql_type(kind: Any) -> str:
-    """A type of the table's schema, as the database names it."""
+    """A type of the table's schema, by its name in the database."""
     if isinstance(kind, str):
-        return SQL_TYPES.get(kind, kind)  # what is not there is a decimal, which both write alike
+        return SQL_TYPES.get(kind, kind)  # a type that is not in the list is a decimal, which both write alike
     if kind["type"] == "array":
         return f"{_sql_type(kind['elementType'])}[]"
     if kind["type"] == "map":
@@ -141,7 +141,7 @@ def _quoted(name: str) -> str:
 
 
 def partition_checksums(path: Path, version: int, starts: Iterable[int]) -> dict[int, str]:
-    """The checksum of each partition that has rows, as `checksum` takes it of a table."""
+    """The checksum of each partition with rows, as `checksum` computes it for a table."""
     table, wanted = open_table(path, version), set(starts)
     if table is None:
         return {}

@@ -1,6 +1,6 @@
-"""How much a table holds, and whether that is still so: by its log, without a JVM and without opening it twice.
+"""The extent of a table, and whether it is still current: from its log, without a JVM and without opening it twice.
 
-Belongs here: adding up a table, and telling whether its log was touched since. `known_table.py` remembers it.
+Belongs here: adding up a table, and telling whether its log has changed since. `known_table.py` stores it.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from tidemark.tables import lake_files
 
 
 class TableExtent(Struct, frozen=True):
-    """How much a table holds at its latest version, for as long as its log is the same (`log_state`)."""
+    """The extent of a table at its latest version, valid as long as its log is the same (`log_state`)."""
 
     log: str
     table_id: str
@@ -26,7 +26,7 @@ class TableExtent(Struct, frozen=True):
 
 
 def read_extent(path: Path, app_id: str) -> TableExtent | None:
-    """What a table holds altogether, by what its log says; none when there is no table."""
+    """The extent of a table, according to its log; None if there is no table."""
     log = log_state(path)
     table = lake_files.open_table(path)
     if table is None:
@@ -38,9 +38,9 @@ def read_extent(path: Path, app_id: str) -> TableExtent | None:
 
 
 def log_state(path: Path) -> str:
-    """Checksum over a table's log as a reader of it would find it: equal means that nobody touched it.
+    """Checksum over a table's log as a reader finds it: equal means unchanged.
 
-    Over all names, and over sizes and times of what is read: the last checkpoint and what lies behind it.
+    Over all names, and over sizes and times of the files that are read: the last checkpoint and everything after it.
     """
     log = path / "_delta_log"
     try:

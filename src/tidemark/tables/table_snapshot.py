@@ -1,7 +1,7 @@
-"""One table at its latest version, with what is remembered of it, without a JVM; and whether it has moved on since.
+"""One table at its latest version, with its stored facts, without a JVM; and whether it has changed since.
 
-Belongs here: opening a table together with its memory, in the order that keeps them consistent. Does not belong here:
-which of its files or rows a question needs (`counts`, `vectors`).
+Belongs here: opening a table together with its stored facts, in the order that keeps them consistent. Does not belong
+here: which of its files or rows a question needs (`counts`, `vectors`).
 """
 
 from functools import cached_property
@@ -18,29 +18,29 @@ class TableSnapshot:
     def __init__(self, home: Home, name: str) -> None:
         self.name, self.path = name, home.lake / name
         known, lineage = KnownTableFile(home.plans, name), LineageFile(home.plans, name)
-        self._memory = (known.path, lineage.path)
-        # The memory first: it is written after the commit that it tells of, so it is never ahead of the table.
-        self._marks = tuple(map(lake_files.file_mark, self._memory))
-        self._remembered = lineage.read()
+        self._facts = (known.path, lineage.path)
+        # The facts first: they are written after the commit that they describe, so they are never ahead of the table.
+        self._file_marks = tuple(map(lake_files.file_mark, self._facts))
+        self._stored_lineage = lineage.read()
         self.generation = known.read().generation
         self.opened = lake_files.open_table(self.path)
         self.version = self.opened.version() if self.opened else None
         self._commit = lake_files.file_mark(lake_files.commit_file(self.path, self.version or 0))
 
     def is_current(self) -> bool:
-        """Whether nothing has changed the table since; a few looks at the disk."""
+        """Whether the table is unchanged since; it takes a few looks at the disk."""
         if self.version is None:
             return not (self.path / "_delta_log").is_dir()
         return (
             not lake_files.commit_file(self.path, self.version + 1).exists()
             and lake_files.file_mark(lake_files.commit_file(self.path, self.version)) == self._commit
-            and tuple(map(lake_files.file_mark, self._memory)) == self._marks
+            and tuple(map(lake_files.file_mark, self._facts)) == self._file_marks
         )
 
     @cached_property
     def lineage(self) -> Lineage:
-        """What each partition was made from, as of this version."""
+        """The lineage of each partition, as of this version."""
         if self.opened is None:
             return Lineage()
         state = lake_files.TableState(str(self.opened.metadata().id), self.opened.version())
-        return follow(self._remembered, self.path, self.name, state)
+        return follow(self._stored_lineage, self.path, self.name, state)

@@ -1,7 +1,7 @@
-"""What a table is: columns and their meaning, partitions, constraints, properties; and how it comes to be.
+"""The declaration of a table: columns and their meaning, partitions, constraints, properties; and how it is created.
 
 Belongs here: the declaration, and the first commit of a table's log, which is made from it. That commit is written
-as a file, by the Delta protocol: no JVM is needed for it, and a table gets exactly the features that stand here.
+as a file, by the Delta protocol: it needs no JVM, and a table gets exactly the features listed here.
 Does not belong here: rows.
 """
 
@@ -20,7 +20,7 @@ from tidemark.model.timegrid import Grain
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
-# Each type as Spark's SQL writes it, and as a Delta table's schema does.
+# Each type in Spark's SQL, and in a Delta table's schema.
 _SIMPLE_TYPES: dict[pa.DataType, tuple[str, str]] = {
     pa.string(): ("string", "string"),
     pa.bool_(): ("boolean", "boolean"),
@@ -35,7 +35,7 @@ _SIMPLE_TYPES: dict[pa.DataType, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Column:
-    """One column, and what it means."""
+    """One column, and its meaning."""
 
     name: str
     type: pa.DataType
@@ -45,7 +45,7 @@ class Column:
 
     @property
     def sql(self) -> str:
-        """The type as Spark's SQL writes it."""
+        """The type in Spark's SQL."""
         return sql_type(self.type)
 
 
@@ -76,7 +76,7 @@ class TableSpec:
 
     @property
     def names(self) -> list[str]:
-        """Columns, in order."""
+        """Names of the columns, in order."""
         return [column.name for column in self.columns]
 
     @property
@@ -89,7 +89,7 @@ class TableSpec:
 
 
 def sql_type(kind: pa.DataType) -> str:
-    """An Arrow type as Spark's SQL writes it, so that nested columns are declared once, in the log's schema."""
+    """An Arrow type in Spark's SQL, so that nested columns are declared once, in the log's schema."""
     if kind in _SIMPLE_TYPES:
         return _SIMPLE_TYPES[kind][0]
     if pa.types.is_struct(kind):
@@ -102,7 +102,7 @@ def sql_type(kind: pa.DataType) -> str:
 
 
 def delta_type(kind: pa.DataType) -> str | dict[str, Any]:
-    """An Arrow type as the schema of a Delta table writes it."""
+    """An Arrow type in the schema of a Delta table."""
     if kind in _SIMPLE_TYPES:
         return _SIMPLE_TYPES[kind][1]
     if pa.types.is_struct(kind):
@@ -119,12 +119,12 @@ def delta_type(kind: pa.DataType) -> str | dict[str, Any]:
 
 
 def create_table(path: Path, spec: TableSpec) -> None:
-    """Begin the table's log; an error when there is one already. The caller syncs the directories."""
+    """Begin the table's log; an error if there is one already. The caller syncs the directories."""
     begin_log(path / "_delta_log", spec)
 
 
 def begin_log(log: Path, spec: TableSpec, **properties: str) -> None:
-    """Write version 0, with more properties than the declared ones if some are given."""
+    """Write version 0, with additional properties if some are given."""
     log.mkdir(parents=True, exist_ok=True)
     now_ms = time.time_ns() // 1_000_000
     metadata, protocol = _metadata(spec, now_ms), _protocol(spec)
@@ -137,7 +137,7 @@ def begin_log(log: Path, spec: TableSpec, **properties: str) -> None:
         "engineInfo": "Tidemark",
     }
     actions = [{"commitInfo": info}, {"metaData": metadata}, {"protocol": protocol}]
-    # A summary of version 0, from which Spark learns in no time what it would otherwise run three jobs for.
+    # A summary of version 0: it saves Spark three jobs.
     summary = {
         "tableSizeBytes": 0,
         "numFiles": 0,
@@ -154,7 +154,7 @@ def begin_log(log: Path, spec: TableSpec, **properties: str) -> None:
 
 
 def put(path: Path, content: bytes) -> None:
-    """Write a file that must not exist, under its name at once and whole: a table that can be seen can be read."""
+    """Write a file that must not exist, whole and under its name at once: a table that can be seen can be read."""
     temporary = path.with_name(f".{uuid.uuid4()}.tmp")
     with temporary.open("wb") as file:
         file.write(content)
@@ -179,7 +179,7 @@ def _metadata(spec: TableSpec, now_ms: int) -> dict[str, Any]:
 
 
 def _protocol(spec: TableSpec) -> dict[str, Any]:
-    """The oldest protocol that can say what the table needs: what is not asked for cannot be in a reader's way."""
+    """The oldest protocol that covers what the table needs: a feature that is not listed cannot stop a reader."""
     if any(column.generated_as for column in spec.columns):
         features = ["appendOnly", "invariants", "checkConstraints", "generatedColumns"]
         return {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}

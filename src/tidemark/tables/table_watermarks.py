@@ -1,8 +1,8 @@
-"""How far each table has got in event time (T3), kept beside its generation, so that a question needs no orchestrator.
+"""How far each table has come in event time (T3), stored beside its generation and read without an orchestrator.
 
-Belongs here: the output watermark of a table as a small file, and how those of its inputs become one. What each
-partition was recorded with is in `record.py`; a table has got as far as any of its materializations ever said, because
-a watermark is a promise about events, and no later run takes it back.
+Belongs here: the output watermark of a table as a small file, and how those of its inputs are combined. The watermark
+recorded with each partition is in `record.py`; a table has come as far as any of its materializations ever recorded,
+because a watermark is a promise about events, and no later run takes it back.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,20 +20,20 @@ WATERMARK_FILE = "watermark.json"
 class TableWatermark(Struct, frozen=True):
     """The output watermark of one table."""
 
-    watermark_us: int | None = None  # none while nothing was promised
-    held_by: str | None = None  # what held it there when it was recorded
+    watermark_us: int | None = None  # None while nothing was promised
+    held_by: str | None = None  # the input that kept it low when it was recorded
     recorded_us: int | None = None  # when the table was last materialized
 
 
 class TableWatermarkFile:
-    """The watermark of one table, on the disk."""
+    """The watermark file of one table."""
 
     def __init__(self, directory: Path, table: str, disk: Disk | None = None) -> None:
         self._path = directory / table / WATERMARK_FILE
         self._disk = disk or RealDisk()
 
     def read(self) -> TableWatermark | None:
-        """What is known; none if the table was never materialized."""
+        """The stored watermark; None if the table was never materialized."""
         if not self._path.exists():
             return None
         try:
@@ -44,22 +44,22 @@ class TableWatermarkFile:
             ) from error
 
     def advance(self, recorded: Iterable[TableWatermark]) -> TableWatermark:
-        """A materialization has recorded these: the watermark rises to the furthest of them, and never falls."""
+        """Store the watermarks of a materialization: the table's rises to the furthest of them, and never falls."""
         before = self.read() or TableWatermark()
         found = list(recorded)
-        furthest = max([*found, before], key=lambda mark: (mark.watermark_us is not None, mark.watermark_us or 0))
-        times = [mark.recorded_us for mark in (before, *found) if mark.recorded_us is not None]
+        furthest = max([*found, before], key=lambda each: (each.watermark_us is not None, each.watermark_us or 0))
+        times = [each.recorded_us for each in (before, *found) if each.recorded_us is not None]
         now = TableWatermark(furthest.watermark_us, furthest.held_by, max(times, default=None))
         self._disk.make_directory(self._path.parent)
         self._disk.replace(self._path, msgspec.json.encode(now))
         return now
 
     def fall_to(self, at_us: int) -> None:
-        """The clock was wrong and was reset (C15): nothing that was recorded lies beyond this moment."""
+        """The clock was wrong and was reset (C15): cut everything recorded to this time."""
         before = self.read()
         if before is not None:
-            moments = (before.watermark_us, before.recorded_us)
-            watermark_us, recorded_us = (None if moment is None else min(moment, at_us) for moment in moments)
+            times = (before.watermark_us, before.recorded_us)
+            watermark_us, recorded_us = (None if time is None else min(time, at_us) for time in times)
             self._disk.replace(
                 self._path, msgspec.json.encode(TableWatermark(watermark_us, before.held_by, recorded_us))
             )
@@ -71,19 +71,19 @@ def tables_with_watermarks(directory: Path) -> list[str]:
 
 
 def read_table_watermarks(directory: Path, tables: Iterable[str]) -> dict[str, TableWatermark]:
-    """The marks of those tables that have one."""
+    """The watermarks of those tables that have one."""
     found = {table: TableWatermarkFile(directory, table).read() for table in tables}
-    return {table: mark for table, mark in found.items() if mark is not None}
+    return {table: watermark for table, watermark in found.items() if watermark is not None}
 
 
 def least_watermark(inputs: Mapping[str, int | None], idle: Collection[str] = ()) -> tuple[int | None, str | None]:
-    """The minimum over the inputs, and the input that holds it there (T3).
+    """The minimum over the inputs, and the input that has it (T3).
 
-    Inputs that are idle do not count, unless there are no others; one that has promised nothing yet holds back all.
+    Idle inputs do not count, unless there are no others; an input that has promised nothing yet keeps all at None.
     """
     counted = {name: time_us for name, time_us in inputs.items() if name not in idle} or dict(inputs)
     silent = sorted(name for name, time_us in counted.items() if time_us is None)
     if silent or not counted:
         return None, silent[0] if silent else None
-    holder = min(counted, key=lambda name: (counted[name] or 0, name))
-    return counted[holder], holder
+    lowest = min(counted, key=lambda name: (counted[name] or 0, name))
+    return counted[lowest], lowest

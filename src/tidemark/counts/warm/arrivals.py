@@ -1,7 +1,7 @@
 """Signals on their way into the counters: from columns of texts to rows, and from the log's rows to signals.
 
 Belongs here: choosing the accepted signals among the rows of a batch, a segment or a frame, and resolving their names.
-What is counted with them is in `state.py`.
+How they are counted is in `state.py`.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from tidemark.counts.warm.names import Names
 from tidemark.counts.warm.state import State
 from tidemark.model.deltas import Kind, Verdict
 
-# What is read of a segment.
+# The columns that are read of a segment.
 LOG_COLUMNS = ["verdict", "kind", "namespace", "epoch", "event_ts", "signal"]
 
 
@@ -65,7 +65,7 @@ def of_table(table: pa.Table | pa.RecordBatch) -> Callable[[str], pa.Array]:
 
 
 def rows_of(names: Names, namespaces: pa.Array, signals: pa.Array, entities: pa.Array) -> Rows:
-    """The row of each (namespace, signal, entity); new ones are given out."""
+    """The row of each (namespace, signal, entity); new ones get new rows."""
     rows = np.empty(len(entities), np.int64)
     for namespace, signal, chosen in _pairs(namespaces, signals):
         group = names.open(namespace, signal)
@@ -76,14 +76,14 @@ def rows_of(names: Names, namespaces: pa.Array, signals: pa.Array, entities: pa.
 
 
 def count_arrivals(state: State, rows: Rows, arrivals: Arrivals, shard: int, last_epoch: int) -> None:
-    """Count signals whose rows were found before, and remember that everything up to an epoch is counted."""
+    """Count signals whose rows are known, and note that everything up to an epoch is counted."""
     if arrivals:
         state.count(rows, minutes_of(arrivals.times_us), arrivals.counts, shard, arrivals.epochs)
     state.applied[shard] = max(state.applied.get(shard, 0), last_epoch)
 
 
 def _pairs(namespaces: pa.Array, signals: pa.Array) -> Iterator[tuple[str, str, npt.NDArray[Any] | None]]:
-    """Each namespace with each of its signals, and the rows that have both; none stands for all."""
+    """Each namespace with each of its signals, and the mask of their rows; None means all rows."""
     if not len(namespaces):
         return
     spaces, kinds = namespaces.dictionary_encode(), signals.dictionary_encode()

@@ -1,7 +1,7 @@
-"""Minutes in memory: which rows counted how much in one minute, and how many such are put together.
+"""Minutes in memory: which rows counted how much in one minute, and how several are combined.
 
-Belongs here: pure functions of NumPy arrays. A row is the number that stands for one (namespace, entity, signal), a
-minute the number of a minute since 1970. All sums are of 64-bit integers: exact, and in any order the same.
+Belongs here: pure functions of NumPy arrays. A row is the number of one (namespace, entity, signal), a minute the
+number of a minute since 1970. All sums are of 64-bit integers: exact, and the same in any order.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from tidemark.model.timegrid import MINUTE_US
 
 Rows = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int64]
-# A minute and a row in one number; rows are fewer than 2^32, and minutes are taken from the first one that occurs.
+# A minute and a row in one number; rows are fewer than 2^32, and minutes are counted from the first one that occurs.
 _ROW_BITS = 32
 _ROW = (1 << _ROW_BITS) - 1
 _FARTHEST = 1 << 31  # four thousand years of minutes: beyond it, the number would need more than 64 bits
@@ -33,7 +33,7 @@ class Bucket(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it holds."""
+        """Its size in memory."""
         return self.rows.nbytes + self.counts.nbytes
 
 
@@ -41,17 +41,17 @@ EMPTY = Bucket(np.empty(0, np.uint32), np.empty(0, np.int8))
 
 
 def plain(numbers: npt.ArrayLike) -> Numbers:
-    """The same numbers as compiled loops take them: of 64 bits, without gaps."""
+    """The same numbers in the form that compiled loops take: 64 bits, without gaps."""
     return np.ascontiguousarray(numbers, np.int64)
 
 
 def ones(length: int) -> Numbers:
-    """So many ones, which nobody may change: they are the same ones again and again."""
+    """An array of ones, not to be changed: callers share it."""
     return _ONES[:length] if length <= len(_ONES) else np.ones(length, np.int64)
 
 
 def minutes_of(times_us: Numbers) -> Numbers:
-    """The minutes of moments; floor division, so that times before 1970 fall where they should."""
+    """The minutes of times; floor division, so that times before 1970 get the right minute."""
     return times_us // MINUTE_US
 
 
@@ -62,13 +62,13 @@ def bucket_of(rows: npt.NDArray[Any], counts: npt.NDArray[Any]) -> Bucket:
 
 
 def bucket_of_dense(dense: Numbers) -> Bucket:
-    """A minute that was gathered in an array with a place for every row."""
+    """A minute from an array with a place for every row."""
     rows = dense.nonzero()[0]
     return Bucket(rows.astype(np.uint32), narrowed(dense[rows])) if len(rows) else EMPTY
 
 
 def by_minute(rows: npt.NDArray[Any], minutes: Numbers, counts: npt.NDArray[Any]) -> dict[int, Bucket]:
-    """Counts of rows in minutes, summed up; minutes in which nothing is left are not there."""
+    """Counts of rows in minutes, summed up; minutes with a sum of 0 everywhere are left out."""
     if not len(rows):
         return {}
     first = int(minutes.min())
@@ -121,7 +121,7 @@ def _sum_up_equal(keys: Numbers, count: int, kept: Numbers, sums: Numbers) -> in
 
 
 def _by_far_minutes(rows: npt.NDArray[Any], minutes: Numbers, counts: npt.NDArray[Any]) -> dict[int, Bucket]:
-    """The same where minutes lie thousands of years apart: in two parts, each of which has nearer ones."""
+    """The same for minutes that lie thousands of years apart: in two halves, each with a smaller range."""
     is_early = minutes < (int(minutes.min()) + int(minutes.max())) // 2
     parts = (by_minute(rows[part], minutes[part], counts[part]) for part in (is_early, ~is_early))
     return {minute: bucket for part in parts for minute, bucket in part.items()}
@@ -139,7 +139,7 @@ def together(buckets: Iterable[Bucket]) -> Bucket:
 
 
 def look_up(bucket: Bucket, rows: Rows) -> Numbers:
-    """The counts of these rows; 0 where a row has none, as the row -1 never has."""
+    """The counts of these rows; 0 for a row without one, such as the row -1."""
     found = np.zeros(len(rows), np.int64)
     if len(bucket.rows):
         places = np.minimum(np.searchsorted(bucket.rows, rows), len(bucket.rows) - 1)
@@ -149,7 +149,7 @@ def look_up(bucket: Bucket, rows: Rows) -> Numbers:
 
 
 def narrowed(counts: Numbers) -> npt.NDArray[Any]:
-    """The same numbers in the narrowest integers that hold them all: most counts are 1."""
+    """The same numbers in the narrowest integers that fit them all: most counts are 1."""
     if not len(counts):
         return counts.astype(np.int8)
     low, high = int(counts.min()), int(counts.max())
@@ -161,5 +161,5 @@ def narrowed(counts: Numbers) -> npt.NDArray[Any]:
 
 
 def hours_of(start: int, end: int) -> Iterator[int]:
-    """First minutes of the hours that a range of minutes touches."""
+    """First minutes of the hours that overlap a range of minutes."""
     yield from range(start // 60 * 60, end, 60) if start < end else ()

@@ -1,9 +1,9 @@
 """All numbers of a row side by side: its hot minutes, its sums and its first minute; and the loops that count in them.
 
-Belongs here: where each number of a row lies, and what one signal changes. When minutes expire is in `state.py`, and
+Belongs here: where each number of a row is, and what one signal changes. When minutes expire is in `state.py`, and
 which minutes are hot in `recent_minutes.py`.
 
-A signal changes three numbers of a row, and what that takes is waiting for memory. So a row is three lines of a
+A signal changes three numbers of a row, and nearly all its time is waiting for memory. So a row is three lines of a
 processor's cache, in one page: two for the minutes that are *hot*, each with its place by its last bits, and one for
 all the rest.
 """
@@ -19,25 +19,25 @@ Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 WINDOWS = tuple(Window)
 PLACES = {window: place for place, window in enumerate(WINDOWS)}
 ALL = PLACES[Window.ALL]
-# So many minutes are hot at most; their places come first.
+# At most this many minutes are hot; their places come first.
 HOT = 16
-# Of `all` what was counted, of every other window what it lacks of that.
+# For `all` its sum, for every other window the difference to that.
 _SUMS = HOT
 _FIRST = _SUMS + len(WINDOWS)
 _LINE = 8
 _WIDTH = -(-(_FIRST + 1) // _LINE) * _LINE
-# A first minute is kept as its distance from here, so that 0 means that there was none.
+# A first minute is stored as its distance from here, so that 0 means that there was none.
 _NEVER = 1 << 40
-# No sum can leave 64 bits while all that was ever counted, without its signs, is below this.
+# No sum can leave 64 bits while the sum of all absolute counts is below this.
 HEAVIEST = 1 << 62
 _HALF, _LOW = 32, (1 << 32) - 1
 
 
 class Cells:
-    """Numbers of so many rows, and of one more at the end, for whom nobody knows: there all numbers stay 0."""
+    """Numbers of so many rows, and of one more at the end, for unknown names: there all numbers stay 0."""
 
     def __init__(self, capacity: int) -> None:
-        # The system gives out zeros page by page, when they are touched: the capacity costs nothing.
+        # The system provides zeros page by page, when they are touched: the capacity costs nothing.
         self._cells = np.zeros((capacity + 1, _WIDTH), np.int64)
         flat = self._cells.reshape(-1)
         self._sums = [flat[_SUMS + place :] for place in range(len(WINDOWS))]
@@ -48,7 +48,7 @@ class Cells:
     def count(
         self, rows: Rows, minutes: Numbers, counts: Numbers, starts: Numbers, hot: range
     ) -> tuple[list[int], Numbers]:
-        """Count; gives the hot minutes in which anything was, and the places of what was in other minutes.
+        """Count; return the hot minutes with counts, and the places of the counts in other minutes.
 
         `starts` is where each window begins, and in the place of `all`, where all of them end.
         """
@@ -61,14 +61,14 @@ class Cells:
         _add_up(self._cells, rows, minutes, counts, starts)
 
     def look(self, window: int, places: Numbers) -> Numbers:
-        """Sums of a window (by its place in the list of them), of rows whose places were told by `places_of`."""
+        """Sums of a window (by its place in the list of them), for rows whose places came from `places_of`."""
         found: Numbers = self._sums[ALL].take(places)
         if window != ALL:
             found += self._sums[window].take(places)
         return found
 
     def note_firsts(self, rows: Rows, minutes: Numbers) -> None:
-        """Rows have had events in these minutes."""
+        """Note that rows had events in these minutes."""
         np.maximum.at(self.firsts, rows, _NEVER - minutes)
 
     def first(self, row: int) -> int | None:
@@ -78,12 +78,12 @@ class Cells:
 
 
 def places_of(rows: Rows) -> Numbers:
-    """Where the numbers of rows lie. Nobody's row is -1: its place is before the end, where all numbers are 0."""
+    """Where the numbers of rows are. Row -1 has its place before the end, where all numbers are 0."""
     return rows * _WIDTH
 
 
 def weight_of(counts: Numbers) -> int:
-    """All counts without their signs."""
+    """The sum of all absolute counts."""
     halves = np.zeros(2, np.int64)
     _weigh(plain(counts), halves)
     high, low = halves.tolist()

@@ -1,10 +1,10 @@
 """Counters for threads: any number of readers beside one writer (R3, R4).
 
-Belongs here: what callers call, and under which lock. What is counted, and how it expires, is in `state.py`.
+Belongs here: the public calls, and the lock of each. What is counted, and how it expires, is in `state.py`.
 
-A reader takes no lock. Before and after it has looked it reads a number that is odd while the state is being changed:
-if that has moved, it looks again, and after a few times it waits for the writer. So what it has seen is one state,
-with every batch whole or not at all. Whoever asks as of a minute that has come since moves the head, under the lock.
+A reader takes no lock. Before and after looking it reads a number that is odd while the state is being changed: if the
+number has moved, it looks again, and after a few times it waits for the writer. So it always sees one state, with every
+batch whole or not at all. A reader that asks as of a minute that has come since moves the head, under the lock.
 """
 
 import threading
@@ -24,21 +24,21 @@ from tidemark.counts.warm.state import FEW, State
 from tidemark.counts.windows import Window, on_a_minute, velocity
 from tidemark.model.timegrid import MINUTE_US
 
-# Pairs of entity and signal that there is room for, unless told otherwise: 3 GB of addresses, of which only what is
-# touched takes memory.
+# The default number of pairs of entity and signal that fit: 3 GB of addresses, of which only touched pages take
+# memory.
 CAPACITY = 1 << 24
-# So often a reader looks again before it waits for the writer.
+# How often a reader looks again before it waits for the writer.
 TRIES = 4
 
 T = TypeVar("T")
 
 
 class Handles(NamedTuple):
-    """Entities that were looked up once. One that was not known then counts 0; resolve it again to see it."""
+    """Entities that were looked up once. One that was unknown then counts 0; resolve it again to see it."""
 
     names: Names
     rows: Rows
-    places: Numbers  # where their numbers lie
+    places: Numbers  # where their numbers are
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Counters:
     """Exact counts of the last hour, day, week, 30 days and of all, as of the running minute and the last few.
 
     Times are in microseconds since 1970; `clock` says which minute is running. Without a state these are counters of
-    your own, in memory alone; those that stand for the platform's tables are made by `restore.py`.
+    your own, in memory alone; `restore.py` makes those that equal the platform's tables.
     """
 
     def __init__(self, clock: Callable[[], int], *, capacity: int = CAPACITY, state: State | None = None) -> None:
@@ -71,7 +71,7 @@ class Counters:
 
     @property
     def covered(self) -> dict[int, int]:
-        """Shard → last epoch that the tables behind these counters have."""
+        """Shard → last epoch in the tables behind these counters."""
         return dict(self._state.covered)
 
     @property
@@ -116,16 +116,16 @@ class Counters:
                 state.count(rows, minutes, numbers, weight=weight)
             state.tidy()
 
-    # Asking.
+    # Questions.
 
     def count(self, namespace: str, entity: str, signal: str, window: Window, as_of_us: int | None = None) -> int:
-        """How often: the sum of the counts with `as_of - window <= time < as_of`."""
+        """The sum of the counts with `as_of - window <= time < as_of`."""
         return int(self.count_many(namespace, signal, [entity], window, as_of_us)[0])
 
     def count_many(
         self, namespace: str, signal: str, entities: Entities, window: Window, as_of_us: int | None = None
     ) -> Numbers:
-        """The same for many entities at once, as of one state; 0 for those that nobody has heard of."""
+        """The same for many entities at once, as of one state; 0 for unknown ones."""
         place = PLACES[Window(window)]
 
         def look(state: State, as_of: int) -> Numbers:
@@ -137,7 +137,7 @@ class Counters:
         return self._ask(look, as_of_us)
 
     def resolve(self, namespace: str, signal: str, entities: Entities) -> Handles:
-        """Look entities up once, for whoever asks for the same ones again and again."""
+        """Look entities up once, for callers that ask for the same ones again and again."""
         names = self._state.names
         group = names.group(namespace, signal)
         rows = np.full(len(entities), NOBODY, np.int64) if group is None else group.find(entities)
@@ -177,13 +177,13 @@ class Counters:
 
         return self._ask(look, as_of_us)
 
-    # For whoever writes.
+    # For writers.
 
     @contextmanager
     def changing(self) -> Iterator[State]:
-        """The state, to be changed; readers see all that is done here, or nothing of it.
+        """The state, to be changed; readers see all changes made here, or none of them.
 
-        What fails in the middle of a change has left it undone by half: from then on every question is refused.
+        A change that fails in the middle leaves half of it: from then on every question is refused.
         """
         with self._lock:
             self._refuse_if_failed()
@@ -197,29 +197,29 @@ class Counters:
                 self._turn += 1
 
     @contextmanager
-    def standing(self) -> Iterator[State]:
-        """The state, which nobody changes meanwhile; readers go on."""
+    def unchanged(self) -> Iterator[State]:
+        """The state, which no other thread changes meanwhile; readers go on."""
         with self._lock:
             self._refuse_if_failed()
             yield self._state
 
     def exchange(self, state: State) -> None:
-        """Go on with another state, whatever became of this one."""
+        """Go on with another state, even if this one has failed."""
         with self._lock:
             self._turn += 1
             self._state, self._failure = state, None
             self._turn += 1
 
     def fail(self, error: BaseException) -> None:
-        """Refuse every question from now on: nobody keeps these counters up to date any more."""
+        """Refuse every question from now on: these counters are no longer kept up to date."""
         with self._lock:
             self._turn += 1
             self._failure = self._failure or error
             self._turn += 1
 
     def advance(self) -> None:
-        """Let the head move on to the running minute; done by itself when somebody counts or asks."""
-        with self.standing() as state:
+        """Move the head to the running minute; every count and question does it by itself."""
+        with self.unchanged() as state:
             to = self._clock() // MINUTE_US
             if to > state.head:
                 move = state.prepare(to)
@@ -237,7 +237,7 @@ class Counters:
             except Exception:
                 if self._turn == turn:
                     raise
-                continue  # it was changed under our hands: what was seen means nothing
+                continue  # it was changed during the look: the result means nothing
             if self._turn == turn:
                 return found
         with self._lock:
@@ -254,7 +254,7 @@ class Counters:
     def _minute(self, as_of_us: int | None) -> int:
         now_us = self._clock()
         if as_of_us is None:
-            return max(now_us // MINUTE_US, self._state.head)  # a clock that was set back does not go back here
+            return max(now_us // MINUTE_US, self._state.head)  # if the clock was set back, the head stays
         if on_a_minute(as_of_us) > now_us and as_of_us > self._state.head * MINUTE_US:
             raise NotYetError(as_of_us, now_us)
         return as_of_us // MINUTE_US
@@ -262,7 +262,7 @@ class Counters:
     def _refuse_if_failed(self) -> None:
         if self._failure is not None:
             raise CountersError(
-                f"These counters are not kept up to date any more: {self._failure}. Restore them."
+                f"These counters are no longer kept up to date: {self._failure}. Restore them."
             ) from self._failure
 
 
@@ -274,7 +274,7 @@ def ranking(state: State, namespace: str, signal: str, place: int, n: int, as_of
     places = group.texts.places()
     counts = state.look(place, group.texts.rows_at(places), as_of)
     least = 1
-    if len(counts) > n:  # whoever has as much as the last is ranked by name
+    if len(counts) > n:  # ties with the last one are ranked by name
         least = max(least, int(np.partition(counts, len(counts) - n)[len(counts) - n]))
     ranked = [Ranked(group.texts.text_at(places[at]), int(counts[at])) for at in np.flatnonzero(counts >= least)]
     return sorted(ranked, key=lambda each: (-each.count, each.entity))[:n]

@@ -1,13 +1,13 @@
 """Counters that follow a running coordinator: every accepted signal is counted with the batch that brings it (R3, C9).
 
-Belongs here: subscribing, catching up, asking the tables from time to time what they cover, and the snapshot. What is
-counted how is in `state.py`; how counters are made from tables and log in `restore.py`.
+Belongs here: subscribing, catching up, checking from time to time what the tables cover, and the snapshot. How signals
+are counted is in `state.py`; how counters are made from tables and log in `restore.py`.
 
     with Platform.open(home) as platform, Follower(platform, home) as follower:
         follower.counters.count("shop", "item-7", "view", Window.DAY)
 
-A batch is counted by its epochs: what is at or below the last one counted of its shard changes nothing, however often
-it comes. Where an epoch is missing (the subscriber was too slow, or just began), the log itself is read.
+A batch is counted by its epochs: those at or below the last counted one of the shard change nothing, however often the
+batch comes. If an epoch is missing (the subscriber was too slow, or just began), the log itself is read.
 """
 
 import threading
@@ -32,9 +32,9 @@ from tidemark.storage.disk import RealDisk
 from tidemark.storage.home import Home
 from tidemark.tables.tiers import DELTAS
 
-# How often the clock and the tables are looked at: minutes are to expire soon after they ended.
+# How often the clock and the tables are checked: minutes should expire soon after they end.
 LOOK_SECONDS = 1.0
-# Tables are looked at again though they cover nothing new: files that were replaced are deleted after a week.
+# Tables are opened again though they cover nothing new: replaced files are deleted after a week.
 TABLES_AGE_US = HOUR_US
 # A snapshot is worth its time only if reading it saves reading the tables.
 SNAPSHOT_EVERY_US = 10 * MINUTE_US
@@ -43,7 +43,7 @@ READ_AHEAD = 10
 
 
 class NotFollowingError(CountersError):
-    """The counters follow nobody any more: the coordinator stopped, or the follower did."""
+    """The counters follow no coordinator any more: the coordinator stopped, or the follower did."""
 
 
 class Follower:
@@ -59,7 +59,7 @@ class Follower:
         has_snapshots: bool = True,
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
-        # By default the platform's: minutes that a leap of the machine's clock has passed over never come back (C15).
+        # By default the platform's: minutes that a leap of the machine's clock skipped never come back (C15).
         clock = clock or platform.clock
         self._platform, self._home, self._clock, self._capacity = platform, home, clock, capacity
         self._look_seconds = look_seconds
@@ -67,11 +67,11 @@ class Follower:
         self._is_stopping = threading.Event()
         self._moved = threading.Condition()
         self._failure: BaseException | None = None
-        # Subscribed first, read then: what is flushed in between comes twice, and is counted once.
+        # Subscribed before reading: writes flushed in between come twice, and are counted once.
         self._subscriptions = {number: shard.subscribe() for number, shard in platform.shards.items()}
         self.counters = Counters(clock, state=self._first_state())
         self._tables_us = self._saved_us = clock()
-        self._tables_mark = ""  # looked at once more: they may have changed while they were read
+        self._tables_mark = ""  # checked once more: they may have changed while they were read
         self._threads = [
             threading.Thread(target=self._guarded, args=(self._follow, number), name=f"counters-{number}", daemon=True)
             for number in self._subscriptions
@@ -87,7 +87,7 @@ class Follower:
         self.close()
 
     def close(self) -> None:
-        """Follow no longer, and leave a snapshot. The counters stay as they are, and expire."""
+        """Stop following, and leave a snapshot. The counters stay as they are, and expire."""
         self._is_stopping.set()
         for subscription in self._subscriptions.values():
             subscription.close()
@@ -97,9 +97,9 @@ class Follower:
             self.save()
 
     def wait(self, epochs: Mapping[int, int], timeout: float | None = None) -> bool:
-        """Return when everything up to these epochs (by shard, as a receipt has them) is counted; false after a while.
+        """Return when everything up to these epochs (by shard, as in a receipt) is counted; false after the timeout.
 
-        Whoever wants to see their own write closes a batch, or waits until one is due.
+        To see your own write, close a batch, or wait until one is due.
         """
         with self._moved:
             self._moved.wait_for(lambda: self._has(epochs) or self._failure or self._is_stopping.is_set(), timeout)
@@ -110,9 +110,9 @@ class Follower:
             return self._has(epochs)
 
     def look(self) -> None:
-        """Look at the clock and at the tables now; done by itself about every second."""
+        """Check the clock and the tables now; done by itself about every second."""
         self.counters.advance()
-        with self.counters.standing() as state:
+        with self.counters.unchanged() as state:
             state.prepare(state.head + READ_AHEAD)
         now_us, mark = self._clock(), _last_commit(self._home)
         if (mark != self._tables_mark or now_us - self._tables_us > TABLES_AGE_US) and self._settle():
@@ -121,16 +121,16 @@ class Follower:
             self.save()
 
     def save(self) -> None:
-        """Leave a snapshot, if any are left. Batches wait meanwhile; readers do not."""
+        """Write a snapshot, if snapshots are on. Batches wait meanwhile; readers do not."""
         if self._snapshot is not None:
-            with self.counters.standing() as state:
+            with self.counters.unchanged() as state:
                 save_state(state, self._snapshot)
             self._saved_us = self._clock()
 
     def _first_state(self) -> State:
         head, flushed = self._clock() // MINUTE_US, self._flushed()
         if self._snapshot is not None and self._snapshot.exists():
-            # Tables and log have all that a snapshot has, so one that is damaged costs time and nothing else.
+            # Tables and log have everything that a snapshot has, so a damaged one costs time and nothing else.
             with suppress(SnapshotDamageError):
                 resumed = resumed_state(self._home, self._snapshot, head, capacity=self._capacity, upto=flushed)
                 if resumed is not None:
@@ -138,14 +138,14 @@ class Follower:
         return restored_state(self._home, head, capacity=self._capacity, upto=flushed)
 
     def _settle(self) -> bool:
-        """Let go of what the tables cover now, and take back what the drain set aside; false if it is too early."""
+        """Drop what the tables cover now, and take back duplicates that the drain found; false if it is too early."""
         rollups = LakeRollups(self._home)
-        with self.counters.standing() as state:
+        with self.counters.unchanged() as state:
             if any(epoch > state.applied.get(shard, 0) for shard, epoch in rollups.covered.items()):
                 return False  # a batch that is drained already has not come yet: next time
             is_back = any(epoch > rollups.covered.get(shard, 0) for shard, epoch in state.covered.items())
             if is_back or not settle_with(self.counters, rollups):
-                # The tables lost something, or only they know: all that was delivered is flushed, so nothing is missed.
+                # The tables lost something, or only they know: all delivered batches are flushed, so nothing is missed.
                 flushed = self._flushed()
                 self.counters.exchange(
                     restored_state(self._home, state.head, capacity=self._capacity, upto=flushed, rollups=rollups)
@@ -166,11 +166,11 @@ class Follower:
                     self._moved.notify_all()
 
     def _count(self, shard: int, item: Item) -> None:
-        """One batch, or what was missed."""
-        with self.counters.standing() as state:
+        """Count one batch, or the epochs that were missed."""
+        with self.counters.unchanged() as state:
             applied = state.applied.get(shard, 0)
             if not isinstance(item, Batch) or item.from_epoch > applied + 1:
-                # Epochs that a crash took away are missing, too; the log has all that there is.
+                # Epochs lost in a crash are missing, too; the log has everything that exists.
                 with self.counters.changing():
                     catch_up(state, self._home, shard, max(item.to_epoch - 1, self._flushed()[shard]))
                 return
@@ -186,10 +186,10 @@ class Follower:
             self.look()
 
     def _guarded(self, call: Callable[..., None], *arguments: int) -> None:
-        """Whatever goes wrong is told to whoever waits; counts that may be behind for ever are told to nobody."""
+        """Run a thread's loop; if it fails, waiters get the error, and readers get no counts that may be behind."""
         try:
             call(*arguments)
-        except BaseException as error:  # noqa: BLE001 - it ends the thread, and is raised where somebody waits or asks
+        except BaseException as error:  # noqa: BLE001 - it ends the thread, and is raised to the next waiter or reader
             self._failure = self._failure or error
             self.counters.fail(error)
         with self._moved:
@@ -204,11 +204,11 @@ class Follower:
 
 
 def _last_commit(home: Home) -> str:
-    """The name of the last commit to `deltas`: looked at every second, so nothing is opened for it."""
+    """The name of the last commit to `deltas`: checked every second, so nothing is opened for it."""
     names = RealDisk().list(home.lake / DELTAS / "_delta_log")
     return max((name for name in names if name.endswith(".json")), default="")
 
 
 def snapshot_path(home: Home) -> Path:
-    """Where a home's counters are kept."""
+    """Where the snapshot of a home's counters is."""
     return home.root / "counters" / "snapshot"

@@ -1,7 +1,7 @@
-"""Late counts: what arrived for minutes that only the rollups have, and that these do not cover yet (R3).
+"""Late counts: those for minutes that only the rollups have, and that these do not cover yet (R3).
 
-Belongs here: keeping them with their epochs, finding them by minute, and letting go of those that are covered. They
-are few: what comes later than an hour, and only since the last drain.
+Belongs here: storing them with their epochs, finding them by minute, and dropping those that are covered. They
+are few: only deltas that came more than an hour late, and only since the last drain.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ class LateColumns(NamedTuple):
     epochs: Numbers
 
     def where(self, chosen: np.ndarray) -> "LateColumns":
-        """Some of them."""
+        """Those chosen by a mask."""
         return LateColumns(*(column[chosen] for column in self))
 
 
@@ -45,7 +45,7 @@ class LateCounts:
         return self._chunks[0] if self._chunks else NONE
 
     def add(self, rows: Rows, minutes: Numbers, counts: Numbers, shards: Numbers, epochs: Numbers) -> None:
-        """Keep these."""
+        """Add some."""
         self._chunks.append(LateColumns(rows, minutes, counts, shards, epochs))
 
     def between(self, start: int, end: int) -> Iterator[tuple[int, Bucket]]:
@@ -56,7 +56,7 @@ class LateCounts:
             yield from by_minute(found.rows, found.minutes, found.counts).items()
 
     def release(self, covered: Mapping[int, int]) -> dict[int, Bucket]:
-        """Let go of those that are covered; they are given by minute."""
+        """Remove those that are covered; return them by minute."""
         found = self.columns()
         if not len(found.rows):
             return {}
@@ -70,7 +70,7 @@ class LateCounts:
         return by_minute(gone.rows, gone.minutes, gone.counts)
 
     def forget(self, before: int) -> None:
-        """Let go of those that no window will ask for."""
+        """Drop those that are before every window."""
         if self._chunks:
             found = self.columns()
             self._chunks = [found.where(found.minutes >= before)]

@@ -1,4 +1,4 @@
-"""The tail of the log: what was accepted after the epochs that the tables cover, from segments and log files.
+"""The tail of the log: signals accepted after the epochs that the tables cover, from segments and log files.
 
 Belongs here: reading it in order, also while a coordinator writes and seals it. It changes nothing.
 """
@@ -13,7 +13,7 @@ from tidemark.log.segments import read_segment
 from tidemark.storage.disk import Disk, RealDisk
 from tidemark.storage.home import Home
 
-# Of a log that nobody bounds: everything that is in it.
+# Without a bound: everything in the log.
 EVERYTHING = 2**63 - 1
 
 
@@ -26,10 +26,10 @@ class Piece(NamedTuple):
 
 
 def read_tail(home: Home, shard: int, after: int, upto: int = EVERYTHING, disk: Disk | None = None) -> Iterator[Piece]:
-    """What a shard's log has above `after` and not above `upto`, in order.
+    """The signals in a shard's log above `after` and not above `upto`, in order.
 
-    A log file may be sealed while it is looked at; then it is found among the segments, and whatever was given out
-    before is not given out again.
+    A log file may be sealed during the read; then it is found among the segments, and nothing that was yielded
+    before is yielded again.
     """
     disk, last = disk or RealDisk(), after
     while True:
@@ -51,7 +51,7 @@ def last_epochs(home: Home) -> Mapping[int, int]:
 
 def _pieces(home: Home, shard: int, after: int, upto: int, disk: Disk) -> Iterator[Piece]:
     names = [name for name in disk.list(home.log(shard)) if name.endswith(".log")]
-    # Listed before the manifest is read: what is sealed in between is in one of them at least.
+    # Listed before the manifest is read: a file sealed in between is in at least one of them.
     manifest = Manifest(home.segments(shard), disk)
     for entry in manifest.between(after + 1, upto + 1):
         with manifest.open_segment(entry) as file:

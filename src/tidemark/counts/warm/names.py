@@ -1,7 +1,7 @@
-"""Which row stands for which (namespace, entity, signal).
+"""The row of each (namespace, entity, signal).
 
-Belongs here: finding rows by text, giving out new ones, and the bound on them. Rows are given out once and never
-change, so whoever has resolved a name need not do it again. One thread gives out rows; any may look.
+Belongs here: finding rows by text, assigning new ones, and the bound on them. Rows are assigned once and never
+change, so a caller need resolve a name only once. One thread assigns rows; any may look.
 """
 
 from collections.abc import Iterator
@@ -21,11 +21,11 @@ class Group:
         self.texts = TextTable()
 
     def find(self, entities: Entities) -> Rows:
-        """The rows of entities, and `NOBODY` for those that have none."""
+        """The rows of entities, and `NOBODY` for unknown ones."""
         return self.texts.find(cut(entities))[0]
 
     def put(self, entities: Entities, rows: Rows) -> None:
-        """The first entities here, each once, with rows that were given out before. Nobody may look yet."""
+        """Add the first entities, each once, with rows assigned before. No thread may look yet."""
         self.texts.take(cut(entities), 0, limit=len(rows))
         self.texts.renumber(rows)
 
@@ -46,14 +46,14 @@ class Names:
         return self._groups.get((namespace, signal))
 
     def open(self, namespace: str, signal: str) -> Group:
-        """The same, made if it is not there."""
+        """The same, created if missing."""
         found = self._groups.get((namespace, signal))
         if found is None:
             found = self._groups[namespace, signal] = Group(namespace, signal)
         return found
 
     def take(self, group: Group, entities: Entities) -> Rows:
-        """The rows of entities; those that have none get one. All or nothing: beyond the capacity none is given out."""
+        """The rows of entities; new ones get one. All or nothing: beyond the capacity none is assigned."""
         rows, added = group.texts.take(cut(entities), self.rows, limit=self.capacity - self.rows)
         if self.rows + added > self.capacity:
             raise FullError(

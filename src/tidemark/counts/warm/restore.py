@@ -1,8 +1,8 @@
-"""Counters that equal the tables and the log: made from both, and brought up to both again (R3).
+"""Counters that equal the tables and the log: made from both, and brought up to date with both (R3).
 
 Belongs here: the order in which tables and log are read, so that every delta is counted once. The tables come first,
-as of the epochs that `deltas` has; then the log above those, up to what is flushed. Whoever follows a running
-coordinator does it in `follower.py`.
+as of the epochs that `deltas` has; then the log above those, up to the last flushed epoch. `follower.py` does it with a
+running coordinator.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ from tidemark.counts.warm.state import Rollups, State
 from tidemark.model.timegrid import MINUTE_US
 from tidemark.storage.home import Home
 
-# Minutes that a snapshot may be old: for each hour of it, an hour of three windows has to be read from the tables.
+# Minutes that a snapshot may be old: for each hour of it, an hour of three windows must be read from the tables.
 OLDEST_SNAPSHOT = 6 * 60
 # Shard → last epoch that may be counted.
 Bounds = Mapping[int, int]
@@ -52,9 +52,9 @@ def restored_state(
 def resumed_state(
     home: Home, snapshot: Path, head: int, *, capacity: int = CAPACITY, upto: Bounds | None = None
 ) -> State | None:
-    """The state of a snapshot, brought up to the log and the tables; none if those know better from the beginning.
+    """The state of a snapshot, brought up to date with the log and the tables; None if it is of no use.
 
-    So it is when the snapshot is old, or is ahead of them: then another log or other tables lie there.
+    That is so if the snapshot is old, or ahead of them: then the home has another log or other tables.
     """
     rollups = LakeRollups(home)
     state = load_state(snapshot, capacity)
@@ -75,11 +75,11 @@ def resumed_state(
 
 
 def settle_with(counters: Counters, rollups: LakeRollups) -> bool:
-    """Bring counters up to tables that cover more; false if only a restore can say what is right, and nothing is done.
+    """Update counters with tables that cover more; false, and nothing done, if only a restore can give the right state.
 
-    The caller has stopped everybody else from changing the counters.
+    The caller has stopped all other threads from changing the counters.
     """
-    with counters.standing() as state:
+    with counters.unchanged() as state:
         taken, is_reuse = rollups.taken_back(state.covered, state.names)
         if is_reuse:
             return False
@@ -89,7 +89,7 @@ def settle_with(counters: Counters, rollups: LakeRollups) -> bool:
 
 
 class Tables(Rollups, Protocol):
-    """What is asked of the tables to begin with."""
+    """The part of the tables that a start needs."""
 
     @property
     def covered(self) -> Mapping[int, int]:
@@ -99,23 +99,23 @@ class Tables(Rollups, Protocol):
         """Everything before a minute, over all rows."""
 
     def hours_from(self, minute: int) -> Sequence[int]:
-        """The hours from a minute on in which there is anything, each by its first minute."""
+        """The hours from a minute on that have counts, each by its first minute."""
 
 
 def begin_with(state: State, rollups: Tables) -> None:
-    """Count what the tables have, in a state that has nothing."""
+    """Count everything in the tables, in a state that is empty."""
     _begin_sums(state, rollups)
-    for hour in rollups.hours_from(state.first_held):
+    for hour in rollups.hours_from(state.first_recent):
         rows, minutes, counts = rollups.hour(hour, state.names)
-        is_held = minutes >= state.first_held
-        if is_held.any():
-            state.cells.note_firsts(rows[is_held], minutes[is_held])
-            state.hold(rows[is_held], minutes[is_held], counts[is_held])
+        is_recent = minutes >= state.first_recent
+        if is_recent.any():
+            state.cells.note_firsts(rows[is_recent], minutes[is_recent])
+            state.keep(rows[is_recent], minutes[is_recent], counts[is_recent])
             state.weight = state.weigh(weight_of(counts[minutes >= state.head]))
 
 
 def state_as_of(home: Home, as_of: int, *, namespace: str, signal: str, capacity: int = CAPACITY) -> State:
-    """One signal as of any minute, to be asked as of that and no other: the tables, and the log above them."""
+    """One signal as of any minute, for questions as of that minute only: the tables, and the log above them."""
     rollups = LakeRollups(home, (namespace, signal))
     state = State(capacity, as_of, rollups)
     _begin_sums(state, rollups)
@@ -140,7 +140,7 @@ def _catch_up_all(state: State, home: Home, upto: Bounds | None) -> None:
 
 
 def catch_up(state: State, home: Home, shard: int, upto: int = EVERYTHING) -> None:
-    """Count what a shard's log has and the state has not, up to an epoch."""
+    """Count what is in a shard's log and not yet in the state, up to an epoch."""
     for piece in read_tail(home, shard, state.applied.get(shard, 0), upto):
         arrivals = piece.arrivals
         rows = rows_of(state.names, arrivals.namespaces, arrivals.signals, arrivals.entities)

@@ -1,8 +1,8 @@
-"""The tables behind the counters in memory: sums to begin with, hours at the far edge, and what the drain set aside.
+"""The tables behind the counters in memory: initial sums, hours at the far edge, and duplicates that the drain found.
 
 Belongs here: reading all entities at once, without a JVM, as of the epochs that `deltas` has. A partition of a rollup
-that is behind is not used: what lies below it is read instead, in the end the deltas of the hour, so that everything
-read here is as of the same epochs. Which partitions are behind is said in `tables.py`; `lake.py` reads one entity.
+that is behind is not used: the finer table is read instead, in the end the deltas of the hour, so that everything
+read here is as of the same epochs. `tables.py` says which partitions are behind; `lake.py` reads one entity.
 """
 
 from collections import defaultdict
@@ -40,16 +40,16 @@ _FROM_TIER = (
 
 
 class Beginning(NamedTuple):
-    """What was counted before a minute, by row: once for each range that windows differ in, and the first minute."""
+    """The counts before a minute, by row: once for each range in which windows differ, and the first minute."""
 
     rows: Rows
-    ranges: Numbers  # place of the shortest window that holds it: it is in all longer ones, too
+    ranges: Numbers  # place of the shortest window that has it: it is in all longer ones, too
     counts: Numbers
     firsts: Numbers  # minutes
 
 
-class _Aside(msgspec.Struct):
-    """A signal as a dead letter shows it."""
+class _DeadSignal(msgspec.Struct):
+    """A signal in a dead letter."""
 
     entity_id: str
     signal: str
@@ -57,7 +57,7 @@ class _Aside(msgspec.Struct):
 
 
 class LakeRollups:
-    """The tables of a home at one moment: that of `deltas`, whose epochs are `covered`.
+    """The tables of a home at one time: that of `deltas`, whose epochs are `covered`.
 
     With `only`, a namespace and a signal, everything else is left out.
     """
@@ -68,7 +68,7 @@ class LakeRollups:
         self.covered = _covered(home, self._tables)
 
     def hour(self, hour: int, names: Names) -> tuple[Rows, Numbers, Numbers]:
-        """Rows, minutes and counts of an hour, which is given by its first minute."""
+        """Rows, minutes and counts of an hour, given by its first minute."""
         start_us = hour * MINUTE_US
         source = None if start_us in self._tables.behind[Tier.MINUTE] else Tier.MINUTE
         found = self._query(source, [start_us], "SELECT * FROM ({rows})")
@@ -78,7 +78,7 @@ class LakeRollups:
         return rows, minutes_of(np.asarray(_column(found, "at_us"))), np.asarray(_column(found, "count"))
 
     def hours_from(self, minute: int) -> list[int]:
-        """The hours from a minute on in which there is anything, each by its first minute."""
+        """The hours from a minute on that have counts, each by its first minute."""
         starts = {*self._tables.deltas.files, *self._tables.tiers[Tier.MINUTE].files}
         return sorted(start // MINUTE_US for start in starts if start + HOUR_US > minute * MINUTE_US)
 
@@ -89,10 +89,10 @@ class LakeRollups:
         return Beginning(*(np.concatenate(column) for column in zip(*found, _NOTHING, strict=True)))
 
     def taken_back(self, covered: Mapping[int, int], names: Names) -> tuple[Taken, bool]:
-        """Signals that the log had accepted and the drain set aside, of epochs above `covered` that are covered here.
+        """Signals that the log accepted and the drain moved to dead letters, of epochs above `covered` covered here.
 
-        Also whether one of them was another delta under the identity of an earlier one: then it may be the only one
-        that its entity had of that signal, and only the tables know when that had its first.
+        Also whether one of them was another delta with the identity of an earlier one: then it may be the only one
+        that its entity had of that signal, and only the tables have the entity's true first minute.
         """
         table = lake_files.open_table(self._home.lake / DEAD_LETTERS)
         found: list[tuple[str, str, str, int, int, int, int]] = []
@@ -110,14 +110,14 @@ class LakeRollups:
                 database.register("letters", table.to_pyarrow_dataset())
                 letters = database.execute(query).fetchall()
             for namespace, at_us, shard, epoch, raw, reason in letters:
-                aside = msgspec.json.decode(raw, type=_Aside)
-                found.append((namespace, aside.signal, aside.entity_id, at_us // MINUTE_US, aside.count, shard, epoch))
+                dead = msgspec.json.decode(raw, type=_DeadSignal)
+                found.append((namespace, dead.signal, dead.entity_id, at_us // MINUTE_US, dead.count, shard, epoch))
                 is_reuse = is_reuse or reason == Reason.ID_REUSE
         texts = [pa.array([each[place] for each in found], pa.string()) for place in range(3)]
         numbers = [np.array([each[place] for each in found], np.int64) for place in range(3, 7)]
         return Taken(rows_of(names, *texts), *numbers), is_reuse
 
-    # From ranges of time to spans of buckets that may be relied on.
+    # From ranges of time to spans of buckets that are up to date.
 
     def _spans(self, head: int) -> "dict[Tier | None, dict[int, list[Span]]]":
         """Source → place of the shortest window → the buckets to read."""
@@ -132,7 +132,7 @@ class LakeRollups:
         return found
 
     def _add(self, found: "dict[Tier | None, dict[int, list[Span]]]", place: int, tier: Tier, span: Span) -> None:
-        """The buckets of a span, with what lies below those that are behind in their place."""
+        """Add the buckets of a span; where some are behind, add the finer ones in their place."""
         found[tier][place].append(span)
         finer = tier.made_from
         for start in sorted(self._tables.behind[tier]):
@@ -165,15 +165,15 @@ class LakeRollups:
         return Beginning(rows, numbers[0], numbers[1], minutes_of(numbers[2]))
 
     def _partitions(self, source: Tier | None) -> list[int]:
-        """Partitions that have files and may be relied on."""
+        """Partitions that have files and are up to date."""
         if source is None:
             return list(self._tables.deltas.files)
         behind = self._tables.behind[source]
         return [start for start in self._tables.tiers[source].files if start not in behind]
 
     def _query(self, source: Tier | None, partitions: Sequence[int], query: str) -> pa.Table | None:
-        moment = self._tables.deltas if source is None else self._tables.tiers[source]
-        files = [file.path for start in partitions for file in moment.files.get(start, ())]
+        table = self._tables.deltas if source is None else self._tables.tiers[source]
+        files = [file.path for start in partitions for file in table.files.get(start, ())]
         if not files:
             return None
         read = "read_parquet($1, hive_partitioning = false)"
@@ -189,7 +189,7 @@ _NOTHING = Beginning(*(np.empty(0, np.int64) for _ in Beginning._fields))
 
 
 def _covered(home: Home, tables: Tables) -> dict[int, int]:
-    """Shard → last epoch that `deltas` has, at the version that was opened (C2)."""
+    """Shard → last epoch in `deltas`, at the version that was opened (C2)."""
     deltas = tables.deltas
     number = deltas.opened.transaction_version(app_id(DELTAS, deltas.generation)) if deltas.opened else None
     plan = PlanStore(home.plans / DELTAS, deltas.generation).committed(int(number or 0))
@@ -197,7 +197,7 @@ def _covered(home: Home, tables: Tables) -> dict[int, int]:
 
 
 def _joined(spans: Sequence[Span]) -> list[Span]:
-    """Spans of one tier with those that touch put together: hours that are behind often come in a row."""
+    """Spans of one tier, with adjacent ones joined: hours that are behind often follow each other."""
     joined: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.start_us is not None, span.start_us or 0, span.end_us)):
         if joined and span.start_us is not None and span.start_us <= joined[-1].end_us:

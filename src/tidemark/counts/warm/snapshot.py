@@ -1,9 +1,9 @@
-"""Counters in a file: everything that is held, with a version and a checksum (R3).
+"""A snapshot of the counters in a file, with a version and a checksum (R3).
 
-Belongs here: the format, and how it reaches the disk. It is no pickle: a line that says what follows (JSON), arrays as
-they lie in memory, little-endian, and a CRC32C over all of it at the end. A file that is not whole, not ours or of
-another version is refused; the tables and the log can always say the same. Hours that were read from the tables are
-not in it: they are read again.
+Belongs here: the format, and how it reaches the disk. It is no pickle: an outline (JSON), arrays as in memory,
+little-endian, and a CRC32C over all of it at the end. A file that is not whole, not ours or of another version is
+refused; the tables and the log have the same counts. Hours that were read from the tables are not in it: they are read
+again.
 """
 
 import struct
@@ -45,7 +45,7 @@ class _Minute(Struct, frozen=True, array_like=True):
 
 
 class _Outline(Struct, frozen=True):
-    """What follows, in this order: names and rows of each group, sums, firsts, minutes, late counts."""
+    """The rest of the file, in this order: names and rows of each group, sums, firsts, minutes, late counts."""
 
     head: int
     rows: int
@@ -60,7 +60,7 @@ class _Outline(Struct, frozen=True):
 
 
 def save_state(state: State, path: Path, disk: Disk | None = None) -> int:
-    """Write a state to a file that replaces the one there; gives its size. Nobody may change the state meanwhile."""
+    """Write a state to a file, in place of the old one; return its size. No thread may change the state meanwhile."""
     disk = disk or RealDisk()
     groups, outline, arrays = _laid_out(state)
     parts: list[bytes | memoryview] = [msgspec.json.encode(outline)]
@@ -86,7 +86,7 @@ def save_state(state: State, path: Path, disk: Disk | None = None) -> int:
 
 
 def load_state(path: Path, capacity: int, disk: Disk | None = None) -> State:
-    """The state that a file holds; one that follows the log has to be given its tables, and brought up to both."""
+    """The state in a file; one that follows the log still needs its tables, and to be brought up to date with both."""
     data = memoryview((disk or RealDisk()).read(path))
     outline, body = _opened(data, path)
     if outline.rows > capacity:
@@ -104,9 +104,9 @@ def load_state(path: Path, capacity: int, disk: Disk | None = None) -> State:
     state.cells.firsts[: outline.rows] = reader.array(np.int64, outline.rows)
     for minute in outline.minutes:
         rows, counts = reader.array(np.uint32, minute.rows), reader.array(f"<i{minute.width}", minute.rows)
-        state.held.put(minute.minute, Bucket(rows.copy(), counts.copy()))
+        state.recent.put(minute.minute, Bucket(rows.copy(), counts.copy()))
         if minute.last:
-            state.held.last[minute.minute] = dict(minute.last)
+            state.recent.last[minute.minute] = dict(minute.last)
     if outline.late:
         state.late.add(*(reader.array(np.int64, outline.late).copy() for _ in LateColumns._fields))
     return state
@@ -120,7 +120,7 @@ def _laid_out(state: State) -> tuple[list[Any], _Outline, list[Any]]:
         offsets, data = group.texts.packed(places)
         names += [offsets, data, group.texts.rows_at(places)]
         groups.append(_Group(group.namespace, group.signal, len(places), len(data)))
-    minutes = list(state.held.items(state.rows))
+    minutes = list(state.recent.items(state.rows))
     late = state.late.columns()
     outline = _Outline(
         head=state.head,
@@ -132,7 +132,7 @@ def _laid_out(state: State) -> tuple[list[Any], _Outline, list[Any]]:
         covered=state.covered,
         groups=groups,
         minutes=[
-            _Minute(minute, len(bucket.rows), bucket.counts.itemsize, state.held.last.get(minute, {}))
+            _Minute(minute, len(bucket.rows), bucket.counts.itemsize, state.recent.last.get(minute, {}))
             for minute, bucket in minutes
         ],
         late=len(late.rows),
@@ -148,7 +148,7 @@ def _laid_out(state: State) -> tuple[list[Any], _Outline, list[Any]]:
 
 def _opened(data: memoryview, path: Path) -> tuple[_Outline, memoryview]:
     def damaged(what: str) -> SnapshotDamageError:
-        return SnapshotDamageError(f"The snapshot {path} {what}. Delete it: tables and log have everything it had.")
+        return SnapshotDamageError(f"The snapshot {path} {what}. Delete it: tables and log have everything in it.")
 
     if len(data) < _HEAD.size + _TAIL.size:
         raise damaged("is not whole")
@@ -167,7 +167,7 @@ def _opened(data: memoryview, path: Path) -> tuple[_Outline, memoryview]:
 
 
 class _Reader:
-    """Arrays, one after the other."""
+    """Reads arrays, one after the other."""
 
     def __init__(self, data: memoryview) -> None:
         self._data, self._at = data, 0
@@ -179,5 +179,5 @@ class _Reader:
 
     def texts(self, length: int, size: int) -> pa.Array:
         offsets, data = self.array(np.int64, length + 1), self.array(np.uint8, size)
-        # Copied, because numbers must not begin in the middle of a word there.
+        # Copied, because numbers in it must begin at word boundaries.
         return pa.LargeStringArray.from_buffers(length, pa.py_buffer(offsets.copy()), pa.py_buffer(data))

@@ -1,16 +1,16 @@
-"""Texts and the rows that stand for them, found by the thousand: what a dictionary does, for a whole batch at once.
+"""Texts and their rows, looked up by the thousand: like a dictionary, but for a whole batch at once.
 
-Belongs here: a hash table of texts in NumPy arrays, and the loops over it. A dictionary of Python's takes an object at
-a time, and each time waits for memory that is in no cache. Here a batch is bytes; a loop hashes, looks and compares,
+Belongs here: a hash table of texts in NumPy arrays, and the loops over it. A Python dictionary takes one object at a
+time, and each time waits for memory that is in no cache. Here a batch is bytes; a loop hashes, looks up and compares,
 and the processor asks for the memory of many texts at a time.
 
-Hashes find, comparisons decide. A slot of the table is one number: some bits of the hash, and where the text's record
-lies. A record is a word with the text's length and row, and the text itself in words of eight bytes, filled up with
+Hashes find, comparisons decide. A slot of the table is one number: some bits of the hash, and the place of the text's
+record. A record is a word with the text's length and row, and the text itself in words of eight bytes, padded with
 zeros. Records are written once and never change.
 
-One thread adds, any number may look meanwhile, and none waits. A text that is being added stands in its slot with a
-mark, which whoever looks passes by; the mark is taken away when everything about the text is written. A table that
-grew is put in place whole, and the one before it gets nothing more.
+One thread adds, any number may look meanwhile, and none waits. A text that is being added has a mark in its slot, and
+readers skip marked slots; the mark is removed when everything about the text is written. A table that grew is replaced
+as a whole, and the old one gets nothing more.
 """
 
 from collections.abc import Sequence
@@ -31,17 +31,17 @@ Table = np.ndarray[tuple[int, int], np.dtype[np.uint64]]
 # Names of entities, as Python's texts or as Arrow's.
 Entities: TypeAlias = Sequence[str] | pa.Array
 
-# The row of a text that has none. It is the last place of every array of rows, in which nothing is ever counted.
+# The row of an unknown text. It is the last place of every array of rows, in which nothing is ever counted.
 NOBODY = -1
-# One slot in so many is taken at most, so that most texts are found where they are first looked for.
+# At most one slot in this many is used, so that most texts are found at the first try.
 FILLED = 2
 _SMALLEST = 64
 _WORD = 8
-# So many texts are looked for at a time: few enough that what is known of them stays in the nearest cache.
+# This many texts are looked up at a time: few enough that their hashes and slots stay in the nearest cache.
 _BLOCK = 64
 _PADDING = bytes(_WORD + 1)
-# Of a slot: a mark while a text is being added, 31 bits of the hash, and 32 of the record's place. 0 is an empty one,
-# and no record lies at 0. Of a record's first word: the length in bytes, and the row.
+# A slot: a mark while a text is being added, 31 bits of the hash, and 32 of the record's place. 0 is an empty slot, and
+# no record is at 0. A record's first word: the length in bytes, and the row.
 _ADDING = np.uint64(1 << 63)
 _HASH = np.uint64((1 << 63) - (1 << 32))
 _LOW = np.uint64((1 << 32) - 1)
@@ -52,9 +52,9 @@ _ONE, _EIGHT, _EVERY_BIT = np.uint64(1), np.uint64(8), np.uint64(2**64 - 1)
 
 
 class Cut(NamedTuple):
-    """Texts as bytes in a row, which end with at least eight more.
+    """Texts as consecutive bytes, followed by at least eight more.
 
-    Where each begins, and where one more would; and how many bytes lie between one and the next.
+    With the start of each and of one more; and the number of bytes between one text and the next.
     """
 
     data: Bytes
@@ -73,7 +73,7 @@ class _Table(NamedTuple):
 
 
 def cut(texts: Entities) -> Cut:
-    """Texts, given as Python's or as Arrow's."""
+    """Cut texts, given as Python's or as Arrow's."""
     if isinstance(texts, pa.Array):
         return _cut_array(texts)
     try:
@@ -82,7 +82,7 @@ def cut(texts: Entities) -> Cut:
     except (TypeError, UnicodeEncodeError) as error:
         raise NoTextError(error) from error
     starts = np.empty(len(texts) + 1, np.int64)
-    if not _split(data, len(data) - len(_PADDING), starts):  # there is none, or one has a zero itself
+    if not _split(data, len(data) - len(_PADDING), starts):  # there is no text, or one has a zero itself
         return _cut_array(pa.array(texts, pa.string()))
     return Cut(data, starts, gap=1)
 
@@ -101,7 +101,7 @@ def _cut_array(texts: pa.Array) -> Cut:
 
 
 class TextTable:
-    """Texts, each with its row. Only so many bits of a hash are used as `hash_bits` says: tests use few."""
+    """Texts, each with its row. `hash_bits` says how many bits of a hash are used: tests use few."""
 
     def __init__(self, hash_bits: int = 64) -> None:
         self._kept = _EVERY_BIT >> np.uint64(64 - hash_bits)
@@ -113,7 +113,7 @@ class TextTable:
         return self._size
 
     def find(self, given: Cut) -> tuple[Numbers, int]:
-        """The rows of texts, `NOBODY` for those that have none, and how many have none."""
+        """The rows of texts, `NOBODY` for unknown ones, and how many are unknown."""
         rows, block = np.empty(given.length, np.int64), np.empty((3, _BLOCK), np.uint64)
         data, starts, gap = given
         return rows, _find(*self._table, self._kept, data, starts, gap, block, rows)
@@ -138,35 +138,35 @@ class TextTable:
         if added > limit:
             self._table.slots[places[:added]] = 0
         elif added:
-            # Not in the loop that wrote the records: so they are written, whatever a compiler or a processor puts off.
+            # Not in the loop that wrote the records: so they are written, whatever a compiler or a processor reorders.
             self._table.slots[places[:added]] ^= _ADDING
             self._size += added
             self._end = int(places[added])
         return rows, added
 
     def renumber(self, rows: Numbers) -> None:
-        """Give all texts other rows, in the order in which they came. Nobody may look meanwhile."""
+        """Give all texts other rows, in the order in which they came. No thread may look meanwhile."""
         places, records = self.places(), self._table.records
         records[places] = records[places] & ~_LOW | rows.astype(np.uint64)
 
     def places(self) -> Numbers:
-        """Where the records lie, in the order in which the texts came."""
+        """The places of the records, in the order in which the texts came."""
         places = np.empty(self._size, np.int64)
         _walk(self._table.records, places)
         return places
 
     def rows_at(self, places: Numbers) -> Numbers:
-        """The rows of the texts whose records lie there."""
+        """The rows of the texts with these records."""
         return (self._table.records[places] & _LOW).astype(np.int64)
 
     def text_at(self, place: int) -> str:
-        """The text whose record lies there."""
+        """The text of a record."""
         records = self._table.records
         length = int(records[place] >> _HALF)
         return records[place + 1 : place + 1 + -(-length // _WORD)].tobytes()[:length].decode()
 
     def packed(self, places: Numbers) -> tuple[Numbers, npt.NDArray[np.uint8]]:
-        """All bytes of those texts without anything in between, and where each begins, and the last one ends."""
+        """The bytes of these texts without gaps, and where each begins, and the last one ends."""
         records = self._table.records
         offsets = np.zeros(len(places) + 1, np.int64)
         np.cumsum((records[places] >> _HALF).astype(np.int64), out=offsets[1:])
@@ -175,7 +175,7 @@ class TextTable:
         return offsets, data
 
     def _make_room(self, texts: int, words: int) -> None:
-        """For so many texts more; whoever looks meanwhile goes on with the table that there was."""
+        """Make room for more texts; readers go on with the old table meanwhile."""
         slots, records = self._table
         size, end = self._size + texts, self._end + words
         if FILLED * size <= len(slots) and end <= len(records):
@@ -200,7 +200,7 @@ def _word(data: Bytes, start: int, end: int) -> np.uint64:
 
 @inlined
 def _mixed(state: np.uint64, word: np.uint64) -> np.uint64:
-    """For finding only, and for this process only: what is stored has hashes of its own."""
+    """For finding only, and for this process only: stored data has hashes of its own."""
     found = (state ^ word) * _FACTOR
     return found ^ (found >> _HALF)
 
@@ -229,9 +229,9 @@ def _is_it(records: Words, record: np.uint64, head: np.uint64, data: Bytes, star
 def _slot_of(
     slots: Words, records: Words, hashed: np.uint64, data: Bytes, start: int, end: int, passed: np.uint64
 ) -> tuple[np.uint64, np.uint64]:
-    """Where the text's slot is and what is in it; or the empty one where it would be, and 0.
+    """The place of the text's slot and its content; or the empty slot where it would be, and 0.
 
-    Slots with a bit of `passed` are passed by. What is in a slot is read once: somebody may write there meanwhile.
+    Slots with a bit of `passed` are skipped. A slot is read once: another thread may write there meanwhile.
     """
     mask = np.uint64(len(slots) - 1)
     place = hashed & mask
@@ -266,7 +266,7 @@ def _find(
 ) -> int:
     """Block by block, four short loops before the one that compares: no text waits for the memory of another.
 
-    What is known of a block stands in `block`: hashes, slots, and first words of records.
+    `block` has the data of one block: hashes, slots, and first words of records.
     """
     mask = np.uint64(len(slots) - 1)
     missing = 0

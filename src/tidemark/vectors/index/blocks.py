@@ -1,9 +1,9 @@
-"""Vectors as the loops read them, and the nearest of them found by these loops.
+"""Vectors in the layout of the loops, and the nearest of them found by these loops.
 
-Belongs here: the layout in memory, and one call that answers many queries. Which lists a query asks is for `search.py`.
+Belongs here: the layout in memory, and one call that answers many queries. `search.py` decides which lists to probe.
 
 A list's vectors lie together, dimension by dimension, so that probing it reads one piece of memory from its start to
-its end. Pairs of list and query are taken list by list: a list that many queries ask is fetched from memory once.
+its end. Pairs of list and query are taken list by list: a list that many queries probe is fetched from memory once.
 """
 
 from typing import NamedTuple
@@ -15,13 +15,13 @@ from tidemark.vectors.index import kernels
 from tidemark.vectors.index.kernels import CHUNK, Floats, FloatTable, Numbers, NumberTable, Singles
 from tidemark.vectors.index.metrics import Matrix, Metric
 
-# Comes after every rank: what a heap holds where it holds nothing.
+# Greater than every rank: the empty entry of a heap.
 NOBODY = np.iinfo(np.int64).max
 _CODES = {Metric.L2: kernels.L2, Metric.DOT: kernels.DOT, Metric.COSINE: kernels.COSINE}
 
 
 class Blocks(NamedTuple):
-    """Lists of vectors. `ranks` say what each vector is known by, and which one comes first of equally near ones."""
+    """Lists of vectors. A vector's rank identifies it, and decides which of equally near ones comes first."""
 
     dimension: int
     offsets: Numbers
@@ -43,7 +43,7 @@ class Queries(NamedTuple):
 
 
 class Nearest(NamedTuple):
-    """For each query the ranks of what was found, nearest first, and their distances; `NOBODY` where there is none."""
+    """For each query the ranks of the nearest vectors, in order, and their distances; `NOBODY` where there is none."""
 
     ranks: NumberTable
     distances: FloatTable
@@ -57,13 +57,13 @@ def blocks_of(rows: Matrix, ranks: Numbers, order: Numbers, offsets: Numbers) ->
 
 
 def blocks_in_order(rows: Matrix) -> Blocks:
-    """Rows as they come, in lists of a handy length, each known by its place."""
+    """Rows in their order, in lists of a handy length, each identified by its place."""
     places = np.arange(len(rows))
     return blocks_of(rows, places, places, np.append(np.arange(0, len(rows), CHUNK), len(rows)))
 
 
 def queries_of(rows: Matrix) -> Queries:
-    """Rows that are to be compared with blocks."""
+    """Rows to compare with blocks."""
     queries = Queries(rows.astype(np.float64), np.empty(len(rows)))
     kernels.square_up(*queries)
     return queries

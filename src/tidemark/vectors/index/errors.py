@@ -1,4 +1,4 @@
-"""What the vector index refuses, and what to do about it.
+"""The errors of the vector index, each with what to do about it.
 
 Belongs here: its error kinds.
 """
@@ -31,18 +31,18 @@ class DimensionError(VectorIndexError):
 
 
 class NotANumberError(VectorIndexError):
-    """A vector or a query holds NaN: it is neither near nor far."""
+    """A vector or a query contains NaN: it is neither near nor far."""
 
     def __init__(self, what: str, row: int) -> None:
-        super().__init__(f"{what}: row {row:,} holds NaN, which has no distance. Leave it out, or give it a number.")
+        super().__init__(f"{what}: row {row:,} contains NaN, which has no distance. Leave it out, or give it a number.")
 
 
 class SearchError(VectorIndexError):
-    """A search was asked for in a way that has no answer."""
+    """A search was requested that has no answer."""
 
 
 class RepeatedError(VectorIndexError):
-    """A vector or an internal id occurs twice where each must be there once."""
+    """A vector or an internal id occurs twice where it must occur once."""
 
 
 class IndexDamageError(DamageError):

@@ -2,12 +2,12 @@
 
 Belongs here: building, folding, and when it is time to build again. How well the result finds is in `recall.py`.
 
-A fold appends entries to posting lists and ids to the bitmap; it moves nothing. So what it costs follows from the
-changes, and what it leaves behind are dead entries and centroids that fit less and less. A rebuild removes both.
+A fold appends entries to posting lists and ids to the bitmap; it moves nothing. So its cost depends on the changes, and
+it leaves behind dead entries and centroids that fit less and less. A rebuild removes both.
 
 Nearly always a changed vector has a later internal id than before. It can have the same one, or one that is dead
-already: when a delta that was folded loses its place (see `places.py`). Then the entry of that id is taken out of its
-list, and another one takes its place. So whatever states are folded, the index holds exactly those.
+already: when a delta that was folded loses its place (see `places.py`). Then the entry of that id is removed from its
+list, and another one takes its place. So whatever states are folded, the index has exactly those.
 """
 
 from dataclasses import dataclass, replace
@@ -25,11 +25,11 @@ from tidemark.vectors.index.metrics import Metric, matrix_of
 from tidemark.vectors.index.state import Training, VectorIndex, Vectors, dictionary_of, places_of, postings_of, texts
 from tidemark.vectors.index.training import assign, train
 
-# A search reads dead entries only while it loads, but every table keeps them: a fifth is what that may cost.
+# A search reads dead entries only while it loads, but every table stores them: a fifth is the most that is allowed.
 DEAD_SHARE = 0.2
 # With twice the vectors, lists are twice as long; with half of them, half of the centroids are compared for nothing.
 GROWTH = 2.0
-# Below so many entries a rebuild costs less than thinking about it, but is not worth one either.
+# Below this many entries a rebuild is cheap, but not worth it.
 FEWEST = 1_000
 
 
@@ -43,7 +43,7 @@ class Due(StrEnum):
 
 @dataclass(frozen=True)
 class Changes:
-    """What became of some vectors: their states, changed or not, and ids of vectors that are not to be found."""
+    """Changes of some vectors: their states, changed or not, and ids of vectors that must not be found."""
 
     upserts: Vectors
     deleted: pa.StringArray
@@ -54,19 +54,19 @@ class Folded:
     """The index after some changes, and what they changed."""
 
     index: VectorIndex
-    upserts: Vectors  # what was new of the states
-    removed: pa.StringArray  # what the dictionary has lost
-    dead: Ids  # what the bitmap has got
+    upserts: Vectors  # the states that were new
+    removed: pa.StringArray  # ids removed from the dictionary
+    dead: Ids  # ids added to the bitmap
     lists: Ids  # posting lists that have other entries than before
 
     @property
     def is_changed(self) -> bool:
-        """Whether the index is another one than before."""
+        """Whether the index differs from the one before."""
         return bool(len(self.upserts.internal_ids) or len(self.removed))
 
 
 def vectors_of(vector_ids: "pa.Array | list[str]", internal_ids: npt.ArrayLike, values: npt.ArrayLike) -> Vectors:
-    """Vectors as the index takes them: values are numbers within 32 bits, and all rows have one length."""
+    """Vectors in the form that the index needs: values within 32 bits, and all rows of one length."""
     rows = np.asarray(values)
     return Vectors(
         texts(vector_ids),
@@ -83,7 +83,7 @@ def build(
     seed: int,
     default_metric: Metric = Metric.L2,
 ) -> VectorIndex:
-    """An index of these vectors with new centroids. Nothing is dead in it."""
+    """An index of these vectors with new centroids, and without dead entries."""
     dictionary = dictionary_of(vectors.vector_ids, vectors.internal_ids)
     centroids = train(vectors.internal_ids, vectors.values, seed=seed)
     nearest = assign(vectors.values, centroids).centroids
@@ -99,18 +99,18 @@ def build(
 
 
 def fold(index: VectorIndex, changes: Changes) -> Folded:
-    """The index after these changes. What it holds already is not changed by being told again."""
-    told = changes.upserts
-    rows = matrix_of("Changed vectors", told.values, index.dimension)
+    """The index after these changes. States that it has already do not change it."""
+    given = changes.upserts
+    rows = matrix_of("Changed vectors", given.values, index.dimension)
     _check_once(changes)
     known, before = index.dictionary, index.postings
-    places = _places(told.vector_ids, known.vector_ids)
+    places = _places(given.vector_ids, known.vector_ids)
     old = np.where(places >= 0, known.internal_ids[places] if len(known.internal_ids) else -1, -1)
-    is_new = old != told.internal_ids
+    is_new = old != given.internal_ids
     same = np.flatnonzero(~is_new)
-    held = before.values[places_of(told.internal_ids[same], before.internal_ids)]
-    is_new[same] = (held != rows[same]).any(axis=1)
-    upserts = Vectors(told.vector_ids.filter(pa.array(is_new)), told.internal_ids[is_new], rows[is_new])
+    stored = before.values[places_of(given.internal_ids[same], before.internal_ids)]
+    is_new[same] = (stored != rows[same]).any(axis=1)
+    upserts = Vectors(given.vector_ids.filter(pa.array(is_new)), given.internal_ids[is_new], rows[is_new])
     gone = _places(changes.deleted, known.vector_ids)
     gone = gone[gone >= 0]
     stays = np.ones(len(known.internal_ids), np.bool_)
@@ -150,7 +150,7 @@ def rebuild_due(index: VectorIndex) -> Due | None:
 
 
 def _places(wanted: pa.StringArray, among: pa.StringArray) -> Ids:
-    """Where texts are among others; -1 where they are not."""
+    """The places of texts among others; -1 for missing ones."""
     found = pc.fill_null(pc.index_in(wanted, value_set=among), -1)
     return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
 
@@ -158,6 +158,4 @@ def _places(wanted: pa.StringArray, among: pa.StringArray) -> Ids:
 def _check_once(changes: Changes) -> None:
     named = pa.concat_arrays([changes.upserts.vector_ids, changes.deleted])
     if len(named.unique()) < len(named):
-        raise RepeatedError(
-            "A vector occurs twice among the changes. Give each vector once: what became of it at last."
-        )
+        raise RepeatedError("A vector occurs twice among the changes. Give each vector once, in its latest state.")

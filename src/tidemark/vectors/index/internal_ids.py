@@ -2,8 +2,8 @@
 
 Belongs here: the packing and its bounds, and a hash of the result.
 
-Ten bits hold every shard that a platform may have (1,024). Seventeen hold the place in a write: a shard takes 100,000
-deltas at once unless its bounds were raised. The 36 that are left hold 69 billion writes of one shard: two years at a
+Ten bits fit every shard that a platform may have (1,024). Seventeen fit the place in a write: a shard takes 100,000
+deltas at once unless its bounds were raised. The remaining 36 fit 69 billion writes of one shard: two years at a
 thousand a second. A number that does not fit is refused, and never cut off: two vectors would share an id.
 """
 
@@ -18,7 +18,7 @@ SHARD_BITS, EPOCH_BITS, ORDINAL_BITS = 10, 36, 17
 
 
 def internal_ids(shards: npt.ArrayLike, epochs: npt.ArrayLike, ordinals: npt.ArrayLike) -> Ids:
-    """The internal ids of vectors, of whose folded deltas these arrived last; all of them are 0 or above."""
+    """The internal ids of vectors, given the folded delta of each that arrived last; all of them are 0 or above."""
     packed: Ids = np.zeros((), np.int64)
     for part, values, bits in (
         ("shard", shards, SHARD_BITS),

@@ -1,7 +1,7 @@
-"""What is wrong with an index, if anything: the invariants of V1 and V2, each told in a sentence.
+"""What is wrong with an index, if anything: the invariants of V1 and V2, each as a sentence.
 
-Belongs here: pure checks of a whole index. It is written against the definitions, and calls nothing that made it except
-the loop that finds the nearest centroid.
+Belongs here: pure checks of a whole index. They are written against the definitions, and use none of the code that
+makes an index except the loop that finds the nearest centroid.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tidemark.vectors.index.training import assign
 
 
 def problems(index: VectorIndex) -> list[str]:
-    """Every way in which an index is not what it should be; none, if it is."""
+    """Every violation of an invariant; empty if there is none."""
     return [*_of_dictionary(index), *_of_postings(index), *_of_lists(index)]
 
 
@@ -30,15 +30,15 @@ def _of_dictionary(index: VectorIndex) -> Iterator[str]:
         yield "The dictionary is not in the order of its texts."
     yield from _repeated("in the dictionary", known.internal_ids)
     dead = np.intersect1d(known.internal_ids, ids_of(index.deleted))
-    yield from _told("internal ids are in the dictionary and deleted", dead)
+    yield from _problem("internal ids are in the dictionary and deleted", dead)
 
 
 def _of_postings(index: VectorIndex) -> Iterator[str]:
     entries, live = index.postings.internal_ids, index.dictionary.internal_ids
     yield from _repeated("in posting lists", entries)
-    yield from _told("live vectors are in no posting list", np.setdiff1d(live, entries))
+    yield from _problem("live vectors are in no posting list", np.setdiff1d(live, entries))
     unknown = np.setdiff1d(np.setdiff1d(entries, live), ids_of(index.deleted))
-    yield from _told("entries are neither live nor deleted, and would be returned", unknown)
+    yield from _problem("entries are neither live nor deleted, and would be returned", unknown)
 
 
 def _of_lists(index: VectorIndex) -> Iterator[str]:
@@ -48,16 +48,16 @@ def _of_lists(index: VectorIndex) -> Iterator[str]:
         yield "The posting lists do not begin and end where their entries do."
         return
     right = assign(np.ascontiguousarray(postings.values), index.centroids).centroids
-    yield from _told(
+    yield from _problem(
         "entries are not in the list of their nearest centroid", postings.internal_ids[right != postings.centroid_ids]
     )
 
 
 def _repeated(where: str, ids: npt.NDArray[np.int64]) -> Iterator[str]:
     found, times = np.unique(ids, return_counts=True)
-    yield from _told(f"internal ids are {where} more than once", found[times > 1])
+    yield from _problem(f"internal ids are {where} more than once", found[times > 1])
 
 
-def _told(what: str, ids: npt.NDArray[np.int64]) -> Iterator[str]:
+def _problem(what: str, ids: npt.NDArray[np.int64]) -> Iterator[str]:
     if len(ids):
         yield f"{len(ids):,} {what}, such as {ids[:SHOWN].tolist()}."

@@ -1,11 +1,11 @@
 """The loops of the vector index: distances in one fixed order, the least k of them, and steps of a k-means.
 
-Belongs here: compiled loops and nothing else. Who calls them is in `blocks.py`, `search.py` and `training.py`.
+Belongs here: compiled loops and nothing else. They are called by `blocks.py`, `search.py` and `training.py`.
 
-The distance of a pair is a sum over its dimensions, first to last, in 64 bits. Vectors of a list lie dimension by
-dimension (all first values, then all second ones), so that the processor takes several *vectors* at a time and never
+The distance of a pair is a sum over its dimensions, first to last, in 64 bits. Vectors of a list are stored dimension
+by dimension (all first values, then all second ones), so that the processor takes several *vectors* at a time and never
 several dimensions of one. The compiler may therefore not change a bit of it: a distance is the same in any list, batch
-or order, and on any processor. That is what makes a search of all lists equal to brute force, exactly (V3).
+or order, and on any processor. That makes a search of all lists equal to brute force, exactly (V3).
 """
 
 import math
@@ -22,7 +22,7 @@ FloatTable = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 SingleTable = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 NumberTable = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
-# So many distances are computed at a time: they stay in the first cache beside what they are computed from.
+# This many distances are computed at a time: they stay in the first cache beside their inputs.
 CHUNK = 512
 SQUARED, L2, DOT, COSINE = range(4)
 

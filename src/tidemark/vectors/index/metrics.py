@@ -1,4 +1,4 @@
-"""What "near" means: three distances, each the smaller the nearer (V3).
+"""The three distances of "near": the smaller, the nearer (V3).
 
 Belongs here: their names and definitions. How they are computed is in `kernels.py`.
 
@@ -21,7 +21,7 @@ _MOST = float(np.finfo(np.float32).max)
 class Metric(Enum):
     """A distance. The distance of `dot` is the product's negative; that of `cosine` is 1 - cosine.
 
-    A vector of zeros has no direction: its cosine with any vector, itself too, is taken as 0, its distance as 1.
+    A vector of zeros has no direction: its cosine with any vector, itself too, counts as 0, its distance as 1.
     """
 
     L2 = "l2"

@@ -1,9 +1,9 @@
-"""How much of the truth a search finds, and how many lists it has to probe for that (V3).
+"""The recall of a search, and how many lists it must probe for a target recall (V3).
 
 Belongs here: measuring recall, and choosing probes by it.
 
-A vector of the true k is found exactly when its list is probed: whatever is nearer than it is among the true k too. So
-one look at the truth, and at the place of each true neighbour's list in the order in which a query probes them, tells
+A vector of the true k is found exactly when its list is probed: any vector nearer than it is among the true k too. So
+one look at the truth, and at the place of each true neighbour's list in the order in which a query probes them, gives
 the recall for every number of probes at once.
 """
 
@@ -39,7 +39,7 @@ class Recall(NamedTuple):
 def measure_recall(
     searcher: Searcher, truth: Neighbours, queries: npt.ArrayLike, *, k: int, probes: int, metric: Metric
 ) -> Recall:
-    """The recall of a search for these queries, whose true neighbours brute force has told."""
+    """The recall of a search for these queries, whose true neighbours were found by brute force."""
     found = searcher.nearest(queries, k=k, probes=probes, metric=metric)
     is_true = truth.ranks[:, :k] != NOBODY
     hits = [len(np.intersect1d(mine, true)) for mine, true in zip(_known(found, k), _known(truth, k), strict=True)]
@@ -56,14 +56,14 @@ def with_probing(
 ) -> VectorIndex:
     """The index with the least number of probes that meets the target, for each metric, and the recall there.
 
-    The queries are vectors of the index that no centroid was trained on, by seed, each looked for among the others. An
+    The queries are vectors of the index that no centroid was trained on, by seed, each searched among the others. An
     index with too few of those cannot tell: then all lists are probed, which finds everything.
     """
-    held = np.flatnonzero(is_held_out(index.dictionary.internal_ids))
-    if len(held) < FEWEST_QUERIES:
+    held_out = np.flatnonzero(is_held_out(index.dictionary.internal_ids))
+    if len(held_out) < FEWEST_QUERIES:
         return replace(index, probing=tuple(Probing(metric, len(index.centroids), 1.0) for metric in metrics))
     random = np.random.Generator(np.random.PCG64(seed))
-    own = np.sort(random.permutation(held)[:SAMPLE])
+    own = np.sort(random.permutation(held_out)[:SAMPLE])
     searcher, vectors = Searcher(index), index.vectors()
     chosen = (_probing(searcher, vectors, own, target, k, metric) for metric in metrics)
     return replace(index, probing=tuple(chosen))
@@ -95,7 +95,7 @@ def _probing(
 def _recall(hits: npt.NDArray[np.float64], true: npt.NDArray[np.int64]) -> Recall:
     shares = hits[true > 0] / true[true > 0]
     if not len(shares):
-        return Recall(1.0, 0.0)  # nothing was to be found
+        return Recall(1.0, 0.0)  # there was nothing to find
     return Recall(float(shares.mean()), float(shares.std() / np.sqrt(len(shares))))
 
 

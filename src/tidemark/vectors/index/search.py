@@ -1,7 +1,7 @@
-"""`nearest`: the k vectors that are nearest to a query, of the lists that are nearest to it (V3).
+"""`nearest`: the k vectors nearest to a query, of the lists that are nearest to it (V3).
 
-Belongs here: searching, and brute force beside it, which knows nothing of lists. Distances are those of `kernels.py`
-in both, so that they are equal to the last bit when all lists are probed.
+Belongs here: searching, and brute force beside it, which knows nothing of lists. Both take distances from `kernels.py`,
+so that they are equal to the last bit when all lists are probed.
 """
 
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from tidemark.vectors.index.kernels import FloatTable, NumberTable
 from tidemark.vectors.index.metrics import Metric, matrix_of
 from tidemark.vectors.index.state import SHOWN, Dictionary, VectorIndex, Vectors, dictionary_of, places_of
 
-# So many queries share a pass over the lists: their heaps stay in the cache beside a list.
+# This many queries share a pass over the lists: their heaps stay in the cache beside a list.
 QUERIES_AT_ONCE = 1024
 
 
@@ -40,14 +40,14 @@ class Neighbour(NamedTuple):
 
 
 class Neighbours(NamedTuple):
-    """What was found for each query, nearest first: places in the dictionary, `NOBODY` where there was no more."""
+    """The nearest vectors of each query, in order: places in the dictionary, `NOBODY` where there was no more."""
 
     dictionary: Dictionary
     ranks: NumberTable
     distances: FloatTable
 
     def of(self, query: int) -> list[Neighbour]:
-        """What was found for one query."""
+        """The neighbours of one query."""
         ranks = self.ranks[query][self.ranks[query] != NOBODY]
         return [
             Neighbour(*found)
@@ -55,13 +55,13 @@ class Neighbours(NamedTuple):
                 self.dictionary.vector_ids.take(pa.array(ranks)).to_pylist(),
                 self.dictionary.internal_ids[ranks].tolist(),
                 self.distances[query].tolist(),
-                strict=False,  # distances go on where nothing was found
+                strict=False,  # distances go on where there is no neighbour
             )
         ]
 
 
 class Searcher:
-    """An index in the form in which it is searched. It holds live vectors alone, and may be asked by many threads."""
+    """An index in the form in which it is searched. It has live vectors only, and any thread may use it."""
 
     def __init__(self, index: VectorIndex) -> None:
         self.dictionary, self.dimension = index.dictionary, index.dimension
@@ -72,7 +72,7 @@ class Searcher:
 
     @property
     def lists(self) -> int:
-        """How many lists there are: so many probes find everything."""
+        """How many lists there are: this many probes find everything."""
         return self._blocks.lists
 
     def nearest(
@@ -94,18 +94,18 @@ class Searcher:
         return _together(self.dictionary, parts)
 
     def probed(self, queries: Queries, probes: int, metric: Metric) -> NumberTable:
-        """The lists that queries probe, in this order: those whose centroids are nearest, the smaller id of equals."""
+        """The lists that queries probe, in this order: those with the nearest centroids, the smaller id of equals."""
         return nearest_of_all(self._centroids, queries, min(probes, self.lists), metric).ranks
 
     def list_of(self, ranks: Ids) -> Ids:
-        """Which list holds each of these vectors, by its place in the dictionary."""
+        """The list of each of these vectors, given by their places in the dictionary."""
         lists = np.empty(len(self._blocks.ranks), np.int64)
         lists[self._blocks.ranks] = np.repeat(np.arange(self.lists), np.diff(self._blocks.offsets))
         return lists[ranks]
 
 
 def brute_force(vectors: Vectors, queries: npt.ArrayLike, *, k: int, metric: Metric) -> Neighbours:
-    """The k nearest of all vectors, every one of which is looked at."""
+    """The k nearest of all vectors, compared with every one of them."""
     dictionary = dictionary_of(vectors.vector_ids, vectors.internal_ids)
     places = places_of(dictionary.internal_ids, vectors.internal_ids)
     blocks = blocks_in_order(np.ascontiguousarray(vectors.values[places]))
@@ -115,7 +115,7 @@ def brute_force(vectors: Vectors, queries: npt.ArrayLike, *, k: int, metric: Met
 
 def _checked(queries: npt.ArrayLike, k: int, dimension: int) -> Queries:
     if k < 1:
-        raise SearchError(f"The nearest {k} vectors were asked for. Ask for 1 at least.")
+        raise SearchError(f"The nearest {k} vectors were requested. Request 1 at least.")
     return queries_of(matrix_of("Queries", queries, dimension))
 
 
@@ -132,7 +132,7 @@ def _together(dictionary: Dictionary, parts: list[Nearest]) -> Neighbours:
 
 
 def _live_blocks(index: VectorIndex) -> Blocks:
-    """The live entries of all lists, each known by its place in the dictionary: texts in order are numbers in order."""
+    """The live entries of all lists, each with its place in the dictionary: texts in order are numbers in order."""
     live = np.flatnonzero(index.is_live())
     ranks = places_of(index.postings.internal_ids, index.dictionary.internal_ids)
     if (ranks[live] < 0).any():

@@ -1,10 +1,10 @@
-"""What an index of one namespace consists of: dictionary, deleted ids, centroids, posting lists, and how it was made.
+"""The parts of an index of one namespace: dictionary, deleted ids, centroids, posting lists, and how it was made.
 
-Belongs here: the parts, as values that nobody changes. Their tables are in `tables.py`, changes to them in `fold.py`.
+Belongs here: the parts, as immutable values. Their tables are in `tables.py`, changes to them in `fold.py`.
 
 Posting lists grow between two rebuilds: an entry whose internal id is in the bitmap is dead and stays where it is,
 unless that id comes again. Everything is in one order (lists by centroid and internal id, the dictionary by text), so
-that two indexes that hold the same are the same, whatever happened before.
+that two indexes with the same content are equal, whatever happened before.
 """
 
 from collections.abc import Sequence
@@ -47,12 +47,12 @@ class Postings(NamedTuple):
 
     @property
     def centroid_ids(self) -> Ids:
-        """Which list each entry is in."""
+        """The list of each entry."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
 
 class Probing(NamedTuple):
-    """How many lists a search probes unless it is told, and how much of the truth that found."""
+    """How many lists a search probes by default, and the recall measured with it."""
 
     metric: Metric
     probes: int
@@ -61,7 +61,7 @@ class Probing(NamedTuple):
 
 @dataclass(frozen=True)
 class Training:
-    """Where the centroids come from: how far the log was folded, the seed, and how many vectors there were."""
+    """Where the centroids come from: the last folded epoch, the seed, and how many vectors there were."""
 
     epoch: int
     seed: int
@@ -93,7 +93,7 @@ class VectorIndex:
 
     @property
     def dead(self) -> int:
-        """Entries of posting lists that cannot."""
+        """Entries of posting lists that cannot be found."""
         return len(self.postings.internal_ids) - self.live
 
     def is_live(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -114,12 +114,12 @@ def texts(vector_ids: "pa.StringArray | pa.ChunkedArray | Sequence[str]") -> pa.
 
 
 def dictionary_of(vector_ids: pa.StringArray, internal_ids: Ids) -> Dictionary:
-    """A dictionary of vectors in any order; each text and each internal id may be there once."""
+    """A dictionary of vectors in any order; each text and each internal id may occur once."""
     order = pc.sort_indices(vector_ids)
     ordered = vector_ids.take(order)
     if len(ordered) > 1 and pc.any(pc.equal(ordered[1:], ordered[:-1])).as_py():
         twice = ordered[1:].filter(pc.equal(ordered[1:], ordered[:-1]))[:SHOWN].to_pylist()
-        raise RepeatedError(f"Vectors are there twice, such as {twice}. Give each vector once, in its latest state.")
+        raise RepeatedError(f"Vectors occur twice, such as {twice}. Give each vector once, in its latest state.")
     if len(np.unique(internal_ids)) < len(internal_ids):
         raise RepeatedError(
             "Two vectors share an internal id, though no two deltas share a place in the log. "
@@ -137,12 +137,12 @@ def postings_of(centroid_ids: Ids, internal_ids: Ids, values: Matrix, lists: int
 
 
 def ids_of(bitmap: FrozenBitMap64) -> Ids:
-    """What a bitmap holds, in order."""
+    """The ids in a bitmap, in order."""
     return np.array(bitmap.to_array(), np.uint64).astype(np.int64)
 
 
 def places_of(wanted: Ids, among: Ids) -> Ids:
-    """Where each wanted id is among others; -1 where it is not. Of an id that is there twice, the first place."""
+    """The place of each wanted id among others; -1 if it is missing. If an id occurs twice, its first place."""
     order = np.argsort(among, kind="stable")
     if not len(order):
         return np.full(len(wanted), -1)

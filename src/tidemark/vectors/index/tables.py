@@ -1,6 +1,6 @@
 """An index as Arrow tables, and the pointer row that publishes them together (V1).
 
-Belongs here: schemas, and the way from an index to tables and back. Writing and reading Delta is for others.
+Belongs here: schemas, and converting an index to tables and back. Reading and writing Delta is done elsewhere.
 
 | table | one row for | columns |
 | --- | --- | --- |
@@ -10,8 +10,8 @@ Belongs here: schemas, and the way from an index to tables and back. Writing and
 | `vector_deleted` | a namespace | namespace, bitmap (64-bit roaring, in its portable form) |
 | `vector_index` | a namespace | the versions of these four, and how the index was made and finds |
 
-A reader takes the pointer row first and reads each table at the version that it names. Counts in the row say whether
-what was read is all that there was.
+A reader takes the pointer row first and reads each table at the version that it names. Counts in the row verify that
+everything was read.
 """
 
 from typing import Any, NamedTuple
@@ -61,7 +61,7 @@ POINTER = _schema(
 
 
 class Tables(NamedTuple):
-    """What an index is stored as."""
+    """The tables of an index."""
 
     dictionary: pa.Table
     centroids: pa.Table
@@ -70,7 +70,7 @@ class Tables(NamedTuple):
 
 
 class Versions(NamedTuple):
-    """The version of each table that together are the index."""
+    """The versions of the tables that together are the index."""
 
     dictionary: int
     centroids: int
@@ -90,7 +90,7 @@ def to_tables(index: VectorIndex) -> Tables:
 
 
 class Origin(NamedTuple):
-    """What an index was made from: a version of `vectors`, and how many live vectors of it cannot be in an index."""
+    """What an index was made from: a version of `vectors`, and how many of its live vectors cannot be in an index."""
 
     vectors_version: int
     left_out: int = 0
@@ -118,19 +118,19 @@ def pointer_row(index: VectorIndex, versions: Versions, origin: Origin) -> pa.Ta
 
 
 def versions_of(pointer: pa.Table) -> Versions:
-    """Which versions a pointer row names."""
+    """The versions in a pointer row."""
     row = _only_row(pointer)
     return Versions(*(row[f"{name}_version"] for name in Versions._fields))
 
 
 def origin_of(pointer: pa.Table) -> Origin:
-    """What the index of a pointer row was made from."""
+    """The origin in a pointer row."""
     row = _only_row(pointer)
     return Origin(*(row[name] for name in Origin._fields))
 
 
 def from_tables(pointer: pa.Table, tables: Tables) -> VectorIndex:
-    """The index that a pointer row and the tables at its versions tell of; rows of other namespaces are left out."""
+    """The index of a pointer row and the tables at its versions; rows of other namespaces are left out."""
     row = _only_row(pointer)
     name, dimension = row["namespace"], row["dimension"]
     dictionary, centroids, postings, deleted = (_of_namespace(table, name) for table in tables)

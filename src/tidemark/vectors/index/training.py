@@ -1,11 +1,11 @@
-"""Centroids: a seeded k-means, and which one each vector is nearest to (V2).
+"""Centroids: a seeded k-means, and the nearest one of each vector (V2).
 
-Belongs here: how many centroids there are, where they lie, and the assignment to them.
+Belongs here: how many centroids there are, where they are, and the assignment to them.
 
 The same vectors and the same seed give the same bytes: rows are taken in the order of their internal ids, every sum is
-added up in that order by one compiled loop, and no BLAS, whose sums depend on the number of its threads, has a part in
-it. Training looks at a sample once there are many vectors; the assignment always looks at all. Some vectors, by a hash
-of their internal ids, are never trained on: what is measured with those holds for queries from elsewhere.
+added up in that order by one compiled loop, and BLAS, whose sums depend on the number of its threads, is not used.
+Training looks at a sample once there are many vectors; the assignment always looks at all. Some vectors, chosen by a
+hash of their internal ids, are never trained on: a measurement with those also holds for queries from elsewhere.
 """
 
 import math
@@ -23,10 +23,10 @@ from tidemark.vectors.index.metrics import Matrix
 # FAISS advises 4 to 16 times the root. A query compares itself with every centroid and with the lists it probes: with
 # four times the root, and the few lists that clustered vectors need, neither costs much more than the other.
 LISTS_PER_ROOT = 4.0
-# Enough that a mean is one, and that few vectors start as a centroid of their own; FAISS asks for 39, and with 64
-# nothing was found better here.
+# Enough for a meaningful mean, and so that few vectors start as a centroid of their own; FAISS asks for 39, and 64
+# found nothing better here.
 SAMPLE_PER_CENTROID = 32
-# One vector of so many is kept out of training.
+# One vector in so many is kept out of training.
 HELD_OUT = 16
 # After these, few vectors still change their list.
 ROUNDS = 10
@@ -56,8 +56,8 @@ def train(internal_ids: Numbers, rows: Matrix, *, seed: int) -> Matrix:
     random = np.random.Generator(np.random.PCG64(seed))
     lists = number_of_lists(len(rows))
     order = np.argsort(internal_ids, kind="stable")
-    is_held = is_held_out(internal_ids[order])
-    order = order if is_held.all() else order[~is_held]
+    held_out = is_held_out(internal_ids[order])
+    order = order if held_out.all() else order[~held_out]
     if len(order) > lists * SAMPLE_PER_CENTROID:
         order = order[np.sort(random.permutation(len(order))[: lists * SAMPLE_PER_CENTROID])]
     sample = np.ascontiguousarray(rows[order])
@@ -90,7 +90,7 @@ def _first_centroids(sample: Matrix, draws: Floats) -> Matrix:
 
 
 def _means(sample: Matrix, assignment: Assignment, centroids: Matrix) -> Matrix:
-    """The means of what is nearest to each. One that has nothing takes the row that is farthest from its own."""
+    """The means of each centroid's rows. A centroid without rows takes the row that is farthest from its own."""
     sums, members = np.zeros(centroids.shape), np.zeros(len(centroids), np.int64)
     kernels.add_up(sample, assignment.centroids, sums, members)
     means: Matrix = centroids.copy()

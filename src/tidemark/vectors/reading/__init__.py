@@ -1,4 +1,4 @@
-"""Vectors as readers ask for them, without a JVM: now, as of a time or an epoch, and the nearest of them (K6, V3).
+"""Reading vectors without a JVM: now, as of a time or an epoch, and the nearest of them (K6, V3).
 
-Belongs here: what is read, from which tables at which versions. Does not belong here: how states are folded.
+Belongs here: which tables are read, at which versions, and the answers. Does not belong here: how states are folded.
 """

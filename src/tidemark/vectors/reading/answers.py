@@ -1,6 +1,6 @@
-"""What a reader of vectors answers: a state, and what it was read from.
+"""The answers of a reader of vectors: a state, and what it was read from.
 
-Belongs here: the values that are given out, and how they are made of the fold's states. How they are found is in
+Belongs here: the values of an answer, and how they are made from the fold's states. How these are found is in
 `reader.py`.
 """
 
@@ -20,16 +20,16 @@ Singles = npt.NDArray[np.float32]
 Key = tuple[str, str]
 
 
-class Life(StrEnum):
-    """What there is of a vector."""
+class Status(StrEnum):
+    """Whether a vector is live."""
 
     LIVE = "live"
     DELETED = "deleted"
-    NO_BASE = "no base"  # nothing was ever created
+    NO_BASE = "no base"  # it was never created
 
 
 class Source(StrEnum):
-    """What a fold went on from."""
+    """The state that a fold started from."""
 
     VECTORS = "vectors"
     CHECKPOINT = "checkpoint"
@@ -47,31 +47,31 @@ class Place(NamedTuple):
 
 
 class ReadFrom(Struct, frozen=True):
-    """What a state was read from: a state that was there, and the deltas folded onto it."""
+    """What a state was read from: a stored state, and the deltas folded onto it."""
 
     source: Source
-    covered: int = 0  # deltas that the state held already
+    covered: int = 0  # deltas that the stored state had already
     folded: int = 0  # deltas that were folded onto it
-    files: int = 0  # of `deltas`, that were looked into
-    place: Place | None = None  # of that state
+    files: int = 0  # of `deltas`, that were read
+    place: Place | None = None  # of the stored state
     strategy: str | None = None  # of a checkpoint
     is_base: bool = False
 
 
 class Arrival(NamedTuple):
-    """Where the deltas that were folded stand in the log; none where none was."""
+    """Where the folded deltas are in the log; None if there are none."""
 
     shard: int | None = None
     first_epoch: int | None = None  # the smallest and the greatest epoch folded
     last_epoch: int | None = None
-    last_ordinal: int | None = None  # of the delta folded that arrived last
+    last_ordinal: int | None = None  # of the folded delta that arrived last
 
 
 NOWHERE = Arrival()
 
 
 class Counts(NamedTuple):
-    """What became of a vector's deltas."""
+    """How many of a vector's deltas had which effect."""
 
     deltas: int = 0  # folded, with or without effect
     no_base: int = 0
@@ -81,25 +81,25 @@ class Counts(NamedTuple):
 
 
 class Vector(Struct, frozen=True):
-    """A vector at some moment; `values` cannot be written to."""
+    """A vector at some time; `values` is read-only."""
 
     namespace: str
     vector_id: str
     exists: bool  # whether a create has had an effect
     is_dead: bool
-    values: Singles | None  # none unless it lives
+    values: Singles | None  # None unless it is live
     metadata: dict[str, str]
     clock: dict[str, int]
-    place: Place | None  # of the last delta folded; none if none was
+    place: Place | None  # of the last folded delta; None if there is none
     arrival: Arrival
     counts: Counts
     read_from: ReadFrom
     versions: dict[str, int]  # table → version
 
     @property
-    def life(self) -> Life:
-        """Whether it lives, was deleted, or never came to be."""
-        return Life.DELETED if self.is_dead else Life.LIVE if self.exists else Life.NO_BASE
+    def status(self) -> Status:
+        """Whether it is live, was deleted, or was never created."""
+        return Status.DELETED if self.is_dead else Status.LIVE if self.exists else Status.NO_BASE
 
     @property
     def deltas(self) -> int:
@@ -131,7 +131,7 @@ def vector_of(
 
 
 def values_of(lists: pa.ChunkedArray, row: int) -> Singles | None:
-    """The numbers of a row, as nobody can change them."""
+    """The numbers of a row, read-only."""
     found = lists[row].values
     if found is None:
         return None

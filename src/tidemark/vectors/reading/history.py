@@ -1,7 +1,7 @@
-"""From which state a fold may go on: a checkpoint that a read can rely on, and what has to be folded onto it (K4, K6).
+"""The state from which a fold may go on: a checkpoint that a read can rely on, and the deltas to fold onto it (K4, K6).
 
-Belongs here: decisions about one vector from its deltas and checkpoints, in memory. Where these are found is in
-`scan.py`, how the fold goes on in `chain.py`.
+Belongs here: decisions about one vector from its deltas and checkpoints, in memory. Reading these is in `scan.py`, how
+the fold goes on in `chain.py`.
 """
 
 from bisect import bisect_right
@@ -19,7 +19,7 @@ from tidemark.vectors.schema import STATES
 
 
 class Start(NamedTuple):
-    """A state that a fold may go on from: one row of `STATES`."""
+    """A state from which a fold may go on: one row of `STATES`."""
 
     state: pa.Table
     source: Source
@@ -30,12 +30,12 @@ class Start(NamedTuple):
     is_base: bool = False
 
     def is_within(self, as_of_us: int | None, epoch: int | None) -> bool:
-        """Whether it holds nothing that takes effect or arrived later than what is asked for."""
+        """Whether nothing in it takes effect later, or arrived later, than requested."""
         return (as_of_us is None or self.place.eff_us <= as_of_us) and (epoch is None or self.last_epoch <= epoch)
 
 
 class Deltas(NamedTuple):
-    """What is known of a vector's deltas, with places."""
+    """A vector's deltas, with places."""
 
     ordered: pa.Table  # those that have a place, in order
     parked: int
@@ -43,9 +43,9 @@ class Deltas(NamedTuple):
 
 
 def starts_of(rows: pa.Table, source: Source) -> list[Start]:
-    """Rows of `vectors` or `vector_checkpoints` as states to go on from; not those that are there for counts alone."""
+    """Rows of `vectors` or `vector_checkpoints` as states to go on from; rows that only have counts are left out."""
     states = rows.select(STATES.names).cast(STATES)
-    said = rows.drop_columns(["values", "state", "metadata", "clock"]).to_pylist()
+    facts = rows.drop_columns(["values", "state", "metadata", "clock"]).to_pylist()
     return [
         Start(
             states.slice(row, 1),
@@ -56,16 +56,16 @@ def starts_of(rows: pa.Table, source: Source) -> list[Start]:
             each.get("strategy"),
             bool(each.get("is_base")),
         )
-        for row, each in enumerate(said)
+        for row, each in enumerate(facts)
         if each["deltas"]
     ]
 
 
 def refuse_before_horizon(checkpoints: pa.Table, as_of_us: int | None, epoch: int | None) -> Start | None:
-    """The base that nothing before can be read of, if there is one; an error if that is what is asked for (K6).
+    """The base, before which nothing can be read, if there is one; raises if the request is before it (K6).
 
-    A moment is refused before the cut that the base was made with. An epoch is refused before the last one that the
-    base holds; all deltas that arrived by then and are not in the base have kept their payloads.
+    A time is refused before the cut that the base was made with. An epoch is refused before the last one in the base;
+    all deltas that arrived by then and are not in the base have kept their payloads.
     """
     bases = checkpoints.filter(pc.fill_null(checkpoints["is_base"], False)).sort_by([("cut_us", "descending")])
     if not bases.num_rows:
@@ -80,7 +80,7 @@ def refuse_before_horizon(checkpoints: pa.Table, as_of_us: int | None, epoch: in
 
 
 def placed(deltas: pa.Table) -> Deltas:
-    """All that are given, with their places."""
+    """All these deltas, with their places."""
     found = with_places(deltas)
     ordered = found.filter(pc.equal(found["standing"], Standing.PLACED))
     ordered = ordered.sort_by([(name, "ascending") for name in PLACE_COLUMNS])
@@ -89,7 +89,7 @@ def placed(deltas: pa.Table) -> Deltas:
 
 
 def covered_by(deltas: Deltas, start: Start | None) -> int:
-    """How many of the deltas stand at or below the place of a state."""
+    """How many of the deltas are at or below the place of a state."""
     ordered = deltas.ordered
     if start is None:
         return 0
@@ -97,10 +97,10 @@ def covered_by(deltas: Deltas, start: Start | None) -> int:
 
 
 def newest_usable(deltas: Deltas, starts: Sequence[Start], *, is_whole: bool) -> Start | None:
-    """The latest state that holds exactly the deltas that stand at or below its place (K4); none if there is none.
+    """The latest state that has exactly the deltas at or below its place (K4); None if there is none.
 
-    What arrived after its last delta and sorts below it is not in it. If all of the vector's deltas are given, they are
-    counted too: a delta whose parent was found to be another one may have left its place.
+    A delta that arrived after its last one and sorts below it is not in it. If all of the vector's deltas are given,
+    they are counted too: a delta whose parent turned out to be another one may have left its place.
     """
     for start in sorted(starts, key=lambda start: start.place, reverse=True):
         covered = deltas.ordered.slice(0, covered_by(deltas, start))

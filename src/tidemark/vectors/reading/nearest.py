@@ -1,21 +1,21 @@
-"""The nearest vectors, without a JVM: what is in the index, and what came after it (V3).
+"""The nearest vectors, without a JVM: those in the index, and later changes (V3).
 
-Belongs here: a handle that searches the index of a namespace, and what it answers. How a search goes is in `index/`,
+Belongs here: a handle that searches the index of a namespace, and its answers. How a search works is in `index/`,
 how an index is read in `stored_index.py`.
 
     with open_index(Home.locate(), "shop") as index:
         index.nearest([0.1, 0.2, 0.3], k=10)
         index.nearest_to("item-7", k=10, metric=Metric.COSINE)
 
-A search never returns what is gone: before it answers, it looks what has changed since the version of `vectors` that
-the index was made from, and in `deltas` since the one that `vectors` was made from. What was deleted is hidden, and
-what was changed is put into the posting lists in memory, as the next run of the asset will do it. So an answer is that
-of `deltas` as it is committed, however far tables are behind. Only training is left to the asset, and with it the
+A search never returns deleted vectors: before it answers, it looks for changes since the version of `vectors` that
+the index was made from, and in `deltas` since the one that `vectors` was made from. Deleted vectors are hidden, and
+changed ones are put into the posting lists in memory, as the next run of the asset will do it. So an answer is as of
+`deltas` at its committed version, however far tables are behind. Only training is left to the asset, and with it the
 length of the vectors that can be found.
 
-What a search costs: a look at some tables' logs; and if something has changed, the changed vectors' rows, and laying
-out the lists again, which takes about as long as copying all of them. Where the rows of `vectors` cannot be relied on,
-its vectors are folded from their deltas, once for each change of the tables: that is slow, and right.
+The cost of a search: a look at some tables' logs; and if something has changed, reading the changed vectors' rows and
+laying out the lists again, which takes about as long as copying all of them. If the rows of `vectors` cannot be relied
+on, its vectors are folded from their deltas, once for each change of the tables: that is slow, and right.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,26 +59,26 @@ class NoIndexError(VectorsError):
 
 
 class Found(Struct, frozen=True):
-    """What a search found, nearest first, and how far it looked."""
+    """The result of a search, nearest first, and how far it searched."""
 
     namespace: str
     metric: Metric
     probes: int  # posting lists that were searched
-    lists: int  # posting lists that there are
-    recall: float | None  # measured with so many probes; 1.0 with all of them, none if that was not measured
+    lists: int  # posting lists in the index
+    recall: float | None  # measured with so many probes; 1.0 with all of them, None if it was not measured
     neighbours: list[Neighbour]
     live: int  # vectors that could be found
-    changed: int  # vectors that have changed since the index was made, and were taken as they are
+    changed: int  # vectors that have changed since the index was made, and were searched in their current state
     versions: dict[str, int]  # table → version
     epochs: dict[int, int]  # shard → last epoch looked at
 
 
 @dataclass(frozen=True)
 class _Ready:
-    """An index in memory, with everything that came since."""
+    """An index in memory, with all later changes."""
 
     pointer: TableSnapshot
-    moment: Snapshot
+    snapshot: Snapshot
     index: VectorIndex
     made_from: int  # version of `vectors`
     searcher: Searcher
@@ -87,7 +87,7 @@ class _Ready:
 
 
 class Index:
-    """A handle on the index of a namespace: it follows the tables, and holds what it has read. For one thread."""
+    """A handle on the index of a namespace: it follows the tables, and caches what it has read. For one thread."""
 
     def __init__(self, home: Home, namespace: str) -> None:
         self.namespace = namespace
@@ -103,26 +103,26 @@ class Index:
         probes: int | None = None,
         metric: Metric | None = None,
     ) -> Found:
-        """The k vectors that are nearest to a query; of equally near ones those whose ids come first.
+        """The k vectors nearest to a query; of equally near ones those whose ids come first.
 
-        Without `probes` as many lists are probed as reached the target recall when the index was made; no more than
-        there are. All of them find exactly what brute force finds.
+        Without `probes`, as many lists are probed as reached the target recall when the index was made, at most all.
+        Probing all of them finds exactly what brute force finds.
         """
         return self._search(self._look(), query, k, probes, metric)
 
     def nearest_to(
         self, vector_id: str, *, k: int = NEIGHBOURS, probes: int | None = None, metric: Metric | None = None
     ) -> Found:
-        """The k vectors that are nearest to this one, which itself is left out."""
+        """The k vectors nearest to this one, which itself is left out."""
         vector = self._vectors.vector(vector_id, namespace=self.namespace)
         if vector.values is None:
-            raise SearchError(f"The vector {vector_id!r} is not there ({vector.life}), so nothing is near to it.")
+            raise SearchError(f"The vector {vector_id!r} is not there ({vector.status}), so nothing is near to it.")
         found = self._search(self._look(), vector.values, k + 1, probes, metric)
         others = [each for each in found.neighbours if each.vector_id != vector_id][:k]
         return structs.replace(found, neighbours=others)
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release the cache."""
         self._ready = None
         self._vectors.close()
 
@@ -149,23 +149,23 @@ class Index:
             found.of(0),
             len(searcher.dictionary.internal_ids),
             ready.changed,
-            {INDEX: ready.pointer.version or 0, **ready.moment.versions},
+            {INDEX: ready.pointer.version or 0, **ready.snapshot.versions},
             ready.epochs,
         )
 
     def _look(self) -> _Ready:
-        """The index with everything that is committed now; the same as before for as long as nothing has changed."""
+        """The index with everything that is committed now; the cached one as long as nothing has changed."""
         known = self._ready
-        # The pointer first: `vectors` is then never behind what the index was made from.
+        # The pointer first: then `vectors` is never behind the version that the index was made from.
         pointer, index, made_from = self._published(known)
-        moment = self._vectors.moment
-        if known and known.pointer is pointer and known.moment is moment:
+        snapshot = self._vectors.snapshot
+        if known and known.pointer is pointer and known.snapshot is snapshot:
             return known
-        states = self._states_since(index, made_from, moment)
+        states = self._states_since(index, made_from, snapshot)
         folded = fold(index, chosen_of(states, index.dimension).changes)
         changed = len(folded.upserts.internal_ids) + len(folded.removed)
         self._ready = _Ready(
-            pointer, moment, index, made_from, Searcher(folded.index), changed=changed, epochs=moment.epochs
+            pointer, snapshot, index, made_from, Searcher(folded.index), changed=changed, epochs=snapshot.epochs
         )
         return self._ready
 
@@ -179,16 +179,16 @@ class Index:
         row = rows[self.namespace]
         return pointer, read_index(self._home, row), origin_of(row).vectors_version
 
-    def _states_since(self, index: VectorIndex, made_from: int, moment: Snapshot) -> States:
-        """What became of vectors since a version of `vectors`: its rows, and a fold of what it does not hold."""
-        if moment.vectors.version is None:
+    def _states_since(self, index: VectorIndex, made_from: int, snapshot: Snapshot) -> States:
+        """The states of vectors since a version of `vectors`: its rows, and a fold of the deltas not in it."""
+        if snapshot.vectors.version is None:
             raise NoIndexError(
                 f"The table {VECTORS} is gone, from which the index of {self.namespace} was made. "
                 "It is folded again from deltas, and the index follows: ./tidemark drain."
             )
-        rows = states_in(files_since(self._home, made_from, moment.vectors.version), self.namespace)
+        rows = states_in(files_since(self._home, made_from, snapshot.vectors.version), self.namespace)
         known = (name for ids in (index.dictionary.vector_ids, rows.vector_ids) for name in ids.to_pylist())
-        unfolded = self._vectors.unfolded(self.namespace, moment, known)
+        unfolded = self._vectors.unfolded(self.namespace, snapshot, known)
         is_folded = pc.invert(pc.is_in(rows.vector_ids, value_set=pa.array(list(unfolded), pa.string())))
         return _together(rows, is_folded, states_of(_table(unfolded)))
 
@@ -197,14 +197,14 @@ def open_index(home: Home, namespace: str | None = None) -> Index:
     """The index of a namespace, which may be left out if there is only one."""
     found = sorted(pointers(home))
     if namespace is None and len(found) > 1:
-        raise NoIndexError(f"{', '.join(found)} have an index. Say which one is meant: --namespace.")
+        raise NoIndexError(f"{', '.join(found)} have an index. Choose one with --namespace.")
     if namespace is None and not found:
         raise no_index(None, found)
     return Index(home, namespace or found[0])
 
 
 def no_index(namespace: str | None, known: Sequence[str]) -> NoIndexError:
-    """What is said where no index is."""
+    """The error if there is no index."""
     there = f" There is one of {', '.join(known)}." if known else ""
     of = f" of {namespace}" if namespace else ""
     return NoIndexError(f"There is no index{of} yet.{there} One is made of live vectors: ./tidemark drain.")
@@ -217,7 +217,7 @@ def _recall(index: VectorIndex, metric: Metric, probes: int) -> float | None:
 
 
 def _table(vectors: Mapping[str, Vector | None]) -> pa.Table:
-    """Vectors as rows of `vectors`; what is not there has no values."""
+    """Vectors as rows of `vectors`; those that do not exist have no values."""
     found = [(None, NOWHERE) if each is None else (each.values, each.arrival) for each in vectors.values()]
     return pa.table(
         {

@@ -1,7 +1,7 @@
-"""States that are folded from a vector's deltas: what was, and what is not in `vectors` as it has to be (K6).
+"""States that are folded from a vector's deltas: past ones, and those that `vectors` does not have up to date (K6).
 
-Belongs here: which files are read for it, from which state the fold goes on, and the answer. What may be relied on is
-decided in `history.py`.
+Belongs here: which files are read for it, from which state the fold goes on, and the answer. `history.py` decides which
+states can be relied on.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,14 +29,14 @@ from tidemark.vectors.reading.snapshot import FileOf, Snapshot
 from tidemark.vectors.tables import bucket_of
 
 
-class Asked(NamedTuple):
-    """Up to where: both none means now."""
+class Requested(NamedTuple):
+    """The requested time and epoch; both None means now."""
 
     as_of_us: int | None = None
     epoch: int | None = None
 
     def limit(self, deltas: pa.Table) -> pa.Table:
-        """The deltas that can matter: what happened later takes effect later, and so does everything below it."""
+        """The deltas that can matter: one that happened later takes effect later, and so do its descendants."""
         if self.as_of_us is not None:
             deltas = deltas.filter(pc.less_equal(deltas["event_us"], self.as_of_us))
         if self.epoch is not None:
@@ -44,24 +44,24 @@ class Asked(NamedTuple):
         return deltas
 
     def may_matter(self, file: FileOf) -> bool:
-        """Whether a file of `deltas` can hold some of those."""
+        """Whether a file of `deltas` can contain some of those."""
         return self.as_of_us is None or file.partition <= self.as_of_us
 
 
-NOW = Asked()
+NOW = Requested()
 
 
 class _Known(NamedTuple):
-    """What the tables have of a vector besides its deltas."""
+    """The facts in the tables about a vector, besides its deltas."""
 
     starts: list[Start]
     base: Start | None
-    row: Start | None  # of `vectors`, if it may be relied on
-    has_no_parents: bool  # of the deltas that `vectors` knows
+    row: Start | None  # of `vectors`, if it can be relied on
+    has_no_parents: bool  # of the deltas folded into `vectors`
 
 
-class _Line(NamedTuple):
-    """A vector's deltas, as far as they were read, and the state that they go on from."""
+class _History(NamedTuple):
+    """The deltas of a vector that were read, and the state from which they go on."""
 
     deltas: pa.Table
     places: Deltas
@@ -70,105 +70,111 @@ class _Line(NamedTuple):
 
 
 class Past:
-    """Folds the deltas of vectors, from the newest state that holds."""
+    """Folds the deltas of vectors, from the newest valid state."""
 
-    def __init__(self, scan: Scan, fresh: NewDeltas) -> None:
-        self._scan, self._fresh = scan, fresh
+    def __init__(self, scan: Scan, new_deltas: NewDeltas) -> None:
+        self._scan, self._new_deltas = scan, new_deltas
 
-    def chain(self, moment: Snapshot, key: Key) -> pa.Table | None:
-        """All deltas of a vector with what became of them; none if there are none."""
-        known = self._known(moment, [key], NOW)[key]
+    def chain(self, snapshot: Snapshot, key: Key) -> pa.Table | None:
+        """All deltas of a vector with their effects; None if there are none."""
+        known = self._known(snapshot, [key], NOW)[key]
         base = [known.base] if known.base else []
-        line = self._whole_lines(moment, {key: known._replace(starts=base)}, NOW).get(key)
-        return chain(line.deltas, line.start.state if line.start else None) if line else None
+        history = self._whole_histories(snapshot, {key: known._replace(starts=base)}, NOW).get(key)
+        return chain(history.deltas, history.start.state if history.start else None) if history else None
 
-    def read(self, moment: Snapshot, keys: Sequence[Key], asked: Asked) -> dict[Key, Vector]:
-        """Their states; those that no delta is known of are left out."""
+    def read(self, snapshot: Snapshot, keys: Sequence[Key], requested: Requested) -> dict[Key, Vector]:
+        """Their states; vectors without any delta are left out."""
         if not keys:
             return {}
-        known = self._known(moment, keys, asked)
-        lines = self._short_lines(moment, known, asked)
-        lines |= self._whole_lines(moment, {key: known[key] for key in keys if key not in lines}, asked)
-        return {key: self._answer(moment, key, line, asked) for key, line in lines.items()}
+        known = self._known(snapshot, keys, requested)
+        histories = self._short_histories(snapshot, known, requested)
+        histories |= self._whole_histories(
+            snapshot, {key: known[key] for key in keys if key not in histories}, requested
+        )
+        return {key: self._answer(snapshot, key, history, requested) for key, history in histories.items()}
 
-    def _answer(self, moment: Snapshot, key: Key, line: _Line, asked: Asked) -> Vector:
-        start, state = line.start, line.start.state if line.start else None
-        found = state_of(line.deltas, state, asked.as_of_us, asked.epoch)
+    def _answer(self, snapshot: Snapshot, key: Key, history: _History, requested: Requested) -> Vector:
+        start, state = history.start, history.start.state if history.start else None
+        found = state_of(history.deltas, state, requested.as_of_us, requested.epoch)
         folded = found["deltas"][0].as_py() - (start.deltas if start else 0) if found.num_rows else 0
-        read_from = read_from_of(start, folded, line.files)
-        return vector_of(key, found, line.places.parked, line.places.cycles, read_from, moment.versions)
+        read_from = read_from_of(start, folded, history.files)
+        return vector_of(key, found, history.places.parked, history.places.cycles, read_from, snapshot.versions)
 
-    def _known(self, moment: Snapshot, keys: Sequence[Key], asked: Asked) -> dict[Key, _Known]:
-        checkpoints = split(self._scan.checkpoints(of_buckets(moment.checkpoints.files, keys), keys))
-        reached = [key for key in keys if moment.reach(bucket_of(*key)) is not None]
-        rows = split(self._scan.current(of_buckets(moment.vectors.files, reached), reached))
+    def _known(self, snapshot: Snapshot, keys: Sequence[Key], requested: Requested) -> dict[Key, _Known]:
+        checkpoints = split(self._scan.checkpoints(of_buckets(snapshot.checkpoints.files, keys), keys))
+        reached = [key for key in keys if snapshot.reach(bucket_of(*key)) is not None]
+        rows = split(self._scan.current(of_buckets(snapshot.vectors.files, reached), reached))
         found = {}
         for key in keys:
             starts, base, row, has_no_parents = list[Start](), None, None, False
             if key in checkpoints:
-                base = refuse_before_horizon(checkpoints[key], asked.as_of_us, asked.epoch)
+                base = refuse_before_horizon(checkpoints[key], requested.as_of_us, requested.epoch)
                 starts = starts_of(checkpoints[key], Source.CHECKPOINT)
                 starts = [start for start in starts if base is None or start.place >= base.place]
             if key in rows:
                 has_no_parents = not rows[key]["has_parents"][0].as_py() and not rows[key]["parked"][0].as_py()
                 (row,) = starts_of(rows[key], Source.VECTORS) or (None,)
                 starts += [row] if row else []
-            starts = [start for start in starts if start.is_within(*asked)]
+            starts = [start for start in starts if start.is_within(*requested)]
             found[key] = _Known(starts, base, row, has_no_parents)
         return found
 
-    def _short_lines(self, moment: Snapshot, known: dict[Key, _Known], asked: Asked) -> dict[Key, _Line]:
-        """Lines from the newest state on, of vectors that have no parents: older hours hold nothing that matters."""
+    def _short_histories(
+        self, snapshot: Snapshot, known: dict[Key, _Known], requested: Requested
+    ) -> dict[Key, _History]:
+        """Histories from the newest state on, of vectors without parents: older hours have nothing that matters."""
         newest = {
             key: max(each.starts, key=lambda start: start.place)
             for key, each in known.items()
             if each.has_no_parents and each.starts
         }
-        files = {key: self._files_after(moment, key, start, asked) for key, start in newest.items()}
+        files = {key: self._files_after(snapshot, key, start, requested) for key, start in newest.items()}
         paths = sorted({path for each in files.values() for path in each})
         rows = split(self._scan.deltas(paths, list(newest), has_payload=True))
-        lines = {}
+        histories = {}
         for key, start in newest.items():
-            deltas = asked.limit(rows.get(key, ENVELOPES.empty_table()))
+            deltas = requested.limit(rows.get(key, ENVELOPES.empty_table()))
             if deltas["parent_id"].null_count < deltas.num_rows:
                 continue
             places = placed(deltas)
             if newest_usable(places, [start], is_whole=False):
-                lines[key] = _Line(deltas, places, start, len(files[key]))
-        return lines
+                histories[key] = _History(deltas, places, start, len(files[key]))
+        return histories
 
-    def _files_after(self, moment: Snapshot, key: Key, start: Start, asked: Asked) -> list[str]:
-        """Files that may hold deltas of a vector without parents that a state does not."""
-        version = moment.reach(bucket_of(*key))
-        news = moment.news(version) if version is not None else None
-        if version is None or news is None:
-            return paths_of(moment.deltas.files)
-        fresh = set(self._fresh.files_of(version, news, [key]).get(key, ()))
+    def _files_after(self, snapshot: Snapshot, key: Key, start: Start, requested: Requested) -> list[str]:
+        """Files that may have deltas of a vector without parents that are not in a state."""
+        version = snapshot.reach(bucket_of(*key))
+        new_files = snapshot.new_files(version) if version is not None else None
+        if version is None or new_files is None:
+            return paths_of(snapshot.deltas.files)
+        with_new = set(self._new_deltas.files_of(version, new_files, [key]).get(key, ()))
         hour = floor_to(start.place.eff_us, HOUR_US)
         return [
             file.path
-            for file in moment.deltas.files
-            if asked.may_matter(file)
+            for file in snapshot.deltas.files
+            if requested.may_matter(file)
             and (
-                file.path in fresh
+                file.path in with_new
                 or (
                     start.source is not Source.VECTORS and (file.partition >= hour or file.may_exceed(start.last_epoch))
                 )
             )
         ]
 
-    def _whole_lines(self, moment: Snapshot, known: dict[Key, _Known], asked: Asked) -> dict[Key, _Line]:
-        """Lines from envelopes of all hours; payloads are read of those files alone in which one is folded."""
-        paths = [file.path for file in moment.deltas.files if asked.may_matter(file)]
+    def _whole_histories(
+        self, snapshot: Snapshot, known: dict[Key, _Known], requested: Requested
+    ) -> dict[Key, _History]:
+        """Histories from envelopes of all hours; payloads are read only from files with a delta to fold."""
+        paths = [file.path for file in snapshot.deltas.files if requested.may_matter(file)]
         whole = split(self._scan.deltas(paths, list(known), has_payload=False))
         starts, places, wanted = dict[Key, Start | None](), dict[Key, Deltas](), dict[Key, set[str]]()
-        # One of which nothing had happened by then is not unknown, if something did later.
+        # A vector without deltas by then is not unknown, if it has later ones.
         later = [key for key in known if key not in whole]
-        if asked != NOW and later:
-            everything = split(self._scan.deltas(paths_of(moment.deltas.files), later, has_payload=False))
+        if requested != NOW and later:
+            everything = split(self._scan.deltas(paths_of(snapshot.deltas.files), later, has_payload=False))
             whole |= {key: each.slice(0, 0) for key, each in everything.items()}
         for key, envelopes in whole.items():
-            whole[key] = asked.limit(envelopes)
+            whole[key] = requested.limit(envelopes)
             places[key] = placed(whole[key])
             starts[key] = newest_usable(places[key], known[key].starts, is_whole=True)
             if starts[key] is None and known[key].base is not None:
@@ -177,14 +183,14 @@ class Past:
             wanted[key] = set(after["file"].to_pylist())
         files = sorted({path for each in wanted.values() for path in each})
         payloads = split(self._scan.deltas(files, [key for key in wanted if wanted[key]], has_payload=True))
-        lines = {}
+        histories = {}
         for key, envelopes in whole.items():
             deltas = envelopes
             if key in payloads:
                 rest = envelopes.filter(pc.invert(pc.is_in(envelopes["file"], pa.array(files))))
-                deltas = pa.concat_tables([rest, asked.limit(payloads[key])], promote_options="default")
-            lines[key] = _Line(deltas, places[key], starts[key], len(paths))
-        return lines
+                deltas = pa.concat_tables([rest, requested.limit(payloads[key])], promote_options="default")
+            histories[key] = _History(deltas, places[key], starts[key], len(paths))
+        return histories
 
 
 def by_bucket(keys: Iterable[Key]) -> dict[int, list[Key]]:
@@ -196,7 +202,7 @@ def by_bucket(keys: Iterable[Key]) -> dict[int, list[Key]]:
 
 
 def of_buckets(files: Iterable[FileOf], keys: Iterable[Key]) -> list[str]:
-    """The files of the buckets that hold these vectors."""
+    """The files of the buckets of these vectors."""
     buckets = set(by_bucket(keys))
     return [file.path for file in files if file.partition in buckets]
 
@@ -207,7 +213,7 @@ def paths_of(files: Iterable[FileOf]) -> list[str]:
 
 
 def read_from_of(start: Start | None, folded: int, files: int) -> ReadFrom:
-    """What is said of a state that deltas were folded onto."""
+    """What a state was read from, when deltas were folded onto a start."""
     if start is None:
         return ReadFrom(Source.NOTHING, folded=folded, files=files)
     return ReadFrom(start.source, start.deltas, folded, files, start.place, start.strategy, start.is_base)

@@ -1,10 +1,10 @@
-"""How often vectors are read, as far as readers have written it down: what `adaptive` chooses by (K2).
+"""How often vectors are read, as recorded by readers: the `adaptive` strategy chooses by it (K2).
 
-Belongs here: the files and what they say. They are a hint: a line that cannot be read, or a file that is missing, is no
-read, and no state depends on it.
+Belongs here: the files and their lines. They are a hint: a line that cannot be read, or a file that is missing, counts
+as no read, and no state depends on it.
 
-A file is `reads/<day>.jsonl` in the home, of the day in UTC on which it was written. A line is what one reader has read
-of one vector since its last line: `{"namespace": …, "vector_id": …, "reads": 12, "at_us": …}`.
+A file is `reads/<day>.jsonl` in the home, named after the UTC day on which it was written. A line is one reader's count
+for one vector since its last line: `{"namespace": …, "vector_id": …, "reads": 12, "at_us": …}`.
 """
 
 from collections import Counter
@@ -18,14 +18,14 @@ from msgspec import Struct
 from tidemark.model.timegrid import DAY_US, HOUR_US, from_us
 from tidemark.storage.privacy import make_directory, make_private
 
-# Rates are those of the last day: what is read by day and not by night is read.
+# Rates are those of the last day: a vector that is read by day and not by night still counts.
 RATE_SPAN_US = DAY_US
 
 RATES = pa.schema([("namespace", pa.string()), ("vector_id", pa.string()), ("reads_per_hour", pa.float64())])
 
 
 class Reads(Struct, frozen=True):
-    """What was read of one vector."""
+    """How often one reader read one vector."""
 
     namespace: str
     vector_id: str
@@ -34,12 +34,12 @@ class Reads(Struct, frozen=True):
 
 
 def reads_file(root: Path, now_us: int) -> Path:
-    """Where reads of now are appended."""
+    """The file to which reads of now are appended."""
     return root / "reads" / f"{from_us(now_us):%Y-%m-%d}.jsonl"
 
 
 def read_rates(root: Path, now_us: int) -> pa.Table:
-    """Reads an hour of every vector that was read within the last day."""
+    """Reads per hour of every vector that was read within the last day."""
     found: Counter[tuple[str, str]] = Counter()
     for path in sorted({reads_file(root, now_us - RATE_SPAN_US), reads_file(root, now_us)}):
         for line in path.read_bytes().splitlines() if path.exists() else ():
@@ -57,16 +57,16 @@ def read_rates(root: Path, now_us: int) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=RATES)
 
 
-def _forget_before(root: Path, moment_us: int) -> None:
-    """Remove days that nobody asks for any more; once a day, when the next one begins."""
-    kept_from = reads_file(root, moment_us)
+def _forget_before(root: Path, time_us: int) -> None:
+    """Remove days that are no longer needed; once a day, when the next one begins."""
+    kept_from = reads_file(root, time_us)
     for path in kept_from.parent.glob("????-??-??.jsonl"):
         if path.name < kept_from.name:
             path.unlink(missing_ok=True)
 
 
 def append_reads(root: Path, reads: Mapping[tuple[str, str], int], now_us: int) -> bool:
-    """Write down what was read, in one piece; false if that was not possible, which harms nobody."""
+    """Append the counts, in one write; false if that was not possible, which does no harm."""
     lines = [msgspec.json.encode(Reads(*vector, count, now_us)) + b"\n" for vector, count in reads.items() if count]
     path = reads_file(root, now_us)
     try:

@@ -1,8 +1,8 @@
 """Rows of some vectors, found in the files of their tables by DuckDB.
 
-Belongs here: queries, and what comes out of them under the names of the fold (`schema.py`). Only files that are named
-are opened; of these the columns of the key are read whole, and others where a key was found. Does not belong here:
-which files those are (`snapshot.py`), and what follows from the rows.
+Belongs here: queries, and their results under the names of the fold (`schema.py`). Only named files are opened; of
+these the columns of the key are read whole, and others only where a key was found. Does not belong here: which files
+those are (`snapshot.py`), and what follows from the rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _TYPES = dict(DELTA_FIELDS)
 _PAYLOAD = ("values", "indices", "factor", "amount", "metadata")
-_KEPT = ("op", "clock", "parent_id")  # of a payload that was removed (K5)
+_KEPT = ("op", "clock", "parent_id")  # kept when a payload is removed (K5)
 ENVELOPES = pa.schema(
     [
         *((name, kind) for name, kind in DELTA_FIELDS if name not in (*_PAYLOAD, "eff_us", "depth", "emit")),
@@ -42,13 +42,13 @@ _MADE = {
     **{name: f"vector.{name}" for name in (*_PAYLOAD, *_KEPT)},
 }
 _TIMES = {"eff_us": "epoch_us(eff_ts)", "event_us": "epoch_us(event_ts)", "cut_us": "epoch_us(cut_ts)"}
-# Names that are taken for each other by mistake differ in no more letters than this.
+# Names that are mistaken for each other differ in no more letters than this.
 _NEAR = 2
 _READ = "read_parquet($1, hive_partitioning = false, filename = true)"
 
 
 class Scan:
-    """Queries by one database, for one thread at a time."""
+    """Queries on one database, for one thread at a time."""
 
     @cached_property
     def _database(self) -> "duckdb.DuckDBPyConnection":
@@ -64,7 +64,7 @@ class Scan:
         has_payload: bool,
         covered: Mapping[int, int] | None = None,
     ) -> pa.Table:
-        """Deltas of vectors, with or without what they do; with `covered`, only those of later epochs."""
+        """Deltas of vectors, with or without payloads; with `covered`, only those of later epochs."""
         schema = WHOLE_DELTAS if has_payload else ENVELOPES
         where = f"kind = 'vector' AND {_beyond(covered)}"
         return self._rows(schema, _MADE, files, "key", keys, where)
@@ -78,12 +78,12 @@ class Scan:
         return self._rows(CHECKPOINT_ROWS, _TIMES, files, "vector_id", keys)
 
     def keys_in(self, files: Sequence[str], covered: Mapping[int, int]) -> list[tuple[str, str, str]]:
-        """File, namespace and id of the vectors of which files have deltas of later epochs."""
+        """File, namespace and id of the vectors that have deltas of later epochs in files."""
         query = f"SELECT DISTINCT filename, namespace, key FROM {_READ} WHERE kind = 'vector' AND {_beyond(covered)}"
         return self._database.execute(query, [list(files)]).fetchall() if files else []
 
     def namespaces_of(self, files: Sequence[str], vector_id: str) -> list[str]:
-        """The namespaces that have a delta of a vector of that name."""
+        """The namespaces with a delta of a vector of that name."""
         query = f"SELECT DISTINCT namespace FROM {_READ} WHERE kind = 'vector' AND key = $2 ORDER BY 1"
         found = self._database.execute(query, [list(files), vector_id]).fetchall() if files else []
         return [namespace for (namespace,) in found]
@@ -111,7 +111,7 @@ class Scan:
             return schema.empty_table()
         columns = ", ".join(f"{made.get(name, name)} AS {name}" for name in schema.names)
         if len(keys) == 1:
-            # Said plainly, so that groups of rows are left out by what the file says of them.
+            # As a plain comparison, so that row groups are skipped by their statistics.
             chosen, values = f"namespace = $2 AND {key} = $3", list(keys[0])
         else:
             chosen = f"(namespace, {key}) IN (SELECT (unnest($2), unnest($3)))"

@@ -1,10 +1,10 @@
-"""The tables of vectors at one moment, without a JVM: their versions, their files, and how far `vectors` reaches.
+"""The tables of vectors at one time, without a JVM: their versions, their files, and how far `vectors` has come.
 
-Belongs here: opening the tables together, seeing cheaply whether one has moved on, and telling which deltas the rows of
-`vectors` do not hold yet. Does not belong here: rows (`scan.py`, `row_cache.py`).
+Belongs here: opening the tables together, noticing cheaply whether one has changed, and finding the deltas that are not
+in the rows of `vectors` yet. Does not belong here: rows (`scan.py`, `row_cache.py`).
 
 A payload is removed from `deltas` only after the checkpoint that covers it was committed (K5). So the three tables are
-taken as they were at one instant: if one of them has moved on while another was opened, they are opened again.
+taken as of one time: if one of them has changed while another was opened, they are opened again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ from tidemark.tables.plans import PlanStore
 from tidemark.tables.table_snapshot import TableSnapshot
 from tidemark.vectors.tables import CHECKPOINTS, DELTAS, PAYLOADS_REMOVED, VECTORS
 
-# A commit takes far longer than a look at three tables; whoever is in the way so often is none of ours.
+# A commit takes far longer than a look at three tables; a writer that interferes so often is none of ours.
 _TRIES = 20
 
 
 class FileOf(NamedTuple):
-    """A file of a table: the start of its hour or its bucket, and its greatest epoch, as far as that is known."""
+    """A file of a table: the start of its hour or its bucket, and its greatest epoch, if that is known."""
 
     path: str
     partition: int
@@ -34,7 +34,7 @@ class FileOf(NamedTuple):
     bytes: int
 
     def may_exceed(self, epoch: int) -> bool:
-        """Whether it can hold a row of a later epoch."""
+        """Whether it can contain a row of a later epoch."""
         return self.greatest_epoch is None or self.greatest_epoch > epoch
 
 
@@ -51,23 +51,23 @@ class VectorTable(TableSnapshot):
 
 
 class NewFiles(NamedTuple):
-    """What `deltas` has got since a version: files, and the epochs by shard up to which all rows are older."""
+    """The new files of `deltas` since a version, and the epochs by shard up to which all rows are older."""
 
     files: tuple[FileOf, ...]
     covered: dict[int, int]
 
 
 class Snapshot:
-    """The three tables as they were at one instant."""
+    """The three tables as they were at one time."""
 
     def __init__(self, home: Home, tables: Mapping[str, VectorTable]) -> None:
         self._home = home
         self.checkpoints, self.vectors, self.deltas = (tables[name] for name in (CHECKPOINTS, VECTORS, DELTAS))
-        self._news: dict[int, NewFiles | None] = {}
+        self._new_files: dict[int, NewFiles | None] = {}
 
     @classmethod
     def take(cls, home: Home, before: "Snapshot | None" = None) -> "Snapshot":
-        """The tables as they are now; `before` itself if nothing has changed, and else what of it is still true."""
+        """The tables as they are now; `before` itself if nothing has changed, else with its unchanged tables."""
         if before is not None and before.is_current():
             return before
         known = {table.name: table for table in before.tables} if before else {}
@@ -100,22 +100,23 @@ class Snapshot:
         return all(table.is_current() for table in self.tables)
 
     def reach(self, bucket: int) -> int | None:
-        """The version of `deltas` that a bucket of `vectors` was made from; none where that cannot be relied on.
+        """The version of `deltas` that a bucket of `vectors` was made from; None if the bucket cannot be relied on.
 
-        Somebody has changed the bucket by hand, `deltas` is of another generation, or rows of it were written anew.
+        That is so if another program changed the bucket, if `deltas` is of another generation, or if its rows were
+        written again.
         """
         made = self.vectors.lineage.partitions.get(bucket)
         if made is None or made.source < 0 or made.generation != self.deltas.generation:
             return None
-        return made.source if self.news(made.source) is not None else None
+        return made.source if self.new_files(made.source) is not None else None
 
-    def news(self, version: int) -> NewFiles | None:
-        """What `deltas` has got since a version; none if more has happened to it than that something was added."""
-        if version not in self._news:
-            self._news[version] = self._find_news(version)
-        return self._news[version]
+    def new_files(self, version: int) -> NewFiles | None:
+        """The new files of `deltas` since a version; None if its older rows have changed, too."""
+        if version not in self._new_files:
+            self._new_files[version] = self._find_new_files(version)
+        return self._new_files[version]
 
-    def _find_news(self, after: int) -> NewFiles | None:
+    def _find_new_files(self, after: int) -> NewFiles | None:
         deltas, added, number = self.deltas, set[str](), self.deltas.number
         app = app_id(DELTAS, deltas.generation)
         if deltas.version is None or after > deltas.version:
@@ -130,10 +131,10 @@ class Snapshot:
             if is_rewriting(actions):
                 return None
             added |= {unquote(action["add"]["path"]) for action in actions if "add" in action}
-            # The number that a commit carries is one more than what was there before it.
+            # The number of a commit is one more than the number before it.
             number = markers[app] - 1 if app in markers else number
         plan = PlanStore(self._home.plans / DELTAS, deltas.generation).committed(number)
-        # A shard that had sent nothing is not named, and everything of it is new.
+        # A shard that had sent nothing is not named, and all of its deltas are new.
         covered = dict.fromkeys(range(self._home.settings.shards), 0) | (plan.durable if plan else {})
         names = {str(deltas.path.absolute() / name) for name in added}
         lowest = min(covered.values())
@@ -141,7 +142,7 @@ class Snapshot:
 
 
 def is_rewriting(actions: Sequence[dict[str, Any]]) -> bool:
-    """Whether a commit to `deltas` changed rows other than by taking payloads away, or was somebody else's."""
+    """Whether a commit to `deltas` changed rows other than by removing payloads, or came from another program."""
     apps = [str(action["txn"].get("appId", "")) for action in actions if "txn" in action]
     is_ours = any(app.startswith(f"{DELTAS}/") for app in apps)
     if is_ours and any(app.endswith(f"/{PAYLOADS_REMOVED}") for app in apps):
@@ -151,7 +152,7 @@ def is_rewriting(actions: Sequence[dict[str, Any]]) -> bool:
 
 
 def files_at(path: Path, version: int | None = None) -> tuple[FileOf, ...]:
-    """The files of a table at a version, or as it is now; none if there is no table."""
+    """The files of a table at a version, or as it is now; empty if there is no table."""
     opened = lake_files.open_table(path, version)
     if opened is None:
         return ()

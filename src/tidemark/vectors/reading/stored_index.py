@@ -1,11 +1,11 @@
-"""An index as it lies in the lake: the pointer, the tables at the versions that it names, and what came since.
+"""A stored index: the pointer, the tables at the versions that it names, and later changes.
 
-Belongs here: reading, without a JVM. What an index is made of is in `index/`; who writes it is in
-`assets/vectors/index_asset.py`; who searches it in `nearest.py`.
+Belongs here: reading, without a JVM. The parts of an index are in `index/`; it is written by
+`assets/vectors/index_asset.py` and searched by `nearest.py`.
 
-`vectors` is written bucket by bucket: a file that was there already at the version that an index was made from holds
-nothing new. So what came since is found in the other files alone. Which of their vectors have changed is found by the
-fold, from internal ids and values.
+`vectors` is written bucket by bucket: a file that existed at the version that an index was made from has nothing new.
+So only the other files are read. Which of their vectors have changed is found by the fold, from internal ids and
+values.
 """
 
 from collections.abc import Collection
@@ -30,7 +30,7 @@ from tidemark.vectors.index.state import VectorIndex, texts
 from tidemark.vectors.index.tables import Tables, from_tables, versions_of
 from tidemark.vectors.tables import CENTROIDS, DELETED, DICTIONARY, INDEX, POSTINGS, VECTORS
 
-# Of each part: its table, and the columns that are read of it.
+# For each part: its table, and the columns that are read.
 PARTS = Tables(
     *(
         (DICTIONARY, stored.DICTIONARY),
@@ -52,16 +52,16 @@ _STATE = pa.schema(
 
 
 class States(NamedTuple):
-    """Some vectors of a namespace as they are now, live ones and others."""
+    """The current states of some vectors of a namespace, live ones and others."""
 
     vector_ids: pa.StringArray
-    internal_ids: Ids  # -1 of those that have no values
+    internal_ids: Ids  # -1 for those without values
     epochs: Ids
     values: pa.ListArray
 
 
 class Chosen(NamedTuple):
-    """What an index is told of them, and how many live ones cannot be in it."""
+    """The changes for an index, and how many live vectors cannot be in it."""
 
     changes: Changes
     left_out: int
@@ -77,7 +77,7 @@ def pointers(home: Home, version: int | None = None) -> dict[str, pa.Table]:
 
 
 def read_index(home: Home, pointer: pa.Table) -> VectorIndex:
-    """The index that a pointer row names."""
+    """The index of a pointer row."""
     named = versions_of(pointer)
     found = (
         _rows(home.lake / table, getattr(named, part), columns) for part, (table, columns) in PARTS._asdict().items()
@@ -86,7 +86,7 @@ def read_index(home: Home, pointer: pa.Table) -> VectorIndex:
 
 
 def files_since(home: Home, after: int | None, upto: int) -> list[str]:
-    """Files of `vectors` at a version that were not there at an earlier one; all of them, if that is not known."""
+    """Files of `vectors` at a version that did not exist at an earlier one; all of them, if that one is unknown."""
     path = home.lake / VECTORS
     now = _files(path, upto)
     try:
@@ -97,7 +97,7 @@ def files_since(home: Home, after: int | None, upto: int) -> list[str]:
 
 
 def namespaces_in(files: Collection[str]) -> list[str]:
-    """The namespaces that these files of `vectors` have rows of."""
+    """The namespaces with rows in these files of `vectors`."""
     if not files:
         return []
     found = ds.dataset(list(files), format="parquet", partitioning=None).to_table(columns=["namespace"])
@@ -105,7 +105,7 @@ def namespaces_in(files: Collection[str]) -> list[str]:
 
 
 def states_in(files: Collection[str], namespace: str) -> States:
-    """The vectors of a namespace that these files of `vectors` have rows of."""
+    """The vectors of a namespace with rows in these files of `vectors`."""
     rows = _STATE.empty_table()
     if files:
         source = ds.dataset(list(files), _STATE, format="parquet", partitioning=None)
@@ -114,7 +114,7 @@ def states_in(files: Collection[str], namespace: str) -> States:
 
 
 def states_of(rows: pa.Table) -> States:
-    """Rows of `vectors` as the index looks at them."""
+    """Rows of `vectors` in the form that the index needs."""
     rows = rows.combine_chunks()
     has_values = np.asarray(rows["values"].is_valid())
     arrival = (
@@ -128,9 +128,9 @@ def states_of(rows: pa.Table) -> States:
 
 
 def chosen_of(states: States, dimension: int) -> Chosen:
-    """Vectors of the right length all of whose values are numbers; what is not among them is not to be found.
+    """Vectors of the right length whose values are all numbers; the others must not be found.
 
-    Whether an index is built or folded on, it takes them from here, so that both hold the same numbers.
+    Building an index and folding both take their vectors from here, so that both have the same numbers.
     """
     is_live = states.internal_ids >= 0
     lengths = np.asarray(pc.fill_null(pc.list_value_length(states.values), -1)).astype(np.int64)
@@ -147,7 +147,7 @@ def chosen_of(states: States, dimension: int) -> Chosen:
 
 
 def dimension_of(states: States) -> int | None:
-    """The length that most live vectors have, the smaller one of equally many; none without a live vector."""
+    """The length that most live vectors have, the smaller one in a tie; None without a live vector."""
     lengths = np.asarray(pc.list_value_length(states.values).filter(pa.array(states.internal_ids >= 0)))
     found, times = np.unique(lengths[lengths > 0], return_counts=True)
     return int(found[times.argmax()]) if len(found) else None
@@ -162,7 +162,7 @@ def _rows(path: Path, version: int, columns: pa.Schema) -> pa.Table:
     except (OSError, pa.ArrowInvalid) as error:
         raise IndexDamageError(
             f"A file of {path.name} at version {version} cannot be read ({error}). "
-            "Materialize vector_index: what is missing is made again from vectors."
+            "Materialize vector_index: missing parts are made again from vectors."
         ) from error
 
 
@@ -171,7 +171,7 @@ def _files(path: Path, version: int) -> list[str]:
         parts = lake_files.partitions(path, version)
     except DeltaError as error:
         raise IndexDamageError(
-            f"{path.name} has no version {version} any more ({error}). "
-            "Materialize vector_index: what is missing is made again from vectors."
+            f"{path.name} no longer has version {version} ({error}). "
+            "Materialize vector_index: missing parts are made again from vectors."
         ) from error
     return [file for part in parts.values() for file in part.files]
