@@ -72,7 +72,7 @@ def test_a_search_beside_a_fold_is_of_one_moment(shop: Shop, monkeypatch: pytest
             shop.tables.fold()
             return taken
 
-        monkeypatch.setattr(Vectors, "moment", property(moment_before_a_fold))
+        monkeypatch.setattr(Vectors, "snapshot", property(moment_before_a_fold))
         assert near(index, 1.0, 0.0) == ["a", "c", "d"]
 
 

@@ -234,7 +234,7 @@ def small(make: Made) -> VectorLake:
 
 def test_an_unknown_vector_is_refused_with_the_name_that_may_be_meant(small: VectorLake) -> None:
     vectors = Vectors(small.home)
-    with pytest.raises(UnknownVectorError, match="'item-2' in demo meant"):
+    with pytest.raises(UnknownVectorError, match="Did you mean 'item-2' in demo"):
         vectors.vector("itm-2", namespace="demo")
     with pytest.raises(UnknownVectorError, match="There is one in demo"):
         vectors.vector("other", namespace="shop")
