@@ -68,7 +68,8 @@ def test_a_weight_is_near_the_real_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "advice"), [("1w", "'90m', '1h', '7d'"), ("0h", "is no half-life"), ("", "is no half-life"), ("1501m", "hours")]
+    ("name", "advice"),
+    [("1w", "'90m', '1h', '7d'"), ("0h", "is no half-life"), ("", "is no half-life"), ("1501m", "hours")],
 )
 def test_what_is_no_half_life_is_refused(name: str, advice: str) -> None:
     with pytest.raises(ConfigurationError, match=advice):
