@@ -102,7 +102,9 @@ def rows() -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("item", [*ITEMS, "a command", "a rule for a table", "how often a sensor looks"])
+@pytest.mark.parametrize(
+    "item", [*ITEMS, "a tier of counts", "a command", "a rule for a table", "how often a sensor looks"]
+)
 def test_everything_that_is_often_added_has_a_row(item: str) -> None:
     assert rows()[item]
 
