@@ -69,5 +69,5 @@ def follow_vectors(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.Sk
     if wrong := wrong_hours(instance, home):
         return dg.SkipReason(waits_for(wrong))
     what = f"The vector deltas up to {head_of(reported_epochs(instance))} could not be folded"
-    about = as_seen(home, (DELTAS.name, *ALL_TABLES))
+    about = " ".join((as_seen(home, (DELTAS.name, *ALL_TABLES)), *due.buckets))
     return attempt(instance, vectors_job, tag=SEEN_TAG, about=about, what=what, work=due)
