@@ -127,18 +127,19 @@ def failing(home: Home, table: str) -> list[FailedCheck]:
     return read_run_status(home, now_us=to_us(NOW)).checks[table].failed
 
 
-MINUTES_AND_HOURS, DAYS, WEEKS = ["minute_counts", "hourly_counts"], ["daily_counts"], ["weekly_counts"]
+MINUTES_AND_HOURS, DAYS = ["minute_counts", "hourly_counts"], ["daily_counts"]
+WEEKS, MONTHS = ["weekly_counts"], ["monthly_counts"]
 
 
 @pytest.mark.parametrize(
     ("edited", "sent", "computed", "waits"),
     [
-        ("hourly_counts", None, [], None),
-        ("hourly_counts", BESIDE, [MINUTES_AND_HOURS], "daily_counts"),
-        ("minute_counts", BESIDE, [MINUTES_AND_HOURS, DAYS, WEEKS], None),
-        ("daily_counts", TOMORROW, [MINUTES_AND_HOURS, DAYS], "weekly_counts"),
-        ("hourly_counts", EDITED, [MINUTES_AND_HOURS, DAYS, WEEKS], None),
-        ("minute_counts", EDITED, [MINUTES_AND_HOURS, DAYS, WEEKS], None),
+        ("hourly_counts", None, [], ()),
+        ("hourly_counts", BESIDE, [MINUTES_AND_HOURS], DAYS),
+        ("minute_counts", BESIDE, [MINUTES_AND_HOURS, DAYS, WEEKS, MONTHS], ()),
+        ("daily_counts", TOMORROW, [MINUTES_AND_HOURS, DAYS], [*WEEKS, *MONTHS]),
+        ("hourly_counts", EDITED, [MINUTES_AND_HOURS, DAYS, WEEKS, MONTHS], ()),
+        ("minute_counts", EDITED, [MINUTES_AND_HOURS, DAYS, WEEKS, MONTHS], ()),
     ],
 )
 def test_o4_a_hand_edit_means_the_same_to_commands_and_to_the_daemon(
@@ -148,7 +149,7 @@ def test_o4_a_hand_edit_means_the_same_to_commands_and_to_the_daemon(
     edited: str,
     sent: int | None,
     computed: list[list[str]],
-    waits: str | None,
+    waits: Sequence[str],
 ) -> None:
     """Alone it makes nothing stale; what is made of it waits; a partition that is written anew is edited no more."""
     homes = [Home(tmp_path / name) for name in ("command", "daemon")]
@@ -164,8 +165,9 @@ def test_o4_a_hand_edit_means_the_same_to_commands_and_to_the_daemon(
     assert runs == [(set(names), [key(names[0], sent or 0)]) for names in computed]
     assert bool(failing(homes[0], edited)) is (sent != EDITED)
     said = f"{edited} {key(edited, EDITED)}, where {what}"
-    why = {waits: {key(waits, EDITED): said}} if waits else {}
+    why = {name: {key(name, EDITED): said} for name in waits}
     # What is made of what waits, waits as well; the daemon finds that out without asking what speaks against it.
-    later = {"weekly_counts": {key("weekly_counts", EDITED): f"daily_counts {key('daily_counts', EDITED)}, {LATER}"}}
-    assert because == why | (later if waits == "daily_counts" else {})
+    late = f"daily_counts {key('daily_counts', EDITED)}, {LATER}"
+    later = {name: {key(name, EDITED): late} for name in (*WEEKS, *MONTHS)}
+    assert because == why | (later if waits == DAYS else {})
     assert by_daemon(homes[1], monkeypatch) == (runs, why)

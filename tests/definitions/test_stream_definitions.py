@@ -41,7 +41,7 @@ def declared(derived, parent, key):
     # The same by the graph.
     start = derived.spec.grain.start(key)
     needs = [need for need in derived.needs if need.table.name == parent]
-    found = {each for need in needs for each in need.inputs_of(start, derived.spec.partition_us)}
+    found = {each for need in needs for each in need.inputs_of(start, derived.spec.grain.width_us(start))}
     return [TABLES[parent].grain.key(each) for each in sorted(found)]
 
 

@@ -18,7 +18,7 @@ from tidemark.tables.known_table import KnownTableFile
 from tidemark.tables.table_spec import TableSpec
 from tidemark.tables.tiers import Tier
 
-TIERS = (Tier.MINUTE, Tier.HOUR, Tier.DAY, Tier.WEEK)
+TIERS = tuple(Tier)
 DELTAS = SOURCES[Tier.MINUTE]
 
 
@@ -59,7 +59,7 @@ class RecordedLake:
 
     def behind(self) -> dict[Tier, set[int]]:
         """By the lineage that lies beside the tables."""
-        return {tier: set(starts) for tier, starts in Tables(self.home).behind.items()}
+        return {tier: set(starts) for tier, starts in Tables(self.home, tiers=TIERS).behind.items()}
 
     def _record(self, spec: TableSpec, source: TableSpec | None, starts: Iterable[int]) -> None:
         keys = [spec.grain.key(start) for start in starts]

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemark.counts.decay import ONE, ONE_BITS, fractions, half_life
-from tidemark.counts.windows import Tier
 from tidemark.model.errors import ConfigurationError
 from tidemark.model.timegrid import HOUR_US, MINUTE_US
+from tidemark.tables.tiers import Tier
 
 NAMES = ("1m", "90m", "1h", "1d", "36h", "7d", "30d", "365d")
 MINUTES = st.integers(-(10**8), 10**8).map(lambda minute: minute * MINUTE_US)

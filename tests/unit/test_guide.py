@@ -62,7 +62,9 @@ def test_the_glossary_has_one_entry_for_each_word_and_common_words_lead_to_one()
 def test_the_guide_lists_the_tables_that_are_always_there_with_their_partitions() -> None:
     from assets.ingest.schema import DEAD_LETTERS, DELTAS
     from assets.rollups.schema import TIERS, WINDOWED_COUNTS
+    from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTORS
 
     page = (ROOT / "docs/guide/tables.md").read_text()
     listed = re.findall(r"^\| `(\w+)` \| .+ \| `(\w+)`.* \|$", page, re.MULTILINE)
-    assert listed == [(spec.name, spec.partition_by) for spec in (DELTAS, DEAD_LETTERS, *TIERS, WINDOWED_COUNTS)]
+    tables = (DELTAS, DEAD_LETTERS, *TIERS, VECTORS, VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, WINDOWED_COUNTS)
+    assert listed == [(spec.name, spec.partition_by) for spec in tables]
