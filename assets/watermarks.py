@@ -1,7 +1,7 @@
 """Output watermarks of tables (T3), from the records that a materialization leaves.
 
 Belongs here: how far a table has got when it was materialized. What a record says of one partition is in each stage's
-`records.py`, and how far the sources have come in `ingest/log.py`. No Spark.
+`records.py`, and how far the sources have come in `tidemark/observe/sealed_log.py`. No Spark.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
 """One life of a shard in the simulation: the core, the writer's steps as separate actions, and waiting clients.
 
-Belongs here: the work of `shard.py`'s threads, here one step at a time, and checks of the shard after every step.
-`simulation.py` decides on the order of steps.
+Belongs here: the work of `tidemark/coordinator/shard.py`'s threads, here one step at a time, and checks of the shard
+after every step. `simulation.py` decides on the order of steps.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,6 +1,7 @@
 """The nightly work: small files of closed hours become large ones, old files go, and every stored byte is read again.
 
-Belongs here: the job. How a table is maintained is in `resources/lake.py`, what is verified in `proof.py`.
+Belongs here: the job. How a table is maintained is in `resources/lake.py`, what is verified in
+`tidemark/observe/verification.py`.
 """
 
 import dagster as dg

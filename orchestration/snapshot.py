@@ -1,8 +1,8 @@
 """A home as it is at one moment: the log, what waits for the lake, the tables, and what the orchestrator says of them.
 
 Belongs here: taking the snapshot, in two steps because asking the orchestrator takes longer than all files together,
-and its form as JSON. It opens nothing for writing and starts no JVM. Does not belong
-here: how each part is read (`tidemark/observe/status.py`, `lake_status.py`, `run_status.py`), and how it is shown
+and its form as JSON. It opens nothing for writing and starts no JVM. Does not belong here: how each part is read
+(`tidemark/observe/status.py`, `tidemark/observe/lake_status.py`, `run_status.py`), and how it is shown
 (`cli/status_view.py`).
 """
 

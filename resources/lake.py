@@ -1,9 +1,9 @@
 """The lake: Delta tables by name, written in the few ways that are exactly-once (decision 0052, plans).
 
 Belongs here: reading, appending, replacing, merging and maintaining a table with Spark. Does not belong here: the
-declaration of a table (`table_spec.py`), the meaning of rows (`assets`), reading without a JVM (`lake_files.py`).
-Every write has a number that the table stores, takes the table's lock, and is fsynced; an exception from a write says
-nothing about its outcome, so the marker is read, and it decides.
+declaration of a table (`tidemark/tables/table_spec.py`), the meaning of rows (`assets`), reading without a JVM
+(`tidemark/tables/lake_files.py`). Every write has a number that the table stores, takes the table's lock, and is
+fsynced; an exception from a write says nothing about its outcome, so the marker is read, and it decides.
 """
 
 import time

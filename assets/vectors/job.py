@@ -1,7 +1,7 @@
 """From files of `deltas` to files of `vectors`, in one Spark job.
 
 Belongs here: how the work is cut into tasks, and what goes between them. What a task does is in `tidemark/vectors`
-(`packed.py`, `bucket_files.py`), without Spark.
+(`tidemark/vectors/packed.py`, `tidemark/vectors/bucket_files.py`), without Spark.
 
 Tasks read and write Parquet themselves. Between them deltas lie in files, as packets; Spark learns where, and brings
 those of a bucket together. So every delta is read, written down and folded once, and none of it goes through a JVM.

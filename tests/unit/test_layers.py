@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -129,3 +130,17 @@ def test_no_package_of_the_library_has_more_files_than_a_reader_takes_in() -> No
     packages = [folder.parent for folder in (ROOT / "src" / "tidemark").rglob("__init__.py")]
     sizes = {folder.name: sum(file.name != "__init__.py" for file in folder.glob("*.py")) for folder in packages}
     assert {name: size for name, size in sizes.items() if size > FILES_OF_A_PACKAGE} == {}
+
+
+def test_every_file_that_the_code_names_is_there() -> None:
+    """A docstring that sends the reader to a file has to follow it when it moves."""
+    folders = ("src", "resources", "assets", "expectations", "orchestration", "chaos", "benchmarks")
+    missing = []
+    for source in (file for folder in folders for file in sorted((ROOT / folder).rglob("*.py"))):
+        for name in re.findall(r"`((?:\w+/)*\w+\.py)`", source.read_text()):
+            near = (source.parent, ROOT, ROOT / "src", ROOT / "src" / "tidemark")
+            # Of the stages, which are built alike, one stands for all.
+            alike = source.parent.glob(f"*/{name}") if source.parent == ROOT / "assets" else ()
+            if not any((folder / name).is_file() for folder in near) and not any(alike):
+                missing.append(f"{source.relative_to(ROOT)}: {name}")
+    assert missing == []

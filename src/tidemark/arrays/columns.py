@@ -1,8 +1,8 @@
 """Fast checks of Arrow columns, and columns that repeat a value: they make a million deltas a second possible.
 
 Belongs here: tests that clear nearly every row by its bytes alone, without deciding about the others, and building
-columns without a value per row in Python. Only `checks.py` says what is right or wrong: it looks at the rows that are
-not cleared.
+columns without a value per row in Python. Only `verdicts/checks.py` says what is right or wrong: it looks at the rows
+that are not cleared.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,9 @@
 """The door for rows: dictionaries, structs and JSON become columns of the log, delta by delta.
 
 Belongs here: structure (is it an object, are the fields there and of the right type). What is wrong with a value is
-decided in `checks.py`, for all rows at once. Nothing is thrown away: what cannot be decoded becomes a row that says
-why, with the bytes that were sent. This door defines what a delta is; the door for columns (`column_door.py`) sends
-every row through it that its columns do not vouch for.
+decided in `verdicts/checks.py`, for all rows at once. Nothing is thrown away: what cannot be decoded becomes a row that
+says why, with the bytes that were sent. This door defines what a delta is; the door for columns (`column_door.py`)
+sends every row through it that its columns do not vouch for.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The accepted deltas of a group, by write and stream: they move watermarks, and get the stamps.
 
-Belongs here: splitting a group for `arrival.py`, without a step per row. When a watermark moves is in
+Belongs here: splitting a group for `verdicts/arrival.py`, without a step per row. When a watermark moves is in
 `watermarks.py`.
 """
 

@@ -1,7 +1,7 @@
 """The clock of a platform: the machine's wall clock, checked against one that cannot be set (C15).
 
 Belongs here: telling a leap of the wall clock from time that has passed, and the time meanwhile. What is refused during
-a leap is decided where it is met (`core.py`). Decision 0037 says why it works like this.
+a leap is decided where it is met (`coordinator/core.py`). Decision 0037 says why it works like this.
 
 Every reading compares the wall clock with the boot clock, which counts suspension and cannot be set. Their difference
 is constant but for corrections of the wall clock. A correction within the bound is taken, and time never falls. Beyond

@@ -2,8 +2,8 @@
 
 Belongs here: when a watermark moves, as a state machine without a clock, a thread or a disk. A watermark of T promises
 that no further event older than T is expected; it only rises, unless the log shows that its clock was wrong (C15). Does
-not belong here: other shards (`alignment.py`), and which deltas count (`arrival.py` passes accepted ones only, so a
-refused row from the year 2099 moves nothing, D9).
+not belong here: other shards (`alignment.py`), and which deltas count (`verdicts/arrival.py` passes accepted ones only,
+so a refused row from the year 2099 moves nothing, D9).
 
 The rule. A producer's own mark is its greatest event time, taken when it joins, after every `watermark_events` of its
 events, and at every **step**, a multiple of `watermark_ms` since 1970. The stream's watermark is the least mark of its

@@ -1,7 +1,7 @@
 """The record of a batch, and why it was closed (C5, N3).
 
 Belongs here: the record, as it is stored in the log and in the footer of a segment. It needs no Arrow, so that a reader
-of the manifest need not load it. What a batch is, and when it is due, is in `batching.py`.
+of the manifest need not load it. What a batch is, and when it is due, is in `delivery/batching.py`.
 """
 
 from collections import Counter

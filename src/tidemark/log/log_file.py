@@ -1,6 +1,6 @@
 """The log file that is being written: frames go in at the end and are synced; a full or old one is closed.
 
-Belongs here: one open file. The format of a frame is in `frames.py`; `seal.py` seals a closed file.
+Belongs here: one open file. The format of a frame is in `frames.py`; `shard_state/seal.py` seals a closed file.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The format of a segment as a Parquet file, and the counts in its manifest entry.
 
 Belongs here: the encoding of log rows, and counting them without a step per row. When a log file becomes a segment,
-and in which order that reaches the disk, is in `seal.py`.
+and in which order that reaches the disk, is in `shard_state/seal.py`.
 """
 
 import hashlib

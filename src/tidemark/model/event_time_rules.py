@@ -1,7 +1,7 @@
 """The rules of event time that a shard goes by: how far out of order each stream is sent, and when it counts as idle.
 
-Belongs here: the rules as values, as they stand in the log. When a watermark moves by them is in `watermarks.py`; where
-they are set is in `platform.toml` and, for single streams, in the stream definitions.
+Belongs here: the rules as values, as they stand in the log. When a watermark moves by them is in
+`event_time/watermarks.py`; where they are set is in `platform.toml` and, for single streams, in the stream definitions.
 
 Rules may change between two lives of a shard, and a stamp must come out the same when its log is read again. So the log
 says which rules are in force, from their message on: a replay goes by those, and never by today's settings.

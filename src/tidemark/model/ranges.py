@@ -1,6 +1,6 @@
 """Which partitions of a table are meant: ranges of them, and the SQL that is true for their rows.
 
-Belongs here: numbers and predicates, which are built from numbers alone. Reading and writing is in `lake.py`.
+Belongs here: numbers and predicates, which are built from numbers alone. Reading and writing is in `resources/lake.py`.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,7 @@
 """What an operator may set, for one home: `platform.toml`, typed, with a safe default for everything.
 
 Belongs here: the settings, their bounds and how they are read. Does not belong here: what a run is asked to do
-(command line), or where things lie (`home.py`).
+(command line), or where things lie (`storage/home.py`).
 """
 
 import re

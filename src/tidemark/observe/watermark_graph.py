@@ -2,8 +2,8 @@
 
 Belongs here: the graph, and which graphs are refused. A source is a namespace and kind, written `shop/signal`; `deltas`
 and `dead_letters` are made from all of them, a defined stream from its own. Importing this needs neither Spark nor
-Dagster nor Arrow. Does not belong here: which partitions depend on each other (`graph.py`). There a stream is made from
-rows of deltas; here from its source, because no other can keep it low.
+Dagster nor Arrow. Does not belong here: which partitions depend on each other (`assets/graph.py`). There a stream is
+made from rows of deltas; here from its source, because no other can keep it low.
 """
 
 from collections.abc import Iterable, Mapping

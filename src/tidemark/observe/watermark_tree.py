@@ -1,7 +1,7 @@
 """How far event time has come along the graph of tables (T3): from the sources in the log to the platform as a whole.
 
 Belongs here: combining the log, the table watermarks and the definitions, and the result as JSON. No JVM, no
-orchestrator; nothing is written. How it is drawn is in `cli/watermark_view.py`.
+orchestrator; nothing is written. How it is drawn is in `orchestration/cli/watermark_view.py`.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 Belongs here: the file of resets, how a reset corrects an older segment, how far the log has come, and
 whether the clock can be trusted with steps that cannot be undone. What a reset does to a shard is in `recovery.py` and
-`watermarks.py`; the command is `./tidemark clock`. Decision 0037 says why it works like this.
+`event_time/watermarks.py`; the command is `./tidemark clock`. Decision 0037 says why it works like this.
 
 A process that starts with a clock a year ahead looks like one that starts after a year. Its rows stay as they are, but
 their times of receipt and watermarks must not bind for a year. So `log/clock.json` lists the times at which an

@@ -1,7 +1,7 @@
 """What a shard knows of its producers: their marks, and which instance of each may write (Q2).
 
 Belongs here: marks, fencing, and the newest hundred numbers of each producer with their epochs and digests. The ledger
-(`ledger.py`) has what is logged and sealed; memory has producers that have written since, and a cache of others.
+(`log/ledger.py`) has what is logged and sealed; memory has producers that have written since, and a cache of others.
 """
 
 import struct

@@ -1,7 +1,7 @@
 """The quarantine: folders of unreadable tables, kept as they were found.
 
 Belongs here: moving one there, with a note that says why. Nothing reads them again, and only the operator deletes
-them. Does not belong here: when a table cannot be relied on (`generation.py`), how it is built again.
+them. Does not belong here: when a table cannot be relied on (`tables/known_table.py`), how it is built again.
 """
 
 import shutil

@@ -1,7 +1,7 @@
 """Commits to a Delta table without a JVM: its first one, files that tasks have written, and dropped partitions.
 
 Belongs here: one commit, with an app id and a number. Does not belong here: who may write and when,
-and how a commit's outcome is known (`lake.py`).
+and how a commit's outcome is known (`resources/lake.py`).
 """
 
 import json

@@ -1,9 +1,9 @@
 """Delta tables as files: everything that can be read of a table without a JVM.
 
-Belongs here: functions of a table's path (version, identity, markers, partitions, history) and the fsync of a
-commit. Does not belong here: writing (`lake.py`, `lake_commits.py`), checksums of rows (`table_checksums.py`), the
-declaration of a table (`TableSpec`).
-Importing this needs neither Spark nor Dagster, so the command line can answer in about a second.
+Belongs here: functions of a table's path (version, identity, markers, partitions, history) and the fsync of a commit.
+Does not belong here: writing (`resources/lake.py`, `lake_commits.py`), checksums of rows (`table_checksums.py`), the
+declaration of a table (`TableSpec`). Importing this needs neither Spark nor Dagster, so the command line can answer in
+about a second.
 """
 
 import hashlib

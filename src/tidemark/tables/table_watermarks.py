@@ -1,8 +1,8 @@
 """How far each table has come in event time (T3), stored beside its generation and read without an orchestrator.
 
 Belongs here: the output watermark of a table as a small file, and how those of its inputs are combined. The watermark
-recorded with each partition is in `record.py`; a table has come as far as any of its materializations ever recorded,
-because a watermark is a promise about events, and no later run takes it back.
+recorded with each partition is in `resources/record.py`; a table has come as far as any of its materializations ever
+recorded, because a watermark is a promise about events, and no later run takes it back.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -6,7 +6,7 @@ cache or a search engine, applies one form for each vector instead of every delt
 The order is that of D3 as far as the batch knows it: parents that are in it stand before their children, and a delta
 whose parent came with an earlier batch stands at its own time, with those below it behind it. Batches follow each other
 in the order of arrival; what arrives late has a place before what was delivered, which no form can undo. Where that
-matters, ask the reader (`reader.py`) for the vectors that a batch names.
+matters, ask the reader (`vectors/reading/reader.py`) for the vectors that a batch names.
 """
 
 from functools import reduce

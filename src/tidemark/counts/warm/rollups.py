@@ -1,8 +1,8 @@
 """The tables behind the counters in memory: initial sums, hours at the far edge, and duplicates that the drain found.
 
 Belongs here: reading all entities at once, without a JVM, as of the epochs that `deltas` has. A partition of a rollup
-that is behind is not used: the finer table is read instead, in the end the deltas of the hour, so that everything
-read here is as of the same epochs. `tables.py` says which partitions are behind; `lake.py` reads one entity.
+that is behind is not used: the finer table is read instead, in the end the deltas of the hour, so that everything read
+here is as of the same epochs. `counts/tables.py` says which partitions are behind; `counts/lake.py` reads one entity.
 """
 
 from collections import defaultdict

@@ -6,8 +6,8 @@ A fold appends entries to posting lists and ids to the bitmap; it moves nothing.
 it leaves behind dead entries and centroids that fit less and less. A rebuild removes both.
 
 Nearly always a changed vector has a later internal id than before. It can have the same one, or one that is dead
-already: when a delta that was folded loses its place (see `places.py`). Then the entry of that id is removed from its
-list, and another one takes its place. So whatever states are folded, the index has exactly those.
+already: when a delta that was folded loses its place (see `vectors/places.py`). Then the entry of that id is removed
+from its list, and another one takes its place. So whatever states are folded, the index has exactly those.
 """
 
 from dataclasses import dataclass, replace

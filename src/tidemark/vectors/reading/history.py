@@ -1,7 +1,7 @@
 """The state from which a fold may go on: a checkpoint that a read can rely on, and the deltas to fold onto it (K4, K6).
 
 Belongs here: decisions about one vector from its deltas and checkpoints, in memory. Reading these is in `scan.py`, how
-the fold goes on in `chain.py`.
+the fold goes on in `vectors/chain.py`.
 """
 
 from bisect import bisect_right

@@ -1,7 +1,7 @@
 """Rows of some vectors, found in the files of their tables by DuckDB.
 
-Belongs here: queries, and their results under the names of the fold (`schema.py`). Only named files are opened; of
-these the columns of the key are read whole, and others only where a key was found. Does not belong here: which files
+Belongs here: queries, and their results under the names of the fold (`vectors/schema.py`). Only named files are opened;
+of these the columns of the key are read whole, and others only where a key was found. Does not belong here: which files
 those are (`snapshot.py`), and what follows from the rows.
 """
 
