@@ -1,18 +1,18 @@
-"""From what the graph says of a table to its asset: the frame that every derived table with partitions of time shares.
+"""From the declaration of a table to its asset, and the frame that every derived table with partitions of time shares.
 
-Belongs here: dependencies and partitions as the orchestrator knows them, the refusal to build on what was found wrong,
-a record for each partition, and watermarks. Does not belong here: how rows are computed and written (each stage), which
-tables there are (`tables.py`).
+Belongs here: what every asset says of its table; dependencies and partitions as the orchestrator knows them, the
+refusal to build on what was found wrong, a record for each partition, and watermarks. Does not belong here: how rows
+are computed and written (each stage), which tables there are (`tables.py`).
 """
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 import dagster as dg
 
 from assets.graph import By, Derived
 from assets.metadata import KINDS, OWNERS, table_metadata
-from assets.partitions import PARTITIONS
+from assets.partitions import BUCKETED, PARTITIONS
 from assets.requested import report, requested_ranges
 from assets.trust import refuse_wrong
 from assets.watermarks import input_watermarks, record_watermarks
@@ -20,6 +20,7 @@ from resources.platform import TidemarkResource
 from resources.record import Record
 from tidemark.model.ranges import Range
 from tidemark.storage.failpoints import failpoint
+from tidemark.tables.table_spec import TableSpec
 
 # Writes ranges of partitions, the earliest first, and gives the records of all that it has made.
 Materialize: TypeAlias = Callable[[dg.AssetExecutionContext, TidemarkResource, Sequence[Range]], list[Record]]
@@ -32,17 +33,9 @@ def table_asset(derived: Derived, materialize: Materialize, *, is_held_by_tables
     """
     spec = derived.spec
 
-    @dg.asset(
-        name=spec.name,
-        deps=[dg.AssetDep(table, partition_mapping=mapping_of(derived, table)) for table in derived.inputs],
-        partitions_def=PARTITIONS[spec.grain],
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        group_name=derived.group,
-        kinds=KINDS,
-        owners=OWNERS,
-        description=spec.description,
-        metadata=table_metadata(spec),
-    )
+    inputs = (dg.AssetDep(table, partition_mapping=mapping_of(derived, table)) for table in derived.inputs)
+
+    @asset_of(spec, group=derived.group, deps=inputs)
     def table(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
         windows, plans = requested_ranges(context, spec.grain), tidemark.home.plans
         marks = input_watermarks(plans, derived.inputs) if is_held_by_tables else None
@@ -54,6 +47,26 @@ def table_asset(derived: Derived, materialize: Materialize, *, is_held_by_tables
         return dg.MaterializeResult()
 
     return table
+
+
+def asset_of(
+    spec: TableSpec, *, group: str, deps: Iterable[dg.AssetDep] = (), more: str = ""
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """The asset that a table is: its name, columns and partitions follow from it; a backfill is one run (O2)."""
+    partitions: dg.PartitionsDefinition | None = None
+    if not spec.is_whole:
+        partitions = BUCKETED if spec.buckets else PARTITIONS[spec.grain]
+    return dg.asset(
+        name=spec.name,
+        deps=list(deps),
+        partitions_def=partitions,
+        backfill_policy=dg.BackfillPolicy.single_run() if partitions else None,
+        group_name=group,
+        kinds=KINDS,
+        owners=OWNERS,
+        description=f"{spec.description} {more}".rstrip(),
+        metadata=table_metadata(spec),
+    )
 
 
 def mapping_of(derived: Derived, table: str) -> dg.PartitionMapping:

@@ -13,9 +13,10 @@ from assets.ingest.drain import drain_all
 from assets.ingest.rebuild import committed_number, plan_store, rebuild
 from assets.ingest.records import drain_record, hour_records
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
-from assets.metadata import KINDS, OWNERS, table_metadata
-from assets.partitions import HOURLY, partitions_in, starts_in
+from assets.metadata import KINDS, OWNERS
+from assets.partitions import partitions_in, starts_in
 from assets.requested import report, report_now, requested_ranges
+from assets.table_asset import asset_of
 from assets.watermarks import record_watermarks
 from resources.lake import Lake, TableSpec
 from resources.platform import TidemarkResource
@@ -85,29 +86,13 @@ def _drain(
     )
 
 
-@dg.asset(
-    partitions_def=HOURLY,
-    backfill_policy=dg.BackfillPolicy.single_run(),
-    group_name=GROUP,
-    kinds=KINDS,
-    owners=OWNERS,
-    description=f"{DELTAS.description} Materializing an hour rebuilds it from the log.",
-    metadata=table_metadata(DELTAS),
-)
+@asset_of(DELTAS, group=GROUP, more="Materializing an hour rebuilds it from the log.")
 def deltas(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
     """Hours of `deltas` again, from the segments of committed plans."""
     return _rebuild(context, tidemark, DELTAS)
 
 
-@dg.asset(
-    partitions_def=HOURLY,
-    backfill_policy=dg.BackfillPolicy.single_run(),
-    group_name=GROUP,
-    kinds=KINDS,
-    owners=OWNERS,
-    description=f"{DEAD_LETTERS.description} Partitioned by hour of receipt.",
-    metadata=table_metadata(DEAD_LETTERS),
-)
+@asset_of(DEAD_LETTERS, group=GROUP, more="Partitioned by hour of receipt.")
 def dead_letters(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
     """Hours of `dead_letters` again, from the segments of committed plans."""
     return _rebuild(context, tidemark, DEAD_LETTERS)

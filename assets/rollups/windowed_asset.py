@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 import dagster as dg
 from pydantic import Field
 
-from assets.metadata import KINDS, OWNERS, table_metadata
 from assets.rollups.records import input_watermark, windowed_record
 from assets.rollups.schema import TRAILING_COUNTS, WINDOWED_COUNTS
 from assets.rollups.windowed import count_windows, spans_of
+from assets.table_asset import asset_of
 from assets.trust import refuse_any_edit, refuse_any_wrong
 from assets.watermarks import input_watermarks, record_watermarks
 from resources.lake import LakeError
@@ -55,14 +55,7 @@ class WindowedConfig(dg.Config):
     )
 
 
-@dg.asset(
-    deps=NAMES,
-    group_name="rollups",
-    kinds=KINDS,
-    owners=OWNERS,
-    description=WINDOWED_COUNTS.description,
-    metadata=table_metadata(WINDOWED_COUNTS),
-)
+@asset_of(WINDOWED_COUNTS, group="rollups", deps=map(dg.AssetDep, NAMES))
 def windowed_counts(
     context: dg.AssetExecutionContext, config: WindowedConfig, tidemark: TidemarkResource
 ) -> dg.MaterializeResult[None]:

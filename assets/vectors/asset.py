@@ -16,9 +16,9 @@ import dagster as dg
 
 from assets.ingest.schema import DELTAS
 from assets.inputs import input_of
-from assets.metadata import KINDS, OWNERS, table_metadata
-from assets.partitions import BUCKETED, FROM_ANY
+from assets.partitions import FROM_ANY
 from assets.requested import report, requested_buckets
+from assets.table_asset import asset_of
 from assets.trust import refuse_any_edit, refuse_any_wrong
 from assets.vectors.conflicts import clocked_vectors, find_conflicts
 from assets.vectors.job import folded_files
@@ -50,31 +50,13 @@ GROUP = "vectors"
 Write = Callable[[Lake, int, Mapping[int, Covered]], None]
 
 
-@dg.asset(
-    deps=[dg.AssetDep(DELTAS.name, partition_mapping=FROM_ANY)],
-    partitions_def=BUCKETED,
-    backfill_policy=dg.BackfillPolicy.single_run(),
-    group_name=GROUP,
-    kinds=KINDS,
-    owners=OWNERS,
-    description=VECTORS.description,
-    metadata=table_metadata(VECTORS),
-)
+@asset_of(VECTORS, group=GROUP, deps=[dg.AssetDep(DELTAS.name, partition_mapping=FROM_ANY)])
 def vectors(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
     """Fold what is new into the vectors that it is about."""
     return _materialize(context, tidemark, VECTORS, write_vectors)
 
 
-@dg.asset(
-    deps=[dg.AssetDep(DELTAS.name, partition_mapping=FROM_ANY)],
-    partitions_def=BUCKETED,
-    backfill_policy=dg.BackfillPolicy.single_run(),
-    group_name=GROUP,
-    kinds=KINDS,
-    owners=OWNERS,
-    description=VECTOR_CONFLICTS.description,
-    metadata=table_metadata(VECTOR_CONFLICTS),
-)
+@asset_of(VECTOR_CONFLICTS, group=GROUP, deps=[dg.AssetDep(DELTAS.name, partition_mapping=FROM_ANY)])
 def vector_conflicts(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
     """Compare the clocks of the vectors that have new deltas."""
     return _materialize(context, tidemark, VECTOR_CONFLICTS, write_conflicts)

@@ -18,9 +18,9 @@ from pydantic import Field
 from assets.ingest.removal import GOES, bases_of, with_fate, without_payloads
 from assets.ingest.schema import DELTAS, PLACE
 from assets.inputs import input_of
-from assets.metadata import KINDS, OWNERS, table_metadata
-from assets.partitions import BUCKETED, FROM_ANY
+from assets.partitions import FROM_ANY
 from assets.requested import report, requested_buckets
+from assets.table_asset import asset_of
 from assets.trust import edited, failed, refuse_any_edit, refuse_any_wrong
 from assets.vectors.asset import GROUP, outside
 from assets.vectors.bases import checkpoints_above, foreseen_bases, new_bases, plan_bases
@@ -64,16 +64,7 @@ class CompactionConfig(dg.Config):
     )
 
 
-@dg.asset(
-    deps=[dg.AssetDep(DELTAS.name, partition_mapping=FROM_ANY)],
-    partitions_def=BUCKETED,
-    backfill_policy=dg.BackfillPolicy.single_run(),
-    group_name=GROUP,
-    kinds=KINDS,
-    owners=OWNERS,
-    description=VECTOR_CHECKPOINTS.description,
-    metadata=table_metadata(VECTOR_CHECKPOINTS),
-)
+@asset_of(VECTOR_CHECKPOINTS, group=GROUP, deps=[dg.AssetDep(DELTAS.name, partition_mapping=FROM_ANY)])
 def vector_checkpoints(
     context: dg.AssetExecutionContext, config: CompactionConfig, tidemark: TidemarkResource
 ) -> dg.MaterializeResult[None]:

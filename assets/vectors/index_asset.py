@@ -21,8 +21,9 @@ import dagster as dg
 from pydantic import Field
 
 from assets.inputs import input_of
-from assets.metadata import KINDS, OWNERS, data_version_tags, table_metadata
+from assets.metadata import data_version_tags
 from assets.partitions import FROM_ANY
+from assets.table_asset import asset_of
 from assets.trust import refuse_any_edit, refuse_any_wrong
 from assets.vectors.asset import GROUP
 from assets.vectors.index_schema import PARTS, VECTOR_INDEX
@@ -73,14 +74,7 @@ class IndexConfig(dg.Config):
     )
 
 
-@dg.asset(
-    deps=[dg.AssetDep(VECTORS.name, partition_mapping=FROM_ANY)],
-    group_name=GROUP,
-    kinds=KINDS,
-    owners=OWNERS,
-    description=VECTOR_INDEX.description,
-    metadata=table_metadata(VECTOR_INDEX),
-)
+@asset_of(VECTOR_INDEX, group=GROUP, deps=[dg.AssetDep(VECTORS.name, partition_mapping=FROM_ANY)])
 def vector_index(
     context: dg.AssetExecutionContext, config: IndexConfig, tidemark: TidemarkResource
 ) -> dg.MaterializeResult[None]:
