@@ -75,8 +75,9 @@ def states_of(instance: "DagsterInstance", table: str) -> dict[str, CheckState]:
 
     What was said of a table as a whole before it had partitions says nothing of any of them.
     """
-    is_whole = TABLES[table].is_whole
-    return {key or WHOLE: state for key, state in check_states(instance, table).items() if key or is_whole}
+    has_partitions = table in TABLES and not TABLES[table].is_whole
+    states = check_states(instance, table).items()
+    return {key or WHOLE: state for key, state in states if key or not has_partitions}
 
 
 def objections(home: Home, instance: "DagsterInstance", table: str) -> dict[str, Objection]:
