@@ -1,6 +1,6 @@
-"""Which partitions hang on partitions of their inputs: what a wrong one holds back.
+"""Which partitions depend on given partitions of their inputs: the ones that a wrong input blocks.
 
-Belongs here: following the graph from given partitions of inputs to those that are made of them; by receipt, by stamp
+Belongs here: following the graph from given partitions of inputs to the partitions made from them; by receipt, by stamp
 and by batch, the log says which. No Spark, no Dagster.
 """
 
@@ -16,7 +16,7 @@ from tidemark.storage.home import Home
 
 
 def dependent_partitions(home: Home, derived: Derived, inputs: Mapping[str, set[int]]) -> set[int]:
-    """Starts of the partitions that are made of any of the given ones: table → starts."""
+    """Starts of the partitions that are made from any of the given input partitions (table → starts)."""
     found: set[int] = set()
     for need in derived.needs:
         starts = inputs.get(need.table.name, set())
@@ -46,12 +46,12 @@ def _hours_by_the_log(log: Log, by: By, starts: set[int]) -> set[int]:
 
 
 def _batch_hours(log: Log, starts: set[int]) -> set[int]:
-    """Hours in which batches were closed that hold epochs of the segments with deltas of the given event hours.
+    """Hours of closing of the batches that hold epochs of the segments with deltas of the given event hours.
 
-    The record of a batch may stand in a later entry than its deltas, and never in an earlier one. So they are matched
-    by epochs, and only segments are opened that record batches of these.
+    The record of a batch may be in a later entry than its deltas, but never in an earlier one. So batches are matched
+    by epochs, and only the segments that record such batches are opened.
     """
-    touched = defaultdict[int, list[tuple[int, int]]](list)  # of one shard, in order, without an overlap
+    touched = defaultdict[int, list[tuple[int, int]]](list)  # per shard, in order, without overlap
     batched_to = defaultdict[int, int](lambda: 1)
     found: set[int] = set()
     for entry in log.beyond({}):

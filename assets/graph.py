@@ -1,8 +1,8 @@
 """The graph of tables: what each derived table is made from, partition by partition.
 
-Belongs here: which partitions of an input a partition is made of, and the other way round; staleness, held-back
-partitions and the orchestrator's mappings all ask here, so they cannot disagree. Importing this needs neither Spark nor
-Dagster. Does not belong here: the tables themselves (each stage's `schema.py`), what is stale (`stale.py`).
+Belongs here: which partitions of an input a partition is made from, and the other way round; staleness, blocked
+partitions and the orchestrator's mappings all use this graph, so they cannot disagree. Importing this needs neither
+Spark nor Dagster. Does not belong here: the tables themselves (each stage's `schema.py`), staleness (`stale.py`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,25 +16,25 @@ from tidemark.tables.table_spec import TableSpec
 
 
 class By(StrEnum):
-    """By which time the rows of an input are assigned to a partition."""
+    """The time that assigns the rows of an input to a partition."""
 
-    EVENT = "event"  # that of the input's own partitions
+    EVENT = "event"  # the time of the input's own partitions
     RECEIPT = "receipt"  # the hour in which deltas arrived
-    STAMP = "stamp"  # the hour of the watermark in force when they did
+    STAMP = "stamp"  # the hour of the watermark in force when they arrived
     BATCH = "batch"  # the hour in which the coordinator closed the batch that they are in
-    CARRY = "carry"  # what the partition before it handed over
-    MEETING = "meeting"  # sessions: those of the same partition, and earlier ones that their partners reach back to
+    CARRY = "carry"  # what the partition before it passed on
+    MEETING = "meeting"  # sessions of the same partition, and earlier ones that their partners reach back to
 
 
-# Where that time stands in a row of `deltas`; else in the column that the table is partitioned by.
+# The column of `deltas` with that time; in other tables it is the column that the table is partitioned by.
 _COLUMNS = {By.RECEIPT: "received_ts", By.STAMP: "watermark_ts"}
 
 
 @dataclass(frozen=True)
 class Need:
-    """An input: which of its rows a partition is made of.
+    """An input: which of its rows a partition is made from.
 
-    A partition from `start` to `end` is made of what lies from `start - before_us` up to `end + after_us`.
+    A partition from `start` to `end` is made from the rows between `start - before_us` and `end + after_us`.
     """
 
     table: TableSpec
@@ -44,11 +44,11 @@ class Need:
     partner: TableSpec | None = None  # by meeting: the table on the other side
 
     def partitions_of(self, target: TableSpec, start_us: int, length_us: int) -> Sequence[int]:
-        """Starts of the partitions of `target` that are made of what lies in this piece of time."""
+        """Starts of the partitions of `target` that are made from input rows in this piece of time."""
         return target.grain.starts(start_us - self.after_us, start_us + length_us + self.before_us)
 
     def inputs_of(self, start_us: int, length_us: int) -> Sequence[int]:
-        """Starts of the input's partitions that a partition is made of."""
+        """Starts of the input's partitions that a partition is made from."""
         return self.table.grain.starts(start_us - self.before_us, start_us + length_us + self.after_us)
 
 
@@ -56,28 +56,28 @@ class Need:
 class Derived:
     """A table that is made from others.
 
-    What a file of definitions says of its rows stands in `definition`, as a short hash.
+    `definition` is a short hash of what a file of definitions says about its rows.
     """
 
     spec: TableSpec
     needs: tuple[Need, ...]
     definition: str | None = None
-    group: str = "windows"  # under which the orchestrator shows it
+    group: str = "windows"  # the orchestrator shows it under this name
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The other tables that it is made from, each once; what a table carries from hour to hour is its own."""
+        """The other tables that it is made from, each once; a table's own carry-over is not one of them."""
         names = dict.fromkeys(need.table.name for need in self.needs)
         return tuple(name for name in names if name != self.spec.name)
 
     @property
     def is_carried(self) -> bool:
-        """Whether a partition is made of the one before it."""
+        """Whether a partition is made from the one before it."""
         return any(need.table is self.spec for need in self.needs)
 
 
 def made_of(needs: Iterable[Need], table: str, ranges: Iterable[Range]) -> str:
-    """SQL: the rows of an input that the partitions of these ranges are made of, and with it the files to be opened."""
+    """SQL: the rows of an input that the partitions of these ranges are made from; it also prunes the files to open."""
     found = [
         partition_predicate(
             _COLUMNS.get(need.by, need.table.partition_by),
@@ -91,12 +91,12 @@ def made_of(needs: Iterable[Need], table: str, ranges: Iterable[Range]) -> str:
 
 
 def _floor(need: Need, time_us: int) -> int:
-    """A partition that holds the moment begins before it."""
+    """Start of the search: a partition that holds this time begins before it."""
     return need.table.grain.floor(time_us) if need.by is By.EVENT else time_us
 
 
 def graph_of(tables: Iterable[Derived]) -> dict[str, Derived]:
-    """Tables by name, each after what it is made from."""
+    """Tables by name, each after its inputs."""
     waiting, done = {each.spec.name: each for each in tables}, dict[str, Derived]()
     while waiting:
         ready = [name for name, each in waiting.items() if not set(each.inputs) & (waiting.keys() - {name})]

@@ -1,7 +1,7 @@
-"""The tables that rows are made from, as they are read.
+"""The tables that rows are made from, at the versions that a run reads.
 
-Belongs here: what is asked of an input before rows are computed. Ask with the lock of the table that is written held:
-then whoever writes last has read last, and no rows of an older version take the place of rows of a newer one.
+Belongs here: what a run has to know about an input before it computes rows. Hold the lock of the table that you write:
+then the last writer is also the last reader, and rows of an older version never replace rows of a newer one.
 """
 
 from resources.lake import Lake, LakeError
@@ -9,7 +9,7 @@ from tidemark.tables.lineage import Input
 
 
 def input_of(lake: Lake, table: str) -> Input:
-    """A table as it is now."""
+    """An input as it is now."""
     version = lake.version(table)
     if version is None:
         raise LakeError(f"There is no table {table} yet. Drain first: ./tidemark drain.")

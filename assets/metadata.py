@@ -1,4 +1,4 @@
-"""What every asset says about its table to the orchestrator, besides its record.
+"""What every asset says about its table to the orchestrator, in addition to its record.
 
 Belongs here: metadata made from a `TableSpec`. Does not belong here: anything about one run.
 """
@@ -16,7 +16,7 @@ KINDS = {"spark", "deltalake"}
 
 
 def table_metadata(spec: TableSpec) -> dict[str, Any]:
-    """Name, columns and place of the table, as the orchestrator's pages show them."""
+    """Name, columns and location of the table, as the orchestrator's pages show them."""
     columns = [
         dg.TableColumn(
             column.name,

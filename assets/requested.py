@@ -1,9 +1,9 @@
-"""Which partitions a run was asked for, and telling the orchestrator of each.
+"""The requested partitions of a run, and reporting each of them to the orchestrator.
 
-Belongs here: the ranges of a run. The orchestrator knows one range a run; a run that is to fill several of them names
-the partitions of the others in a tag, so that they are one Spark job and one commit as well (O2). What such a run has
-made beside the orchestrator's own range is reported partition by partition. Does not belong here: which partitions
-there are (`partitions.py`), which are wanted (`stale.py`), how the tags are named (`names.py`).
+Belongs here: the ranges of a run. The orchestrator knows one range per run; a run that fills several ranges names the
+partitions of the others in a tag, so that all of them are one Spark job and one commit (O2). The partitions that such a
+run makes outside the orchestrator's own range are reported one by one. Does not belong here: which partitions exist
+(`partitions.py`), which are stale (`stale.py`), the names of the tags (`names.py`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,23 +20,24 @@ from tidemark.model.timegrid import Grain, to_us
 
 
 def requested_ranges(context: dg.AssetExecutionContext, grain: Grain) -> list[Range]:
-    """The time that the run's partitions cover: as few ranges as possible, the earliest first."""
+    """The time that the requested partitions cover: as few ranges as possible, the earliest first."""
     window = context.partition_time_window
     own = grain.starts(to_us(window.start), to_us(window.end))
     return contiguous([*own, *(grain.start(key) for key in more_partitions(context.run.tags))], grain)
 
 
 def requested_buckets(context: dg.AssetExecutionContext) -> list[int]:
-    """The buckets that the run was asked for, in order."""
+    """The requested buckets of the run, in order."""
     return sorted(map(BUCKET.start, {*context.partition_keys, *more_partitions(context.run.tags)}))
 
 
 def report(
     context: dg.AssetExecutionContext, records: Iterable[Record], more: Mapping[str, Mapping[str, Any]] | None = None
 ) -> None:
-    """Tell the orchestrator what was recorded of each partition that the run has made; `more` by key beside it.
+    """Report the record of each partition that the run has made, with `more` metadata by key.
 
-    Those of its own range are told with the asset's result, the others now: it would not tell of them itself.
+    Partitions of the orchestrator's own range are reported with the asset's result. The others are reported now,
+    because the orchestrator would not report them itself.
     """
     own = set(context.partition_keys)
     for record in records:
@@ -48,7 +49,7 @@ def report(
 
 
 def report_now(context: dg.AssetExecutionContext, record: Record, more: Mapping[str, Any] | None = None) -> None:
-    """Tell the orchestrator of a partition that is not in the run's own range."""
+    """Report a partition outside the run's own range to the orchestrator."""
     metadata = {**record.to_metadata(), **(more or {})}
     context.log_event(
         dg.AssetMaterialization(

@@ -1,8 +1,8 @@
 """Which partitions of the derived tables are behind their inputs, and why.
 
-Belongs here: comparing records with records, with the tables and with the log, along the graph; what to do about it is
-the caller's. How one version of an input compares with another is decided in `tidemark/tables/behind.py`, which exact
-counts ask as well. No Spark.
+Belongs here: comparing records with records, with the tables and with the log, along the graph; the caller decides what
+to do about it. `tidemark/tables/behind.py` decides how one version of an input compares with another; exact counts use
+it as well. No Spark.
 """
 
 from collections import defaultdict
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance
 
 
-# Of an input that a record does not name; generations begin at 1.
+# For an input that a record does not name; generations begin at 1.
 NO_GENERATION = 0
 
 LastEpochs = dict[tuple[int, int], int]  # hour in microseconds, and shard → epoch
@@ -41,14 +41,14 @@ LastEpochs = dict[tuple[int, int], int]  # hour in microseconds, and shard → e
 
 @dataclass
 class _CommittedHours:
-    """The log, as far as it was read: what it has for each hour. It grows with the hours and not with the segments."""
+    """The log's epochs for each hour, as far as it was read. This grows with the hours and not with the segments."""
 
     upto: dict[int, int] = field(default_factory=dict)
     last: dict[int, tuple[int, str]] = field(default_factory=dict)  # shard → number and checksum of the last segment
     ways: dict[By, LastEpochs] = field(default_factory=lambda: {way: {} for way in (By.RECEIPT, By.STAMP, By.BATCH)})
 
     def read_on(self, log: Log, upto: dict[int, int]) -> bool:
-        """Read what was committed since; false if the log does not go on from what was read."""
+        """Read the segments committed since; false if the log does not continue from what was read."""
         if any(log.segment_before(shard, epoch) != self.last.get(shard) for shard, epoch in self.upto.items()):
             return False
         if any(epoch < self.upto.get(shard, 1) for shard, epoch in upto.items()) or self.upto.keys() - upto.keys():
@@ -61,7 +61,7 @@ class _CommittedHours:
         return True
 
 
-# Of each home, for as long as this process lives: a sensor looks again and again, and old segments never change.
+# One per home, for the life of this process: a sensor looks again and again, and old segments never change.
 _read: dict[Path, _CommittedHours] = {}
 
 
@@ -77,7 +77,7 @@ def _committed_hours(home: Home) -> _CommittedHours:
 
 @dataclass
 class _Found:
-    """What is known so far, for each table: its records, the partitions that it has or should have, what is stale."""
+    """What was found so far for each table: its records, the partitions that it has or should have, the stale ones."""
 
     instance: "DagsterInstance"
     home: Home
@@ -97,13 +97,13 @@ class _Found:
         return self.records[spec.name]
 
     def committed(self, by: By) -> LastEpochs:
-        """Of each hour and shard, the last epoch of the segments in the lake that have something for the hour."""
+        """For each hour and shard, the last epoch of the segments in the lake that have deltas for the hour."""
         if self._committed is None:
             self._committed = _committed_hours(self.home)
         return self._committed.ways[by]
 
     def reach(self, spec: TableSpec) -> dict[int, int]:
-        """Of each partition of sessions, the hour in which the first of them begins."""
+        """For each partition of sessions, the hour in which the first of them begins."""
         if spec.name not in self._reach:
             self._reach[spec.name] = look_back(self.home.lake / spec.name, spec)
         return self._reach[spec.name]
@@ -116,10 +116,10 @@ def stale_partitions(
     seen: dict[int, Record | None] | None = None,
     graph: Mapping[str, Derived] = GRAPH,
 ) -> dict[str, dict[str, str]]:
-    """Asset → partition → why it is stale; assets in the order in which they are to be refreshed.
+    """Asset → partition → why it is stale; assets in the order in which they are refreshed.
 
-    A partition is fresh when its record was made under the table's present generation and definition, from inputs of
-    their present generation, each at a version that is not older than the last change of what it is made of there.
+    A partition is fresh when its record was made under the table's current generation and definition, from inputs of
+    their current generation, each at a version that is not older than the last change of the rows that it is made from.
     """
     found = _Found(instance, home, seen)
     hours = {DELTAS.grain.start(key) for key in found.read(DELTAS)}
@@ -131,7 +131,7 @@ def stale_partitions(
         settled_us = settled_before(home, target.name)
         for start, why in chain(_redefined(derived, found), *(_behind(need, target, found) for need in derived.needs)):
             if settled_us is not None and start < settled_us:
-                continue  # what it is made of was dropped, and no event is taken that could change it (R5)
+                continue  # its input was dropped, and no event is taken that could change it (R5)
             found.present[target.name].add(start)
             if why:
                 stale.setdefault(target.grain.key(start), why)
@@ -140,9 +140,9 @@ def stale_partitions(
 
 
 def _redefined(derived: Derived, found: _Found) -> Iterator[tuple[int, str]]:
-    """Every partition that was made under another definition, also where the present one calls for nothing any more.
+    """Every partition that was made under another definition, even if the current one does not need it any more.
 
-    What was made before definitions were recorded is left alone: nobody knows whether it was another one.
+    Partitions from before definitions were recorded are left alone: their definition is not known.
     """
     for key, made in found.records[derived.spec.name].items():
         if made.definition is not None and made.definition != derived.definition:
@@ -150,7 +150,7 @@ def _redefined(derived: Derived, found: _Found) -> Iterator[tuple[int, str]]:
 
 
 def _behind(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int, str | None]]:
-    """Every partition that an input calls for, and why it is behind it, if it is."""
+    """Every partition that an input calls for, and why it is behind that input, if it is."""
     ways = {By.CARRY: _behind_the_carry, By.MEETING: _behind_a_meeting}
     if need.by is not By.EVENT:
         yield from ways.get(need.by, _behind_the_log)(need, target, found)
@@ -171,7 +171,7 @@ def _behind(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int,
 
 
 def _behind_the_log(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int, str | None]]:
-    """By receipt, stamp or batch: a partition is behind when a segment has something for it that it does not cover."""
+    """By receipt, stamp or batch: a partition is behind when a segment has deltas for it that it does not cover."""
     found.read(need.table)
     for (hour, shard), epoch in found.committed(need.by).items():
         for own in need.partitions_of(target, hour, HOUR_US):
@@ -186,9 +186,9 @@ def _behind_the_log(need: Need, target: TableSpec, found: _Found) -> Iterator[tu
 
 
 def _behind_the_carry(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int, str | None]]:
-    """A partition is behind when something else is carried to it now than what it was made from (N2).
+    """A partition is behind when its carry-over is no longer the one that it was made from (N2).
 
-    That the partition before it is stale says nothing: perhaps it will hand over the same again.
+    If the partition before it is stale, that alone means nothing: it may pass on the same carry-over again.
     """
     source, given = need.table, found.read(need.table)
     before = {source.grain.start(key) for key in given}
@@ -200,7 +200,7 @@ def _behind_the_carry(need: Need, target: TableSpec, found: _Found) -> Iterator[
         made = found.records[target.name].get(target.grain.key(start + HOUR_US))
         carried = handed.carried_out if handed else None
         if made is None and carried is None:
-            continue  # nothing is carried to where nothing has come
+            continue  # no partition there, and no carry-over to it
         why = None
         if made is None or made.generation != found.generations[target.name]:
             why = _why(source, None, target, made, {**found.generations, source.name: 0}) or "it has never been made"
@@ -227,13 +227,13 @@ def _behind_a_meeting(need: Need, target: TableSpec, found: _Found) -> Iterator[
 
 
 def look_back(path: Path, spec: TableSpec) -> dict[int, int]:
-    """Of each partition of a table of sessions, the hour in which the first of its sessions begins."""
+    """For each partition of a table of sessions, the hour in which the first of its sessions begins."""
     earliest = lake_files.lowest_times(path, "window_start") if lake_files.readable_state(path) else {}
     return {start: spec.grain.floor(time_us) for start, time_us in earliest.items()}
 
 
 def hours_of(entry: Entry, by: By) -> list[int]:
-    """Hours, in microseconds, that a segment has accepted deltas for; by batch, in which a batch of it was closed."""
+    """Hours, in microseconds, that a segment has accepted deltas for; by batch, hours in which its batches closed."""
     if by is By.BATCH:
         return [hour_start(key) for key in entry.batch_hours or batch_hours(entry.batches)]
     if by is By.RECEIPT:
@@ -244,7 +244,7 @@ def hours_of(entry: Entry, by: By) -> list[int]:
 
 
 def _present(home: Home, spec: TableSpec) -> int:
-    """The generation that the table's next commit will have: a table that was tampered with is as good as gone."""
+    """The generation of the table's next commit: a table that was tampered with counts as gone."""
     known: KnownTable = KnownTableFile(home.plans, spec.name).read()
     return known.generation + (1 if find_break(home.lake / spec.name, known) else 0)
 
@@ -267,6 +267,6 @@ def _why(
 
 
 def _as_made(record: Record, source: TableSpec) -> Made:
-    """What a record says of one input, as a lineage file would say it."""
+    """What a record says about one input, in the form of a lineage file."""
     version, generation = record.input_versions.get(source.name, UNKNOWN), record.input_generations.get(source.name)
     return Made(source=version, generation=NO_GENERATION if generation is None else generation)

@@ -1,8 +1,8 @@
-"""From the declaration of a table to its asset, and the frame that every derived table with partitions of time shares.
+"""From the declaration of a table to its asset, and the frame that all derived tables with partitions of time share.
 
 Belongs here: what every asset says of its table; dependencies and partitions as the orchestrator knows them, the
-refusal to build on what was found wrong, a record for each partition, and watermarks. Does not belong here: how rows
-are computed and written (each stage), which tables there are (`tables.py`).
+refusal to build on a partition that failed its check, a record for each partition, and watermarks. Does not belong
+here: how rows are computed and written (each stage), the list of tables (`tables.py`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,14 +22,14 @@ from tidemark.model.ranges import Range
 from tidemark.storage.failpoints import failpoint
 from tidemark.tables.table_spec import TableSpec
 
-# Writes ranges of partitions, the earliest first, and gives the records of all that it has made.
+# Writes ranges of partitions, the earliest first, and returns the records of all that it has made.
 Materialize: TypeAlias = Callable[[dg.AssetExecutionContext, TidemarkResource, Sequence[Range]], list[Record]]
 
 
 def table_asset(derived: Derived, materialize: Materialize, *, is_held_by_tables: bool = False) -> dg.AssetsDefinition:
-    """The asset of a derived table; `materialize` writes ranges of its partitions and gives their records.
+    """The asset of a derived table; `materialize` writes ranges of its partitions and returns their records.
 
-    Its watermark is the least of those that the records name, or, with `is_held_by_tables`, of its inputs as tables.
+    Its watermark is the least of the watermarks in the records, or, with `is_held_by_tables`, of its inputs as tables.
     """
     spec = derived.spec
 
@@ -70,16 +70,16 @@ def asset_of(
 
 
 def mapping_of(derived: Derived, table: str) -> dg.PartitionMapping:
-    """What the graph says of an input, as the orchestrator says it.
+    """The graph's need for an input, as a partition mapping of the orchestrator.
 
-    What arrived in an hour, or under a watermark of that hour, may have happened at any time before. A running day or
-    month has hours that do not exist yet; they are allowed, or its update would fail, and be lost.
+    A delta that arrived in an hour, or under a watermark of that hour, may have happened at any time before. The
+    current day or month has hours that do not exist yet; they are allowed, or its update would fail and be lost.
     """
     needs = [need for need in derived.needs if need.table.name == table]
     if any(need.by in (By.RECEIPT, By.STAMP, By.BATCH) for need in needs):
         return dg.AllPartitionMapping()
     if any(need.by is By.MEETING for need in needs):
-        # How far sessions reach back is found in the tables; the orchestrator is shown a day.
+        # Only the tables know how far sessions reach back; the orchestrator shows a day.
         return dg.TimeWindowPartitionMapping(start_offset=-24, allow_nonexistent_upstream_partitions=True)
     return dg.TimeWindowPartitionMapping(
         start_offset=-max(need.table.grain.reach(need.before_us) for need in needs),

@@ -12,15 +12,15 @@ from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTORS
 from assets.windows.catalog import DERIVED
 from resources.lake import TableSpec
 
-# What each derived table is made from, in the order in which they are to be refreshed.
+# What each derived table is made from, in the order in which they are refreshed.
 GRAPH: dict[str, Derived] = graph_of((*ROLLUPS, *DERIVED))
 
-# What is made from others as a whole, and not partition by partition.
+# Tables that are made from others as a whole, and not partition by partition.
 WHOLE = (WINDOWED_COUNTS, VECTORS, VECTOR_CONFLICTS, VECTOR_CHECKPOINTS, VECTOR_INDEX)
 
 TABLES: dict[str, TableSpec] = {
     spec.name: spec for spec in (DELTAS, DEAD_LETTERS, *(each.spec for each in GRAPH.values()), *WHOLE)
 }
 
-# Those too that are parts of another one: they have neither asset nor suite of their own, and are judged with it.
+# Also the tables that are parts of another one: they have no asset and no suite of their own, and are checked with it.
 EVERY_TABLE: dict[str, TableSpec] = TABLES | {spec.name: spec for spec in PARTS}

@@ -1,16 +1,16 @@
 """Whether a partition may be built upon (O4): one answer for commands, for the automation, and for a run that begins.
 
-Belongs here: what speaks against a partition, and the refusal of a run whose input is not to be built upon. Does not
-belong here: how rows are judged (`expectations`), what passed and failed mean (`check_states.py`), how an edit is
-noticed (`tidemark/tables/known_table.py`), which partitions hang on which (`dependents.py`). Importing this needs
+Belongs here: the objections to a partition, and the refusal of a run whose input must not be built upon. Does not
+belong here: how rows are checked (`expectations`), what passed and failed mean (`check_states.py`), how an edit is
+noticed (`tidemark/tables/known_table.py`), which partitions depend on which (`dependents.py`). Importing this needs
 neither Spark nor Dagster.
 
-It is asked twice. Commands and the automation ask `blocked` before they request a run of partitions, and `found_wrong`
-before one of a table that is made of everything there is. The run asks again when it begins: `refuse_wrong` for
-verdicts, and `refuse_edited` for edits, with the lock of its table held and the version of its input chosen. So an edit
-that comes after the request is not laundered either. Only an input without a verdict does not stop a run that has
-begun: a drain beside it may have committed and not judged yet, and what it finds wrong later is repaired by writing it
-anew, which makes everything that was made of it stale.
+There are two checks. Commands and the automation use `blocked` before they request a run of partitions, and
+`found_wrong` before they request a run of a table that is made from all of its input. The run checks again when it
+begins: `refuse_wrong` for check results, and `refuse_edited` for edits, while it holds the lock of its table and has
+chosen the version of its input. So an edit that comes after the request is caught, too. Only an input without a check
+result does not stop a run that has begun: a drain beside it may have committed and not checked yet. If that check
+fails later, the partition is rewritten, which makes everything that was made from it stale.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,15 +39,15 @@ NAMED = 3
 
 
 class WrongInputError(LakeError):
-    """Rows were to be made from a partition that was found wrong."""
+    """Rows were to be made from a partition that failed its check."""
 
 
 class EditedInputError(WrongInputError):
-    """Rows were to be made from a partition that somebody else has changed."""
+    """Rows were to be made from a partition that another process has changed."""
 
 
 class Cause(StrEnum):
-    """What may speak against building on a partition."""
+    """Why a partition may not be built upon."""
 
     EDITED = "edited"
     FAILED = "failed"
@@ -56,7 +56,7 @@ class Cause(StrEnum):
 
 
 class Objection(NamedTuple):
-    """What speaks against one partition: the cause, and the end of a sentence that begins with its name."""
+    """The objection to one partition: the cause, and the end of a sentence that begins with the partition's name."""
 
     cause: Cause
     words: str
@@ -66,14 +66,14 @@ FOUND_WRONG = Objection(Cause.FAILED, "which was found wrong")
 NOT_CHECKED = Objection(Cause.UNCHECKED, "which has not been checked yet")
 WAITS_ITSELF = Objection(Cause.WAITING, "which waits itself")
 
-# Table → partition → what speaks against it.
+# Table → partition → the objection to it.
 Objections = Mapping[str, Mapping[str, Objection]]
 
 
 def states_of(instance: "DagsterInstance", table: str) -> dict[str, CheckState]:
-    """How each partition stands by its last check; a table without partitions as a whole.
+    """The state of each partition by its last check; a table without partitions has one state as a whole.
 
-    What was said of a table as a whole before it had partitions says nothing of any of them.
+    A result about the whole table from before it had partitions says nothing about any of them.
     """
     has_partitions = table in TABLES and not TABLES[table].is_whole
     states = check_states(instance, table).items()
@@ -83,7 +83,7 @@ def states_of(instance: "DagsterInstance", table: str) -> dict[str, CheckState]:
 def objections(home: Home, instance: "DagsterInstance", table: str) -> dict[str, Objection]:
     """Partitions of a table that must not be built upon, and why: edited, failed, or not checked as they are now.
 
-    A table without partitions is one as a whole, and may be built upon until it is found wrong.
+    A table without partitions counts as one, and may be built upon until it fails its check.
     """
     found: dict[str, Objection] = {}
     for key, state in states_of(instance, table).items():
@@ -95,25 +95,25 @@ def objections(home: Home, instance: "DagsterInstance", table: str) -> dict[str,
 
 
 def found_wrong(home: Home, instance: "DagsterInstance", table: str) -> set[str]:
-    """The same, keys alone."""
+    """The same, only the keys."""
     return set(objections(home, instance, table))
 
 
 def against(home: Home, instance: "DagsterInstance", *tables: str) -> dict[str, tuple[str, ...]]:
-    """Table → partitions that must not be built upon, where there are any: for what is made of everything in them."""
+    """Table → partitions that must not be built upon, if any; for tables that are made from whole inputs."""
     found = {table: tuple(sorted(found_wrong(home, instance, table))) for table in tables}
     return {table: keys for table, keys in found.items() if keys}
 
 
 def waits_for(wrong: Mapping[str, Sequence[str]]) -> str:
-    """Why nothing is requested that is made of these tables, for people."""
+    """Why no table that is made from these tables is requested, for people."""
     return " ".join(
         f"Waits until what was found wrong in {table} is repaired: {', '.join(keys)}." for table, keys in wrong.items()
     )
 
 
 def repair_first(table: str, keys: Sequence[str], before: str) -> str:
-    """Why nothing of a table goes for ever before a moment, for people; the keys in order."""
+    """Why nothing before a certain time is removed from a table for good, for people; the keys in order."""
     return (
         f"{len(keys)} partition(s) of {table} before {before} were found wrong or were not judged, the first of them "
         f"{keys[0]}. Nothing was removed; repair them first, ./tidemark check says what is wrong."
@@ -129,10 +129,10 @@ def blocked(
     together: Mapping[str, Collection[str]] | None = None,
     waiting: Mapping[str, Iterable[str]] | None = None,
 ) -> dict[str, str]:
-    """Those of the wanted partitions that must not be computed now → why. Commands and the automation ask this alike.
+    """The wanted partitions that must not be computed now → why. Commands and the automation both use this.
 
-    `together` are partitions of inputs that the same run writes anew before: its checks stop what follows, and so
-    nothing that was said of them before counts. `waiting` are partitions of inputs that are not computed either.
+    `together` are partitions of inputs that the same run rewrites first: its own checks stop the later steps, so
+    earlier check results do not count. `waiting` are partitions of inputs that are not computed either.
     """
     together, keys, found = together or {}, set(wanted), dict[str, str]()
     inputs: dict[str, Mapping[str, Objection]] = {}
@@ -141,7 +141,7 @@ def blocked(
         inputs[table] = {key: why for key, why in mine.items() if key not in together.get(table, ())}
     edits = edited(Lake(home, _no_session), derived.spec.name) if derived.is_carried and keys else {}
     while True:
-        # Where an hour is made of the one before, hours of the table itself that are written anew are edited no more.
+        # If an hour is made from the one before, edits in the table's own hours go away when they are rewritten.
         own = {key: _edited(edit) for key, edit in edits.items() if key not in keys - found.keys()}
         now = made_of_any(home, derived, keys, {**inputs, derived.spec.name: own})
         if now.keys() == found.keys():
@@ -150,10 +150,10 @@ def blocked(
 
 
 def made_of_any(home: Home, derived: Derived, wanted: Collection[str], wrong: Objections) -> dict[str, str]:
-    """Those of the wanted partitions that are made of any of the given ones → of which, and what speaks against it."""
+    """The wanted partitions that are made from any of the given ones → from which, and the objection to it."""
     spec = derived.spec
     starts = {table: {TABLES[table].grain.start(key) for key in keys} for table, keys in wrong.items() if keys}
-    # All together first: the log is read for each question, and the answer is nearly always none.
+    # All together first: each call reads the log, and the answer is nearly always none.
     if not starts or not wanted or not _hanging(home, derived, starts, wanted):
         return {}
     found: dict[str, str] = {}
@@ -168,10 +168,10 @@ def made_of_any(home: Home, derived: Derived, wanted: Collection[str], wrong: Ob
 
 
 def unfinished(home: Home, instance: "DagsterInstance", table: str) -> set[str]:
-    """Partitions that were written and not found right since: they are made again until they are.
+    """Partitions that were written and have not passed a check since: they are made again until they pass.
 
-    What somebody else has edited is shown and not overwritten (decision 0010); but a table without partitions is folded
-    as a whole, and so is a bucket, which repairs it.
+    Partitions that another process has edited are shown and not overwritten (decision 0010). But a table without
+    partitions is folded as a whole, and so is a bucket, which repairs it.
     """
     from dagster import AssetKey
 
@@ -182,15 +182,15 @@ def unfinished(home: Home, instance: "DagsterInstance", table: str) -> set[str]:
         return found - edited(Lake(home, _no_session), table).keys()
     if lake_files.readable_state(home.lake / table) is None:
         return set()
-    # What was refused before it was ever made is made when it has deltas, and not before.
+    # A partition that was refused before it was ever made is made only when it has deltas.
     return found & instance.event_log_storage.get_materialized_partitions(AssetKey(table))
 
 
 def edited(lake: Lake, table: str) -> dict[str, Edit]:
-    """Partitions, by key, in which somebody else has changed rows; of a table without any, it as a whole.
+    """Partitions, by key, in which another process has changed rows; a table without partitions counts as a whole.
 
-    A row that lies in no bucket counts for the one that it would be in if there were no more: something is to be shown
-    and repaired.
+    A row outside all buckets counts for the bucket that it would fall into, so that there is something to show
+    and repair.
     """
     spec, edits = TABLES[table], lake.edits(table)
     if spec.buckets:
@@ -199,17 +199,17 @@ def edited(lake: Lake, table: str) -> dict[str, Edit]:
 
 
 def failed(instance: "DagsterInstance", table: str) -> set[str]:
-    """Partitions that were found wrong when they were judged last."""
+    """Partitions that failed their last check."""
     return {key for key, state in states_of(instance, table).items() if state.has_failed}
 
 
 def unjudged(instance: "DagsterInstance", table: str) -> set[str]:
-    """Partitions whose last materialization has no verdict yet."""
+    """Partitions whose last materialization has no check result yet."""
     return {key for key, state in states_of(instance, table).items() if state.is_open}
 
 
 def refuse_wrong(instance: "DagsterInstance", home: Home, derived: Derived, ranges: Sequence[Range]) -> None:
-    """Raise if anything in the ranges is made of a partition that was found wrong when it was judged last."""
+    """Raise if anything in the ranges is made from a partition that failed its last check."""
     for source in _inputs(derived):
         if source is not derived.spec:
             wrong = _starts(source, failed(instance, source.name))
@@ -218,17 +218,17 @@ def refuse_wrong(instance: "DagsterInstance", home: Home, derived: Derived, rang
 
 
 def refuse_any_wrong(instance: "DagsterInstance", target: str, *inputs: str) -> None:
-    """The same for a table that is made of all of its inputs, whatever partition it is."""
+    """The same for a table that is made from all partitions of its inputs."""
     for source in (TABLES[table] for table in inputs):
         if starts := _starts(source, failed(instance, source.name)):
             raise WrongInputError(_refusal(target, source, starts, FOUND_WRONG))
 
 
 def refuse_edited(lake: Lake, derived: Derived, ranges: Sequence[Range]) -> None:
-    """Raise if anything in the ranges is made of a partition that somebody has edited. Choose the version first.
+    """Raise if anything in the ranges is made from a partition that another process has edited.
 
-    Then an edit that is not seen here is not in that version either. Of the table itself, where an hour is made of the
-    one before, hours that are written anew are edited no more.
+    Choose the version first: then an edit that is not seen here is not in that version either. If an hour is made from
+    the one before, edits in the table's own hours go away when they are rewritten.
     """
     for source in _inputs(derived):
         edits = lake.edits(source.name)
@@ -238,24 +238,24 @@ def refuse_edited(lake: Lake, derived: Derived, ranges: Sequence[Range]) -> None
 
 
 def refuse_any_edit(lake: Lake, target: str, *inputs: str) -> None:
-    """The same for a table that is made of all of its inputs, whatever partition it is."""
+    """The same for a table that is made from all partitions of its inputs."""
     for table in inputs:
         if edits := lake.edits(table):
             raise EditedInputError(_refusal(target, TABLES[table], edits, _edited(edits[min(edits)])))
 
 
 def _inputs(derived: Derived) -> Iterable[TableSpec]:
-    """The tables that it is made from, each once; itself too where an hour is made of the one before."""
+    """The tables that it is made from, each once; also itself if an hour is made from the one before."""
     return {need.table.name: need.table for need in derived.needs}.values()
 
 
 def _below(home: Home, derived: Derived, table: str, starts: set[int], ranges: Sequence[Range]) -> set[int]:
-    """Those of the partitions of an input that anything in the ranges is made of."""
+    """The given partitions of an input that anything in the ranges is made from."""
 
     def is_below(some: set[int]) -> bool:
         return bool(some) and any(_is_in(own, ranges) for own in dependent_partitions(home, derived, {table: some}))
 
-    # All together first: the log is read for each question, and the answer is nearly always no.
+    # All together first: each call reads the log, and the answer is nearly always no.
     return {start for start in starts if is_below({start})} if is_below(starts) else set()
 
 
@@ -264,12 +264,12 @@ def _is_in(start_us: int, ranges: Sequence[Range]) -> bool:
 
 
 def _hanging(home: Home, derived: Derived, starts: Mapping[str, set[int]], wanted: Collection[str]) -> set[str]:
-    """Those of the wanted partitions that are made of any that begins then."""
+    """The wanted partitions that are made from any input partition with one of these starts."""
     return {derived.spec.grain.key(start) for start in dependent_partitions(home, derived, starts)}.intersection(wanted)
 
 
 def _inputs_of(derived: Derived, source: TableSpec, own: int, starts: Iterable[int]) -> set[int]:
-    """Those of an input's partitions that one is made of; all of them where only the log or the tables can tell."""
+    """The input's partitions that one partition is made from; all of them if only the log or the tables can tell."""
     needs = [need for need in derived.needs if need.table.name == source.name]
     if any(need.by is not By.EVENT for need in needs):
         return set(starts)
@@ -279,7 +279,7 @@ def _inputs_of(derived: Derived, source: TableSpec, own: int, starts: Iterable[i
 
 
 def _starts(source: TableSpec, keys: Iterable[str]) -> set[int]:
-    """Where partitions begin; one number for a table without them."""
+    """The starts of partitions; one number for a table without partitions."""
     return {0 if source.is_whole else source.grain.start(key) for key in keys}
 
 
@@ -295,7 +295,7 @@ def _refusal(target: str, source: TableSpec, starts: Iterable[int], why: Objecti
 
 
 def _named(source: TableSpec, starts: Iterable[int]) -> str:
-    """The partitions in words; a table without partitions by its name alone."""
+    """The partitions in words; only the name for a table without partitions."""
     if source.is_whole:
         return source.name
     keys = [source.grain.key(start) for start in sorted(starts)]
@@ -313,7 +313,7 @@ def _remedy(source: TableSpec) -> str:
 
 
 def _is_unfinished(home: Home, instance: "DagsterInstance", table: str) -> bool:
-    """Whether a table that is judged as a whole lies there without a good verdict on what was written last."""
+    """Whether a table that is checked as a whole has not passed its check since it was last written."""
     from dagster import AssetKey
 
     if instance.get_latest_materialization_event(AssetKey(table)) is None:

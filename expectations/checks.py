@@ -1,11 +1,11 @@
-"""How a suite becomes a blocking asset check, right for one partition and for a range of them.
+"""How a suite becomes a blocking asset check, correct for one partition and for a range of them.
 
-Belongs here: which partitions are to be judged, and telling the orchestrator each one's own result. Does not belong
-here: judging (`runner.py`), what is judged (`evidence.py`) and what was found (`results.py`).
+Belongs here: which partitions are checked, and reporting the result of each one to the orchestrator. Does not belong
+here: evaluating suites (`runner.py`), the checked rows (`evidence.py`) and the results (`results.py`).
 
-Dagster stores the result of a check in a range run without a partition, which leaves every partition of the range
-"skipped" and its downstream unreleased. So each partition gets an evaluation of its own, which names the
-materialization that it is about: that is what makes it current.
+In a range run, Dagster stores a check's result without a partition, which leaves every partition of the range "skipped"
+and its downstream unreleased. So each partition gets its own evaluation, which names the materialization that it is
+about and so counts as current.
 """
 
 import time
@@ -33,11 +33,11 @@ from tidemark.counts.retention import settled_before
 from tidemark.model.timegrid import MINUTE, WHOLE
 from tidemark.tables.known_table import Edit
 
-# Partitions whose materializations are asked for with one question to the orchestrator's storage.
+# This many partitions' materializations are read with one query to the orchestrator's storage.
 ASKED_TOGETHER = 200
 
 
-# What is said of a partition that there is nothing left to hold against (R5).
+# The message for a partition whose input is gone, so that there is nothing left to compare it with (R5).
 SETTLED = "Settled: it was found right before what it is made of was dropped, and nobody has changed it since."
 SETTLED_AND_EDITED = (
     "Somebody else has changed the partition, and what it is made of was dropped. Restore the table from a backup; "
@@ -65,14 +65,14 @@ def suite_check(asset: dg.AssetsDefinition) -> dg.AssetChecksDefinition:
         partitions_def=asset.partitions_def,
         compute_kind="greatexpectations",
     )
-    # Evaluations, not a result: the decorator's type does not know that a check may say something of each partition.
+    # Evaluations, not a result: the decorator's type does not know that a check may have a result per partition.
     def check(context: dg.AssetCheckExecutionContext, tidemark: TidemarkResource) -> Any:
         instance = context.op_execution_context.instance
         keys: list[str | None] = [None]
         if asset.partitions_def:
             keys = [*context.op_execution_context.partition_keys, *more_partitions(context.run.tags)]
         if suite.table in GRAPH and GRAPH[suite.table].is_carried:
-            # What is carried from hour to hour may have led a run beyond the hours that it was asked for.
+            # A carry-over may have led the run beyond its requested hours.
             keys += sorted(unjudged(instance, suite.table).difference(key for key in keys if key))
         for evaluation in evaluate(instance, tidemark.lake, suite, keys):
             if not evaluation.passed:
@@ -84,11 +84,11 @@ def suite_check(asset: dg.AssetsDefinition) -> dg.AssetChecksDefinition:
 
 
 def check_drained(context: dg.AssetExecutionContext, lake: Lake, reported: Mapping[str, Sequence[str]]) -> None:
-    """Check the hours that a drain has just reported, and everything else without a check result as it lies there now.
+    """Check the hours that a drain has just reported, and all others whose current rows have not passed a check.
 
-    That is what a crash left without one, what was found wrong before (or a later drain would look as if all were
-    well), and every partition in which somebody else has changed rows. A bad hour does
-    not fail the drain: its rows are committed, its result stops what is downstream, and the hours beside it go on.
+    Those are the partitions that a crash left without a check, those that failed before (or a later drain would look
+    as if all were well), and those in which another process has changed rows. A bad hour does not fail the drain: its
+    rows are committed, its result stops the tables downstream, and the other hours go on.
     """
     for table in TABLES:
         wanted: set[str] = set(edited(lake, table))
@@ -104,7 +104,7 @@ def check_drained(context: dg.AssetExecutionContext, lake: Lake, reported: Mappi
 def evaluate(
     instance: dg.DagsterInstance, lake: Lake, suite: Suite, partitions: Sequence[str | None]
 ) -> Iterator[AssetCheckEvaluation]:
-    """Each partition's own result, as the orchestrator stores it; none stands for a table without partitions."""
+    """Each partition's own result, as the orchestrator stores it; None stands for a table without partitions."""
     targets: list[Target] = []
     edits, made = edited(lake, suite.table), last_materializations(instance, suite.table, partitions)
     settled_us = settled_before(lake.home, suite.table)
@@ -143,7 +143,7 @@ def last_materializations(
 ) -> dict[str | None, Sequence[dg.EventLogRecord]]:
     """The last two materializations of each partition, the last one first.
 
-    Asked for a few partitions at once; those that others crowd out of the answer are asked for by themselves.
+    One query covers a few partitions; a partition that the others crowd out of the answer gets its own query.
     """
     found: dict[str | None, Sequence[dg.EventLogRecord]] = {}
     for start in range(0, len(partitions), ASKED_TOGETHER):
@@ -169,7 +169,7 @@ def _last_events(
 def _target(
     table: str, partition: str | None, events: Sequence[dg.EventLogRecord], edits: Mapping[str, Edit]
 ) -> Target:
-    """The partition's last materialization, with its record, the one before, and what somebody else did since."""
+    """The partition's last materialization, with its record, the one before, and edits by other processes since."""
     if not events or events[0].asset_materialization is None:
         where = table if partition is None else f"{table}, partition {partition},"
         raise RecordError(f"{where} has never been materialized. Materialize it, then check it.")
@@ -186,7 +186,7 @@ def _target(
 
 
 def _readable(materialization: dg.AssetMaterialization) -> Record | None:
-    """The record of an earlier materialization; one that cannot be read any more promises nothing."""
+    """The record of an earlier materialization; None if it cannot be read any more."""
     try:
         return Record.from_metadata(materialization.metadata)
     except RecordError:
@@ -220,7 +220,7 @@ def _evaluation(
 
 
 def _settled(suite: Suite, target: Target) -> AssetCheckEvaluation:
-    """The result of a partition whose input was dropped: nothing is dropped under what was found wrong (R5)."""
+    """The result of a partition whose input was dropped: an input is never dropped under a failed partition (R5)."""
     is_edited = target.recorded.edit is not None
     return AssetCheckEvaluation(
         asset_key=dg.AssetKey(suite.table),
@@ -234,7 +234,7 @@ def _settled(suite: Suite, target: Target) -> AssetCheckEvaluation:
 
 
 def _refusal(suite: Suite, partition: str | None, why: str) -> AssetCheckEvaluation:
-    """The result of a partition that cannot be judged: nothing is recorded of it, or nothing is left beside it."""
+    """The result of a partition that cannot be checked: it has no record, or nothing is left to compare it with."""
     return AssetCheckEvaluation(
         asset_key=dg.AssetKey(suite.table),
         check_name=CHECK_NAME,
@@ -247,7 +247,7 @@ def _refusal(suite: Suite, partition: str | None, why: str) -> AssetCheckEvaluat
 
 
 def _table(result: CheckResult) -> str:
-    """Every expectation and what it found, as a table for people."""
+    """Every expectation and its result, as a table for people."""
     lines = [
         f"| {sentence_of(each)} | {'none' if each.success else f'**{count_of(each):,}**'} |"
         for each in result.validation.results

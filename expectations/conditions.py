@@ -1,7 +1,7 @@
 """Which rows an expectation of Great Expectations about single rows accepts, as a condition in SQL.
 
-Belongs here: the types that a suite file may name, and what each means. They mean here what they mean there, a missing
-value included; `tests/transform/test_native_suites.py` has Great Expectations evaluate each of them beside it.
+Belongs here: the types that a suite file may name, and the meaning of each. They mean the same as in Great
+Expectations, also for a missing value; `tests/transform/test_native_suites.py` compares both for each type.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ def _is_greater(arguments: Arguments) -> str:
 
 BETWEEN = ("min_value", "max_value", "strict_min", "strict_max")
 
-# What each type takes, and its condition. An answer that is not known, of a missing value, is consent.
+# The arguments of each type, and its condition. If a value is missing, the answer is unknown and counts as true.
 ROW_EXPECTATIONS: dict[str, tuple[tuple[str, ...], Callable[[Arguments], str]]] = {
     "expect_column_pair_values_a_to_be_greater_than_b": (("column_A", "column_B", "or_equal"), _is_greater),
     "expect_column_pair_values_to_be_equal": (

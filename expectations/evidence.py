@@ -1,9 +1,9 @@
-"""What a suite judges: a table's rows at the recorded version, and what its queries may name besides.
+"""What a suite checks: a table's rows at the recorded version, and the other views that its queries may name.
 
 Belongs here: from the records of some partitions to the DataFrames behind `{batch}`, `records` and `shards`, for the
 tables of the log also `arrivals`, `segments` and `lost`, for the index `problems`, and the tables that the suite reads.
-Small ones are made on the driver, so that Spark answers questions about them while it plans. Does not belong here:
-judging (`runner.py`).
+Small ones are made on the driver, so that Spark can evaluate them while it plans. Does not belong here: evaluating the
+suite (`runner.py`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,13 +43,13 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 # Below this, planning a scan of the table costs more than scanning it, and a suite scans it half a dozen times.
 PERSISTED_ROWS = 1_000_000
-# Instead of the start of a partition, for a table as a whole: no bucket has this number.
+# Stands for the start of a partition if a table is checked as a whole: no bucket has this number.
 WHOLE_START = -1
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A partition, what its last materialization recorded, and what the one before it did."""
+    """A partition, with the records of its last materialization and of the one before."""
 
     partition: str
     record: Record
@@ -58,20 +58,20 @@ class Recorded:
 
     @property
     def moment(self) -> tuple[Any, ...]:
-        """The versions that the record speaks of; partitions of one moment are judged together."""
+        """The versions that the record names; partitions with the same versions are checked together."""
         return (self.edit is not None, self.record.table_version, *sorted(self.record.input_versions.items()))
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The rows to be judged (to be unpersisted afterwards), and the views that the queries may name."""
+    """The rows to check (unpersist them afterwards), and the views that the queries may name."""
 
     batch: "DataFrame"
     views: dict[str, "DataFrame"]
 
 
 def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
-    """The evidence for partitions that were recorded at one moment."""
+    """The evidence for partitions whose records name the same versions."""
     record = recorded[0].record
     starts, ranges = _time_of(suite, recorded)
     rows = lake.read(suite.table, _version(lake, suite.table, recorded[0]))
@@ -112,7 +112,7 @@ def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
 
 
 def _time_of(suite: Suite, recorded: Sequence[Recorded]) -> tuple[list[int], list[Range]]:
-    """Starts of the partitions, and the time that they fill; a table as a whole fills none, and neither do buckets."""
+    """Starts of the partitions, and the time that they cover; a whole table and buckets cover none."""
     if suite.is_whole:
         return [WHOLE_START] * len(recorded), []
     if suite.is_by_bucket:
@@ -123,29 +123,29 @@ def _time_of(suite: Suite, recorded: Sequence[Recorded]) -> tuple[list[int], lis
 
 
 def _extended(ranges: Sequence[Range], extent: Extent) -> list[Range]:
-    """The time of which another table is read."""
+    """The time ranges for which another table is read."""
     if extent is Extent.EVERYTHING:
         return []
-    # The partition that holds the first moment begins before it, by less than a week.
+    # The partition that holds the start of the range begins before it, by less than a week.
     back_us = {Extent.THIRTY_DAYS: 30 * DAY_US + WEEK_US, Extent.HOUR_BEFORE: HOUR_US}.get(extent, 0)
     return [Range(each.start_us - back_us, each.end_us) for each in ranges]
 
 
 def _version(lake: Lake, table: str, recorded: Recorded) -> int | None:
-    """The version to judge: the recorded one, or what lies there now where somebody else has changed rows since."""
+    """The version to check: the recorded one, or the latest one if another process has changed rows since."""
     return None if recorded.edit else _kept(lake, table, recorded.record.table_version)
 
 
 def _kept(lake: Lake, table: str, version: int | None) -> int | None:
-    """The version, if its files are sure to be there still; none means the latest, which has the same rows.
+    """The version, if its files surely still exist; None means the latest, which has the same rows.
 
-    What changed a partition since would have recorded it anew; maintenance changes files and no rows.
+    A run that changed a partition since would have recorded it again; maintenance changes files but no rows.
     """
     return version if version is not None and lake.is_retained(table, version) else None
 
 
 def _within(rows: "DataFrame", column: str, ranges: Sequence[Range]) -> "DataFrame":
-    """The rows of some partitions; of no range in particular, all of them."""
+    """The rows of some partitions; all rows if no range is given."""
     return rows.where(any_of(column, ranges)) if ranges else rows
 
 
@@ -158,7 +158,7 @@ def _of_buckets(deltas: "DataFrame", buckets: Sequence[int]) -> "DataFrame":
 
 
 def _contents(batch: "DataFrame", suite: Suite) -> dict[tuple[int, int | None], tuple[int, int | None]]:
-    """What is in the table: (start of the partition, shard) → (rows, highest epoch); tables of sums have no shard."""
+    """Contents of the table: (start of the partition, shard) → (rows, highest epoch); tables of sums have no shard."""
     from pyspark.sql import functions as F
 
     own = F.col(suite.partition) if suite.is_by_bucket else F.unix_micros(suite.partition)
@@ -179,7 +179,7 @@ def _records(
     has_resets: bool,
 ) -> pa.Table:
     previous = [_comparable(each) for each in recorded]
-    # A reset of the log's clock, and nothing else, takes back what was promised about the future (C15).
+    # Only a reset of the log's clock takes back a promise about the future (C15).
     ceilings = [each.record.recorded_us if has_resets else None for each in recorded]
     promised = [believed(each, ceiling) for each, ceiling in zip(previous, ceilings, strict=True)]
     rows_found = [sum(rows for (start, _), (rows, _) in found.items() if start == each) for each in starts]
@@ -235,7 +235,7 @@ def _edits(suite: Suite, recorded: Sequence[Recorded], starts: Sequence[int]) ->
 
 
 def _arrivals(suite: Suite, recorded: Sequence[Recorded], starts: Sequence[int], log: Log) -> pa.Table:
-    """What the manifest counted for each hour, as far as the partition's own record says that it is durable."""
+    """The manifest's counts for each hour, as far as the partition's own record says that they are durable."""
     is_event = suite.table == DELTAS.name
     counted: dict[tuple[tuple[int, int], ...], dict[str, HourCounts]] = {}
     counts: list[HourCounts] = []
@@ -255,7 +255,7 @@ def _arrivals(suite: Suite, recorded: Sequence[Recorded], starts: Sequence[int],
 
 
 def _problems(lake: Lake, recorded: Recorded) -> pa.Table:
-    """What is wrong with the indexes that the pointer names, each by itself: most of it cannot be asked in SQL."""
+    """The problems of each index that the pointer names: most of them cannot be found with SQL."""
     found: list[tuple[str, str]] = []
     for namespace, pointer in pointers(lake.home, _version(lake, VECTOR_INDEX.name, recorded)).items():
         try:
@@ -275,7 +275,7 @@ def _segments(log: Log) -> dict[str, pa.Table]:
     """Every segment that was sealed, and the epochs that were lost in a crash."""
     numbers, counts = ("number", "from_epoch", "to_epoch", "rows"), ("accepted", "duplicate", "refused")
     lost: list[tuple[int, int, int]] = []
-    # Only what is asked for is kept of an entry: there may be a year of them.
+    # Only the needed fields of an entry are kept: there may be a year of entries.
     columns: dict[str, list[int]] = {name: [] for name in ("shard", *numbers, *counts)}
     for entry in log.beyond({}):
         lost += [(entry.shard, start, end) for start, end in entry.lost]
@@ -308,7 +308,7 @@ def _dimensions(lake: Lake) -> pa.Table:
 
 
 def _comparable(recorded: Recorded) -> Record | None:
-    """The record before, if it is of the same generation: epochs and watermarks only rise within one (C2)."""
+    """The previous record, if it is of the same generation: epochs and watermarks only rise within one (C2)."""
     previous = recorded.previous
     return previous if previous and previous.generation == recorded.record.generation else None
 

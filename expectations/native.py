@@ -1,11 +1,11 @@
 """A table's suite as Great Expectations knows it: an `ExpectationSuite` of its own expectations.
 
 Belongs here: which expectation of Great Expectations an entry of a suite file is. Does not belong here: reading suite
-files (`suite.py`), evaluating a suite (`runner.py`), what came out (`results.py`).
+files (`suite.py`), evaluating a suite (`runner.py`), its results (`results.py`).
 
 Great Expectations can evaluate such a suite by itself, given a batch of the table and the views that its queries name.
-It then takes a Spark job or more for most expectations, and says of a range of partitions only that something in it is
-wrong; so `runner.py` looks for the wrong rows of all expectations together.
+But it takes a Spark job or more for most expectations, and for a range of partitions it only says that something in it
+is wrong. So `runner.py` looks for the wrong rows of all expectations together.
 """
 
 import io
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from great_expectations import ExpectationSuite
     from great_expectations.expectations.expectation import Expectation as NativeExpectation
 
-# What a failure means to Great Expectations; only the first stops what is downstream.
+# What a failure means to Great Expectations; only the first stops the tables downstream.
 SEVERITIES = {Severity.ERROR: "critical", Severity.WARNING: "warning"}
 
 
@@ -41,7 +41,7 @@ def native_expectations(suite: Suite) -> "list[NativeExpectation]":
     """The expectations of a suite file, in its order; the name of an entry is in its `meta`."""
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
-    # It prints a warning about queries without {batch}. Ours may compare what was recorded, and look at no rows at all.
+    # It prints a warning about queries without {batch}. Ours may compare only records, and look at no rows at all.
     with redirect_stdout(io.StringIO()):
         return [
             ExpectationConfiguration(
@@ -56,7 +56,7 @@ def native_expectations(suite: Suite) -> "list[NativeExpectation]":
 
 
 def native_rule(suite: Suite, rule: Expectation) -> tuple[str, dict[str, Any]]:
-    """The type and the arguments by which Great Expectations knows an entry."""
+    """The type and the arguments of an entry in Great Expectations."""
     if rule.expect is not None:
         return rule.expect, dict(rule.arguments)
     if rule.unique is not None:
@@ -69,6 +69,6 @@ def native_rule(suite: Suite, rule: Expectation) -> tuple[str, dict[str, Any]]:
 
 
 def unique_columns(suite: Suite, columns: Iterable[str]) -> list[str]:
-    """The columns that no two rows of a table share if no two of a partition share the given ones."""
+    """The columns that are unique in a table if the given ones are unique in each partition."""
     within = [] if suite.is_whole else [suite.partition]
     return list(dict.fromkeys([*within, *columns]))

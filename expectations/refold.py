@@ -1,7 +1,7 @@
 """Some vectors folded again, for the suite of `vectors`: from `deltas` alone, by the core that folds one in memory.
 
-Belongs here: which vectors are looked at, and what they should be. The table was folded by Spark, batch after batch and
-perhaps over many runs; here each vector's deltas are taken together, in no order, and folded once.
+Belongs here: which vectors are sampled, and what they should be. Spark folded the table batch after batch and perhaps
+over many runs; here each vector's deltas are taken together, in no order, and folded once.
 """
 
 from typing import TYPE_CHECKING
@@ -21,14 +21,14 @@ from tidemark.vectors.schema import CURRENT, STATES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Enough that a wrong formula is found at once, and a rare mistake after some runs: each version shows other vectors.
+# Enough to find a wrong formula at once, and a rare mistake after some runs: each version samples other vectors.
 SAMPLED = 20
 # A row of the table may have its state in either form.
 REFOLDED = pa.schema([*CURRENT, ("whole_state", pa.binary())])
 
 
 def sampled(vectors: "DataFrame", version: int) -> list[tuple[str, str]]:
-    """The vectors that are looked at in this version of the table: the first by a hash of their names and of it."""
+    """The sampled vectors in this version of the table: the first ones by a hash of their names and the version."""
     from pyspark.sql import functions as F
 
     chosen = vectors.orderBy(F.xxhash64(*KEYS, F.lit(version))).limit(SAMPLED).select(*KEYS).collect()
@@ -36,7 +36,7 @@ def sampled(vectors: "DataFrame", version: int) -> list[tuple[str, str]]:
 
 
 def refold(lake: Lake, chosen: list[tuple[str, str]], version: int | None) -> pa.Table:
-    """What these vectors should be, by all of their deltas in a version of `deltas`."""
+    """What these vectors should be, from all of their deltas in a version of `deltas`."""
     if not chosen:
         return REFOLDED.empty_table()
     deltas = _of(chosen, lake.read(DELTAS.name, version).transform(vector_deltas))
@@ -76,6 +76,6 @@ def _refolded(deltas: pa.Table, base: pa.Table | None) -> pa.Table:
 
 
 def _checkpoint(start: pa.Table) -> pa.Table:
-    """A starting state under the names that a state has."""
+    """A starting state, with the column names of a state."""
     renamed = {"last_epoch": "epoch", "last_ordinal": "ordinal"}
     return pa.Table.from_arrays([start[renamed.get(f.name, f.name)].cast(f.type) for f in STATES], schema=STATES)

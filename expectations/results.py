@@ -1,8 +1,8 @@
-"""What a check found, as Great Expectations tells it: one `ExpectationSuiteValidationResult` for each partition.
+"""Check results in the form of Great Expectations: one `ExpectationSuiteValidationResult` for each partition.
 
-Belongs here: putting such a result together from the wrong rows of a partition, and what we read from one: whether the
-partition may be built upon, and the message of its check (O5). Does not belong here: finding wrong rows (`runner.py`),
-telling the orchestrator (`checks.py`).
+Belongs here: putting such a result together from the wrong rows of a partition, and reading one: whether the partition
+may be built upon, and the message of its check (O5). Does not belong here: finding wrong rows (`runner.py`), reporting
+to the orchestrator (`checks.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,34 +26,34 @@ NOTHING_RAISED = {"raised_exception": False, "exception_traceback": None, "excep
 
 @dataclass(frozen=True)
 class WrongRows:
-    """Rows of one partition that contradict one expectation; of rows that should be unique, a set of copies is one."""
+    """Rows of one partition that contradict one expectation; a set of rows that should be unique counts as one."""
 
     partition: str
     count: int
-    examples: tuple[Mapping[str, Any], ...]  # the columns by which a person finds the row, and those that were judged
+    examples: tuple[Mapping[str, Any], ...]  # the columns by which a person finds the row, and the checked ones
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check says of one partition."""
+    """The check result of one partition."""
 
     partition: str
     validation: "ExpectationSuiteValidationResult"
 
     @property
     def failed(self) -> "tuple[ExpectationValidationResult, ...]":
-        """The expectations that do not hold here, those that stop what is downstream first."""
+        """The failed expectations; first those that stop the tables downstream."""
         found = (result for result in self.validation.results if not result.success)
         return tuple(sorted(found, key=lambda result: severity_of(result) != CRITICAL))
 
     @property
     def names(self) -> list[str]:
-        """The names of those."""
+        """The names of the failed expectations."""
         return [name_of(result) for result in self.failed]
 
     @property
     def passed(self) -> bool:
-        """Whether everything that guards data holds here; a warning does not count against it."""
+        """Whether no expectation failed, apart from warnings."""
         return all(severity_of(result) != CRITICAL for result in self.failed)
 
     @property
@@ -77,9 +77,9 @@ def check_results(
     wrong: Mapping[str, Mapping[str, WrongRows]],
     rows: Mapping[str, int],
 ) -> list[CheckResult]:
-    """Each partition's result, in the order in which they were asked for.
+    """Each partition's result, in the requested order.
 
-    `wrong` is what was found, by expectation and partition, and `rows` how many a partition has, if that was counted.
+    `wrong` has the wrong rows, by expectation and partition, and `rows` the number of a partition's rows, if counted.
     """
     configurations = [expectation.configuration for expectation in suite.expectations]
     return [
@@ -109,7 +109,7 @@ def sentence_of(result: "ExpectationValidationResult") -> str:
 
 
 def severity_of(result: "ExpectationValidationResult") -> str:
-    """What follows if it is not."""
+    """What follows if it is not true."""
     return str(getattr(_configuration(result).severity, "value", _configuration(result).severity))
 
 

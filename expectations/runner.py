@@ -1,13 +1,13 @@
 """Evaluating a suite over a DataFrame, partition by partition.
 
 Belongs here: finding the rows that contradict a suite. Does not belong here: which expectation of Great Expectations an
-entry is (`native.py`), how a result is put together (`results.py`), where the rows come from (`evidence.py`) and who is
-told (`checks.py`).
+entry is (`native.py`), how a result is put together (`results.py`), where the rows come from (`evidence.py`) and how
+results are reported (`checks.py`).
 
-One run over a range of partitions gives each partition its own result, from one action of Spark's if all is well: every
-entry is a query for the rows that are wrong, and the union of what they find is counted. What is said of single rows
-is one of these queries, so that the rows are looked at once for all of it. Only if something was found is it counted by
-partition, and some of it shown.
+One run over a range of partitions gives each partition its own result, with a single Spark action if all is well: every
+entry is a query for wrong rows, and the union of their results is counted. All expectations about single rows share one
+of these queries, so that the rows are read once for all of them. Only if there are wrong rows are they counted by
+partition, and some of them shown.
 """
 
 import importlib
@@ -35,7 +35,7 @@ EXAMPLES = 5
 _NAME = "__expectation"
 _BATCH = "__batch"
 
-# The wrong rows of a query, and those of all conditions, for which the rows are looked at once.
+# The wrong rows of a query, and the wrong rows of all conditions, from one pass over the rows.
 _FOUND_BY_QUERY = """
 SELECT '{name}' AS expectation, {key} AS partition, to_json(struct(*)) AS example
 FROM ({query})
@@ -56,7 +56,7 @@ class CheckBrokenError(TidemarkError):
 def run_suite(
     suite: Suite, batch: "DataFrame", *, partitions: Sequence[str], views: Mapping[str, "DataFrame"] | None = None
 ) -> list[CheckResult]:
-    """Judge the rows of `partitions`, which are all that `batch` holds; `views` are what the queries may name."""
+    """Check the rows of `partitions`, which are all that `batch` holds; the queries may name `views`."""
     with _temporary_views({**(views or {}), _BATCH: batch}):
         wrong = _find(suite, batch.sparkSession)
         by_column = {rule.name for rule in suite.expectations if rule.expect or rule.unique}
@@ -65,11 +65,12 @@ def run_suite(
 
 
 def import_in_background() -> None:
-    """Begin to import Great Expectations beside other work: it takes ten seconds, which a run spends waiting for Spark.
+    """Import Great Expectations in the background: it takes ten seconds, which a run spends waiting for Spark anyway.
 
-    Call it when what both sides import (Dagster, Spark, pandas) is there, and only when there is something to judge.
+    Call this after the modules that both sides need (Dagster, Spark, pandas) are imported, and only if there is
+    something to check.
     """
-    # Its modules import each other in a circle: two threads in it at once may find half of one.
+    # Its modules import each other in a circle: with two threads, one may see a half-imported module.
     importlib.import_module("sqlalchemy.orm")
     threading.Thread(target=importlib.import_module, args=("great_expectations",), daemon=True).start()
 
@@ -98,7 +99,7 @@ def _find(suite: Suite, spark: "SparkSession") -> Wrong:
     try:
         findings = spark.sql(_findings(suite, rules)).persist()
         try:
-            # What is counted is usually nothing; if it is something, it is at hand to be counted by partition.
+            # Usually nothing is found; if something is, it is cached for the count by partition.
             return _count(suite, findings) if findings.count() else {}
         finally:
             findings.unpersist()
@@ -131,14 +132,14 @@ def _findings(suite: Suite, rules: Sequence[Expectation]) -> str:
 
 
 def _condition(rule: Expectation) -> str | None:
-    """The condition behind a rule, if it is one about single rows: never null, and true for every row that is right."""
+    """The condition of a rule about single rows, if it is one: never null, and true for every correct row."""
     if rule.expect is not None:
         return row_condition(rule.expect, rule.arguments)
     return f"coalesce({rule.every_row}, false)" if rule.every_row is not None else None
 
 
 def _query(suite: Suite, rule: Expectation) -> str | None:
-    """The query for wrong rows behind a rule, if it is one that compares rows."""
+    """The query for wrong rows of a rule that compares rows, if it is one."""
     if rule.unique is not None:
         columns = ", ".join(f"`{column}`" for column in unique_columns(suite, rule.unique))
         return f"SELECT {columns}, count(*) AS copies FROM {{batch}} GROUP BY ALL HAVING count(*) > 1"

@@ -1,7 +1,7 @@
-"""The model of a suite file: what may stand in `suites/<table>.yaml`, and what is said about a wrong one.
+"""The model of a suite file: the allowed contents of `suites/<table>.yaml`, and the messages about a wrong one.
 
 Belongs here: reading and refusing. Does not belong here: Great Expectations, which takes seconds to import and is
-met only where a suite becomes one of its own (`native.py`).
+used only where a suite becomes one of its own (`native.py`).
 """
 
 import re
@@ -25,10 +25,10 @@ SUITES = Path(__file__).resolve().parent / "suites"
 
 Model = TypeVar("Model", bound=Struct)
 
-# Holds for every table: its expectations are part of each suite.
+# Applies to every table: its expectations are part of each suite.
 EVERY_TABLE = "every_table"
 
-# The ways to say what is wrong; an entry has exactly one.
+# The ways to find wrong rows; an entry has exactly one.
 RULES = ("expect", "every_row", "unique", "wrong_rows")
 
 
@@ -46,10 +46,10 @@ class Severity(StrEnum):
 class Extent(StrEnum):
     """How much of another table a suite reads."""
 
-    SAME_PARTITIONS = "same_partitions"  # what lies in the time of the checked partitions
-    HOUR_BEFORE = "hour_before"  # and what lies in the hour before them: what was carried into them
-    THIRTY_DAYS = "thirty_days"  # and what lies in the thirty days before them: as far back as the longest window
-    INPUT = "input"  # what the graph says that the checked partitions are made of
+    SAME_PARTITIONS = "same_partitions"  # the rows in the time of the checked partitions
+    HOUR_BEFORE = "hour_before"  # and those of the hour before: their carry-over
+    THIRTY_DAYS = "thirty_days"  # and those of the thirty days before: as far back as the longest window
+    INPUT = "input"  # the rows that the checked partitions are made from, by the graph
     SAME_BUCKETS = "same_buckets"  # of deltas: those of the vectors in the checked buckets, with their bucket
     EVERYTHING = "everything"
 
@@ -60,11 +60,11 @@ class Expectation(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     sentence: str
     severity: Severity
-    expect: str | None = None  # a type of Great Expectations …
-    arguments: dict[str, Any] = {}  # … and what it takes
+    expect: str | None = None  # a type of Great Expectations
+    arguments: dict[str, Any] = {}  # the arguments of that type
     every_row: str | None = None  # an SQL condition that is true for every row
     unique: list[str] | None = None  # columns that no two rows of a partition share
-    wrong_rows: str | None = None  # an SQL query over {batch} that returns what is wrong, with its partition
+    wrong_rows: str | None = None  # an SQL query over {batch} that returns wrong rows, with their partition
 
 
 class Suite(Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,7 +73,7 @@ class Suite(Struct, frozen=True, forbid_unknown_fields=True):
     table: str
     about: str
     partition: str  # the column that says to which partition a row belongs
-    # Of a partition: hour, day, week or bucket; minute, of a table that holds one moment; whole, of one without any.
+    # Width of a partition: hour, day, week or bucket; minute for a table as of one time; whole for one without any.
     grain: str
     show: list[str]  # the columns by which a person finds a wrong row
     expectations: list[Expectation]
@@ -81,7 +81,7 @@ class Suite(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the table is judged as a whole, and not partition by partition."""
+        """Whether the table is checked as a whole, and not partition by partition."""
         return self.grain == WHOLE
 
     @property
@@ -111,9 +111,9 @@ def suite_names(folder: Path = SUITES) -> list[str]:
 def read_suite(
     table: str, folder: Path = SUITES, *, template: Path | None = None, words: tuple[tuple[str, str], ...] = ()
 ) -> Suite:
-    """The suite of a table, with what holds for every table; a file that is wrong is refused with what to write.
+    """The suite of a table, with the expectations for every table; the error for a wrong file says what to write.
 
-    A template stands for many tables: each name in double angle brackets is replaced by the word for this one.
+    A template serves many tables: each name in double angle brackets is replaced by the word for this table.
     """
     path = template or folder / f"{table}.yaml"
     suite = _decode(path, Suite, dict(words))
@@ -135,7 +135,7 @@ def read_suite(
 
 
 def _for_partition(expectation: Expectation, column: str) -> Expectation:
-    """What holds for every table, for one with this partition column."""
+    """An expectation for every table, filled in for a table with this partition column."""
     query = expectation.wrong_rows
     return msgspec.structs.replace(expectation, wrong_rows=query and query.replace("{partition}", column))
 
@@ -153,7 +153,7 @@ def _decode(path: Path, model: type[Model], words: Mapping[str, str] | None = No
 
 
 def _filled(raw: Any, words: Mapping[str, str], path: Path) -> Any:
-    """What was read, with every name in double angle brackets replaced; a list may stand for one, too."""
+    """The contents of a file, with every name in double angle brackets replaced; a list may replace a name, too."""
     if isinstance(raw, dict):
         return {_filled(key, words, path): _filled(value, words, path) for key, value in raw.items()}
     if isinstance(raw, list):
@@ -166,12 +166,12 @@ def _filled(raw: Any, words: Mapping[str, str], path: Path) -> Any:
 
 
 def _elements(raw: Any, filled: Any) -> list[Any]:
-    """An element of a list; a name in double angle brackets that stands alone may be replaced by several words."""
+    """An element of a list; a name in double angle brackets that stands alone may become several words."""
     return filled.split(", ") if isinstance(raw, str) and re.fullmatch(r"<<\w+>>", raw) else [filled]
 
 
 def _entry_of(raw: Any, message: str) -> str:
-    """Which entry a message of the decoder speaks of, by number and name."""
+    """Which entry a message of the decoder is about, by number and name."""
     found = re.search(r"\$\.expectations\[(\d+)\]", message)
     if not found:
         return ""
@@ -195,7 +195,7 @@ def _advice(message: str) -> str:
 
 
 def _problem(expectation: Expectation, seen: set[str]) -> str | None:
-    """What is wrong with an entry and what to write instead; nothing if it is right."""
+    """What is wrong with an entry and what to write instead; None if it is correct."""
     ways = [way for way in RULES if getattr(expectation, way) is not None]
     kind, arguments = expectation.expect, expectation.arguments
     allowed = ", ".join(sorted(ROW_EXPECTATIONS))
@@ -207,7 +207,7 @@ def _problem(expectation: Expectation, seen: set[str]) -> str | None:
             not expectation.sentence.rstrip().endswith(".")
         ),
         f"it has {' and '.join(ways) or 'no rule'}. Write exactly one of {', '.join(RULES)}.": len(ways) != 1,
-        # An aggregate (a mean, a number of rows) that holds for a range of partitions need not hold for each of them.
+        # An aggregate (a mean, a number of rows) may hold for a range of partitions, but not for each of them.
         f"{kind!r} does not judge single rows. Use one of {allowed}.": kind is not None
         and kind not in ROW_EXPECTATIONS,
         "expect has no arguments. Name at least the column under 'arguments:'.": kind is not None and not arguments,

@@ -2,9 +2,9 @@
 
 They follow from the definitions (`streams/`), and from the chain of tiers (`tidemark/tables/tiers.py`).
 
-Belongs here: filling in a template for a table, and into other suites the words that are declared elsewhere. What must
-be true stands in `suites/templates/`, as in `suites/` for every other table. Does not belong here: reading suite files
-(`suite.py`).
+Belongs here: filling in a template for a table, and filling words that are declared elsewhere into other suites. The
+expectations themselves are in `suites/templates/`, as in `suites/` for every other table. Does not belong here: reading
+suite files (`suite.py`).
 """
 
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ from tidemark.streams.load import OPEN_SUFFIX
 from tidemark.tables.tiers import Tier
 
 TEMPLATES = SUITES / "templates"
-# What may become of a late delta under each policy, and how that is told; said anew from the rule (T5).
+# What may become of a late delta under each policy, and the words for it; written again from the rule (T5).
 OUTCOMES = {
     LatePolicy.REEMIT: {"reemitted": "re-emitted", "too_late": "found too late for that"},
     LatePolicy.DISCARD: {"discarded": "discarded"},
     LatePolicy.NEXT_WINDOW: {"moved": "moved to the next window"},
     LatePolicy.SIDE_OUTPUT: {"side_output": "put aside"},
 }
-# Under these a late delta has a channel.
+# Under these policies a late delta has a channel.
 WITH_CHANNEL = (LatePolicy.SIDE_OUTPUT,)
 
 
@@ -45,7 +45,7 @@ def suite_of(table: str, templates: Path = TEMPLATES) -> Suite:
 
 
 def _template_of(table: str) -> tuple[str, dict[str, str]] | None:
-    """Which template stands for a table, and what is filled into it."""
+    """The template of a table, and the words that are filled into it."""
     if tier := next((tier for tier in Tier if tier.table == table and tier.made_from), None):
         return "sums", sum_words(tier)
     if table == LATE_DELTAS.name:
@@ -63,7 +63,7 @@ def _template_of(table: str) -> tuple[str, dict[str, str]] | None:
 
 
 def _own_words(table: str) -> dict[str, str]:
-    """What is filled into the file of a table that has no template: the words that are declared elsewhere."""
+    """The words for the file of a table without a template: they are declared elsewhere."""
     if table == DEAD_LETTERS.name:
         return {"reasons": ", ".join(Reason)}
     if table != DELTAS.name:
@@ -79,7 +79,7 @@ def _own_words(table: str) -> dict[str, str]:
 
 
 def sum_words(tier: Tier) -> dict[str, str]:
-    """What stands for each name, for a tier that is the sum of a finer one."""
+    """The word for each name, for a tier that is the sum of a finer one."""
     finer, spec = tier.made_from or Tier.MINUTE, COUNTS[tier]
     is_first = finer is Tier.MINUTE
     return {
@@ -91,14 +91,14 @@ def sum_words(tier: Tier) -> dict[str, str]:
         "partition": spec.partition_by,
         "finer": str(finer),
         "finer_table": finer.table,
-        # Minutes do not say which minute was the first in them, and which count the lowest: it is their own.
+        # Minutes have no columns for their first minute and their lowest count: those are their own.
         "finer_first": "bucket_start" if is_first else "first_minute",
         "finer_lowest": "count" if is_first else "lowest_minute",
     }
 
 
 def words_of(stream: Stream) -> dict[str, str]:
-    """What stands for each name in braces."""
+    """The word for each name in double angle brackets."""
     keys = [field.column for field in stream.key_fields]
     window, late = stream.window, stream.late
     time = "received_ts" if window.type is WindowType.FIXED else "event_ts"
@@ -120,7 +120,7 @@ def words_of(stream: Stream) -> dict[str, str]:
 
 
 def late_words() -> dict[str, str]:
-    """What stands for each name in the suite of late deltas: what may become of one."""
+    """The word for each name in the suite of late deltas: what may become of one."""
     told = {outcome: words for outcomes in OUTCOMES.values() for outcome, words in outcomes.items()}
     return {
         "outcomes": ", ".join(told),
@@ -131,13 +131,13 @@ def late_words() -> dict[str, str]:
 
 
 def _fitting(policy: LatePolicy, outcomes: Sequence[str]) -> str:
-    """SQL: one branch of a CASE, about the outcome under a policy."""
+    """SQL: one branch of a CASE, for the outcome under a policy."""
     channel = " AND channel IS NOT NULL" if policy in WITH_CHANNEL else ""
     return f"WHEN {_literal(policy.value)} THEN outcome IN ({', '.join(map(_literal, outcomes))}){channel}"
 
 
 def session_words(stream: Stream) -> dict[str, str]:
-    """What stands for each name, for a stream with sessions; said anew from the rules (T4, T5)."""
+    """The word for each name, for a stream with sessions; written again from the rules (T4, T5)."""
     late, gap = stream.late, stream.window.gap_us
     closed = f"coalesce(unix_micros(event_ts) + {gap} + {late.allowed_us} < unix_micros(watermark_ts), false)"
     beyond = gap + late.allowed_us + (late.max_us or 0)
@@ -155,7 +155,7 @@ def session_words(stream: Stream) -> dict[str, str]:
 
 
 def join_words(join: Join, left: Stream, right: Stream) -> dict[str, str]:
-    """What stands for each name, for a join: what stands for each of its sides, and what is its own."""
+    """The word for each name, for a join: the words of each side, and its own."""
     keys = [field.column for field in left.key_fields]
     renamed = zip(right.key_fields, keys, strict=True)
     sides = {f"left_{name}": word for name, word in words_of(left).items()}
@@ -182,7 +182,7 @@ def join_words(join: Join, left: Stream, right: Stream) -> dict[str, str]:
 
 
 def _accepted(stream: Stream) -> str:
-    """SQL: every accepted delta of a stream, whether it is late (T4), and the moment at which it takes effect."""
+    """SQL: every accepted delta of a stream, whether it is late (T4), and the time at which it takes effect."""
     window, allowed = stream.window, stream.late.allowed_us
     at, stamp = "unix_micros(event_ts)", "unix_micros(watermark_ts)"
     if window.type is WindowType.SESSION:
@@ -209,7 +209,7 @@ def _matching(stream: Stream) -> str:
 
 
 def _takes(stream: Stream) -> str:
-    """SQL: whether a pane takes a delta, said anew from the rule (T5) and not from the code that is checked."""
+    """SQL: whether a pane takes a delta, written again from the rule (T5) and not from the checked code."""
     if stream.window.type is WindowType.FIXED or stream.late.policy is LatePolicy.NEXT_WINDOW:
         return "true"
     if stream.late.policy is LatePolicy.REEMIT:
@@ -219,7 +219,7 @@ def _takes(stream: Stream) -> str:
 
 
 def _pane(stream: Stream) -> str:
-    """SQL: the pane of a delta that was late and was moved; its own otherwise."""
+    """SQL: the pane of a delta; if it was late and moved, the pane that it was moved to."""
     if stream.late.policy is not LatePolicy.NEXT_WINDOW:
         return "pane"
     size, allowed = stream.window.size_us, stream.late.allowed_us

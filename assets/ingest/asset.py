@@ -1,7 +1,7 @@
 """The assets of the ingest: `drain`, `deltas` and `dead_letters`.
 
-Belongs here: what the orchestrator sees of the drain and the rebuild. New segments come in by `drain`, which reports
-the hours it touched; materializing an hour of `deltas` or `dead_letters` rebuilds it from the log.
+Belongs here: what the orchestrator sees of the drain and the rebuild. `drain` brings in new segments and reports the
+hours it touched; materializing an hour of `deltas` or `dead_letters` rebuilds it from the log.
 """
 
 import time
@@ -30,13 +30,13 @@ from tidemark.tables.plans import Plan
 GROUP = "ingest"
 
 
-# Called inside the drain's step with the partitions that it has reported, by table: the check results of hours that
-# an unpartitioned run has touched can be logged nowhere else. An exception fails the run, and not the commit.
+# Called inside the drain's step with the partitions that it has reported, by table: only there can an unpartitioned
+# run log the check results of the hours that it touched. An exception fails the run, but not the commit.
 DrainCheck = Callable[[dg.AssetExecutionContext, Lake, Mapping[str, Sequence[str]]], None]
 
 
 def drain_asset(check: DrainCheck) -> dg.AssetsDefinition:
-    """`drain`, with what checks the hours that it has touched."""
+    """`drain`; `check` checks the hours that it has touched."""
 
     @dg.asset(
         group_name=GROUP,
@@ -45,7 +45,7 @@ def drain_asset(check: DrainCheck) -> dg.AssetsDefinition:
         description="New segments into `deltas` and `dead_letters`, in one commit each.",
     )
     def drain(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
-        """Commit what is new, then report exactly the touched hours, then say how far has been reported."""
+        """Commit the new segments, report exactly the touched hours, and then record how far has been reported."""
         return _drain(context, tidemark, check)
 
     return drain
@@ -88,21 +88,22 @@ def _drain(
 
 @asset_of(DELTAS, group=GROUP, more="Materializing an hour rebuilds it from the log.")
 def deltas(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
-    """Hours of `deltas` again, from the segments of committed plans."""
+    """Rebuild hours of `deltas` from the segments of committed plans."""
     return _rebuild(context, tidemark, DELTAS)
 
 
 @asset_of(DEAD_LETTERS, group=GROUP, more="Partitioned by hour of receipt.")
 def dead_letters(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
-    """Hours of `dead_letters` again, from the segments of committed plans."""
+    """Rebuild hours of `dead_letters` from the segments of committed plans."""
     return _rebuild(context, tidemark, DEAD_LETTERS)
 
 
 def unreported_hours(instance: dg.DagsterInstance, lake: Lake, plan: Plan | None) -> TouchedHours:
-    """Hours that are committed and that the orchestrator has not heard of in their present form.
+    """Committed hours that were not yet reported to the orchestrator in their present form.
 
-    By the last drain's record: a crash between a commit and its report leaves hours that the next drain reports. By
-    the generation: hours that were rebuilt because their table was deleted or restored are new to everybody.
+    The last drain's record shows some of them: after a crash between a commit and its report, the next drain reports
+    those hours. The generation shows the others: hours of a table that was deleted or restored were rebuilt, and have
+    to be reported again.
     """
     last = _last_drain(instance)
     reported = {shard: end for shard, (_, end) in last.epochs.items()} if last else {}
@@ -121,7 +122,7 @@ def _last_drain(instance: dg.DagsterInstance) -> Record | None:
 
 
 def _recorded(instance: dg.DagsterInstance, spec: TableSpec, starts: Iterable[int]) -> dict[str, Record]:
-    """What the hours say of themselves so far."""
+    """The records of these hours so far."""
     keys = [hour_key(start) for start in starts]
     return Record.latest_by_partition(instance, spec.name, keys) if keys else {}
 

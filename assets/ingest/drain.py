@@ -1,7 +1,7 @@
 """The drain: all new segments into `deltas` and `dead_letters`, in one commit each, exactly once (decision 0052).
 
-Belongs here: making a plan and carrying it out. It needs a lake and a log, and no orchestrator. Every step may be
-the last one before a crash: the next call finds the same plan and finishes it.
+Belongs here: making a plan and carrying it out. It needs a lake and a log, and no orchestrator. A crash may come after
+any step: the next call finds the same plan and finishes it.
 """
 
 import time
@@ -31,13 +31,13 @@ from tidemark.tables import lake_files
 from tidemark.tables.known_table import find_break
 from tidemark.tables.plans import Plan, PlannedSegment, PlanStore
 
-# A commit of this many rows fits a small machine; what is left is the next plan's.
+# A commit of this many rows fits a small machine; the next plan takes the rest.
 ROWS_PER_PLAN = 20_000_000
 
 
 @dataclass(frozen=True)
 class DrainResult:
-    """What a call has done; `plan` is none when there was nothing to do."""
+    """What a call has done; `plan` is None when there was nothing to do."""
 
     plan: Plan | None = None
     durable: dict[int, int] = field(default_factory=dict)  # shard → last epoch that is in the lake
@@ -45,10 +45,10 @@ class DrainResult:
     accepted: int = 0  # rows by verdict of the log
     duplicate: int = 0
     refused: int = 0
-    copies: int = 0  # of the accepted ones: set aside, because the same identity was there before
+    copies: int = 0  # of the accepted ones: duplicates, because the same identity was there before
     versions: dict[str, int] = field(default_factory=dict)
     noticed: dict[str, str] = field(default_factory=dict)  # table → why it was rebuilt under a new generation
-    is_last: bool = True  # whether every segment that was sealed is drained now
+    is_last: bool = True  # whether every sealed segment is drained now
 
     @property
     def number(self) -> int:
@@ -57,7 +57,7 @@ class DrainResult:
 
 
 def drain(lake: Lake, *, clock: Callable[[], int] | None = None, rows_per_plan: int = ROWS_PER_PLAN) -> DrainResult:
-    """Carry out the plan that is due: the one a crash left behind, or one over what has been sealed since."""
+    """Carry out the next plan: the one a crash left behind, or a new one over the segments sealed since."""
     with lake.lock(DELTAS.name), lake.lock(DEAD_LETTERS.name):
         remove_scratch(lake.home)
         if not _is_anything_to_do(lake):
@@ -75,7 +75,7 @@ def drain(lake: Lake, *, clock: Callable[[], int] | None = None, rows_per_plan: 
 
 
 def drain_all(lake: Lake, *, clock: Callable[[], int] | None = None) -> list[DrainResult]:
-    """Drain until everything that was sealed is in the lake; one result per plan, at least one."""
+    """Drain until all sealed segments are in the lake; one result per plan, at least one."""
     results = [drain(lake, clock=clock)]
     while not results[-1].is_last:
         results.append(drain(lake, clock=clock))
@@ -83,7 +83,7 @@ def drain_all(lake: Lake, *, clock: Callable[[], int] | None = None) -> list[Dra
 
 
 def _is_anything_to_do(lake: Lake) -> bool:
-    """Whether the tables or the log differ from what the last drain left: answered without a JVM."""
+    """Whether the tables or the log have changed since the last drain; needs no JVM."""
     for spec in (DELTAS, DEAD_LETTERS):
         known = lake.known(spec.name)
         if known.version < 0 or known.opening or find_break(lake.path(spec.name), known):
@@ -97,7 +97,7 @@ def _is_anything_to_do(lake: Lake) -> bool:
 
 
 def _refuse_unless_planned(log: Log, last: Plan) -> None:
-    """What the table holds must still be what the manifest names."""
+    """Raise unless the table still holds what the manifest names."""
     for _ in log.entries_of(last):
         pass
     log.refuse_unless_reaching(last.upto)
@@ -144,12 +144,12 @@ def _make_plan(
 
 
 def _carry_out(lake: Lake, log: Log, plan: Plan, noticed: dict[str, str]) -> DrainResult:
-    """Commit a plan: dead letters first, so that no delta is ever in neither table."""
+    """Commit a plan: dead letters first, so that every delta is always in one of the two tables."""
     entries = list(log.entries_of(plan))
     segments = [Segment(entry, path) for entry, path in zip(entries, log.verify(entries), strict=True)]
     touched = touched_hours(entries)
     with scratch(lake) as directory:
-        # Copies share the event hour: hours in which the table has nothing yet need no look at the table.
+        # Duplicates share the event hour: an hour that the table has no rows for needs no comparison.
         present = lake_files.partitions(lake.path(DELTAS.name))
         hours = sorted(touched.event & present.keys())
         known_files = [file for hour in hours for file in present[hour].files]
@@ -176,7 +176,7 @@ def _carry_out(lake: Lake, log: Log, plan: Plan, noticed: dict[str, str]) -> Dra
 
 
 def _copies_of(lake: Lake, plan: Plan) -> int:
-    """How many deltas of the plan the dead letters hold that the log had accepted."""
+    """How many deltas of the plan were accepted by the log and are in the dead letters."""
     table = lake_files.open_table(lake.path(DEAD_LETTERS.name))
     if table is None:
         return 0

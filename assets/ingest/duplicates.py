@@ -1,7 +1,7 @@
-"""The second look: which of the rows set aside are copies, and what becomes a dead letter.
+"""The exact comparison: which of the suspects are duplicates, and which rows become dead letters.
 
-Belongs here: carrying the few rows set aside through Spark, into the dead letters and out of `deltas`. Does not belong
-here: which rows are looked at (`prefilter.py`), which of two came first (`transform.py`), writing tables.
+Belongs here: taking the few suspects through Spark, into the dead letters and out of `deltas`. Does not belong here:
+which rows are suspects (`prefilter.py`), which of two came first (`transform.py`), writing tables.
 """
 
 from collections.abc import Sequence
@@ -18,30 +18,30 @@ from tidemark.model.deltas import Verdict
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# So many rows are sent to every task (tens of megabytes); more are joined by a shuffle.
+# Up to this many rows are broadcast to every task (tens of megabytes); more are joined by a shuffle.
 BROADCAST_ROWS = 1_000_000
 
 
 @dataclass(frozen=True)
 class Duplicates:
-    """What became of the rows set aside: refused ones, and copies of deltas that were there before."""
+    """What became of the suspects: refused rows, and duplicates of deltas that were there before."""
 
     refused: "DataFrame"
     copies: "DataFrame"
-    suspects: int  # no more than so many are copies
+    suspects: int  # at most this many are duplicates
 
     @property
     def letters(self) -> "DataFrame":
-        """Rows of `dead_letters`; they are few, so that a file an hour is enough."""
+        """Rows of `dead_letters`; they are few, so one file per hour is enough."""
         return dead_letters(self.refused, self.copies).repartition(DEAD_LETTERS.partition_by)
 
     def drop_copies(self, deltas: "DataFrame") -> "DataFrame":
-        """Accepted deltas without those that were judged to be copies."""
+        """The accepted deltas without the duplicates that were found."""
         return without_copies(deltas, _few(self.copies, self.suspects)) if self.suspects else deltas
 
 
 def find_duplicates(spark: "SparkSession", aside: Suspects, *, known_files: Sequence[str]) -> Duplicates:
-    """Judge the rows set aside; `known_files` are the data files of `deltas` that may hold the first of a copy."""
+    """Compare the suspects; `known_files` are the data files of `deltas` that may hold the original of a duplicate."""
     nothing = spark.createDataFrame([], LOG_DDL)
     rows = spark.read.schema(LOG_DDL).parquet(str(aside.file)) if aside.file else nothing
     refused = rows.where(F.col("verdict") == Verdict.REFUSED.value)

@@ -1,8 +1,9 @@
-"""The narrow pass over segments: which few rows need a second look before the many are copied as they are.
+"""The prefilter over segments: the few rows that need a closer look; all others are written as they are.
 
 Belongs here: finding rows of the log that were refused, or that share a 64-bit identity hash with another accepted
 row. It reads 8 bytes a row, in Arrow and NumPy, where a shuffle of whole rows in Spark costs twenty times as much.
-Does not belong here: whether a suspect is a copy. Hashes only say "surely new"; Spark compares whole identities.
+Does not belong here: whether a suspect is a duplicate. A hash can only prove that a row is new; Spark compares whole
+identities.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,9 +21,9 @@ from tidemark.log.segments import whole
 from tidemark.model.deltas import PAYLOADS, Verdict
 from tidemark.model.log_schema import LOG_SCHEMA
 
-# So many hashes are held at once: 160 MB, and as much again while they are sorted.
+# This many hashes are in memory at once: 160 MB, and as much again while they are sorted.
 HASHES_AT_ONCE = 20_000_000
-# Columns of few values, which are compared and copied as numbers.
+# Columns with few distinct values, which are compared and copied as numbers.
 DICTIONARIES = ["verdict", "reason", "detail", "namespace", "kind", "producer", "origin", "source", "priority", "key"]
 ENVELOPE = [name for name in LOG_SCHEMA.names if name not in PAYLOADS]
 
@@ -31,7 +32,7 @@ Hashes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Segment:
-    """A verified segment: what the manifest says of it, and where it lies."""
+    """A verified segment: its manifest entry and its file."""
 
     entry: Entry
     path: Path
@@ -39,7 +40,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Suspects:
-    """Rows set aside, as a Parquet file of log rows; `file` is none when there are none."""
+    """The suspects, as a Parquet file of log rows; `file` is None when there are none."""
 
     file: Path | None
     refused: int
@@ -47,7 +48,7 @@ class Suspects:
 
 
 def prefilter(segments: Sequence[Segment], *, known_files: Sequence[str], target: Path) -> Suspects:
-    """Write the rows of `segments` that need a second look to the file `target`.
+    """Write the rows of `segments` that need a closer look to the file `target`.
 
     `known_files` are data files of `deltas`: an accepted row whose hash is in one of them is a suspect as well.
     """
@@ -68,7 +69,7 @@ def prefilter(segments: Sequence[Segment], *, known_files: Sequence[str], target
 
 
 def repeated_hashes(segments: Sequence[Segment], known_files: Sequence[str]) -> Hashes:
-    """Identity hashes that more than one accepted row has, here or in a data file of `deltas`; sorted, each once."""
+    """Identity hashes that several accepted rows share, here or in a data file of `deltas`; sorted, each once."""
     rows = sum(segment.entry.verdicts.accepted for segment in segments)
     passes = max(1, -(-rows // HASHES_AT_ONCE))
     found: list[Hashes] = []
@@ -95,7 +96,7 @@ def _share(hashes: Hashes, number: int, passes: int) -> Hashes:
 
 
 def _numbers(column: pa.ChunkedArray) -> Hashes:
-    """The column without nulls: a row without a whole identity has no hash and cannot be a copy."""
+    """The column without nulls: a row without a complete identity has no hash and cannot be a duplicate."""
     numbers: Hashes = column.drop_null().to_numpy()
     return numbers
 
@@ -109,7 +110,7 @@ def _accepted_hashes(segment: Segment) -> Hashes:
 
 
 def _has(verdicts: pa.ChunkedArray, verdict: Verdict) -> npt.NDArray[np.bool_]:
-    """Which rows have this verdict; looked up once in each chunk's dictionary, then compared as numbers."""
+    """Which rows have this verdict: it is looked up once in each chunk's dictionary, then compared as a number."""
     return np.concatenate(
         [np.equal(chunk.indices, chunk.dictionary.index(verdict.value).as_py()) for chunk in verdicts.chunks]
         or [np.empty(0, np.bool_)]
@@ -122,7 +123,7 @@ def _known_hashes(file: str) -> Hashes:
 
 
 def _rows_aside(segment: Segment, hashes: Hashes) -> Iterator[pa.Table]:
-    """Refused rows and suspects of one segment; whole columns are decoded only where there are any."""
+    """Refused rows and suspects of one segment; whole columns are decoded only if there are any."""
     if not segment.entry.verdicts.refused and not len(hashes):
         return
     with pq.ParquetFile(segment.path, read_dictionary=DICTIONARIES) as file:
@@ -136,6 +137,6 @@ def _rows_aside(segment: Segment, hashes: Hashes) -> Iterator[pa.Table]:
 
 
 def _take(file: pq.ParquetFile, group: int, places: npt.NDArray[np.intp], *, has_payloads: bool) -> pa.Table:
-    """Some rows of a row group, whole; a refused row's payload is in `raw`, so that its columns need no decoding."""
+    """Some complete rows of a row group; a refused row has its payload in `raw`, so its columns need no decoding."""
     columns = LOG_SCHEMA.names if has_payloads else ENVELOPE
     return whole(file.read_row_group(group, columns=columns).take(pa.array(places)))

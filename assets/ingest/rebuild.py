@@ -1,9 +1,9 @@
 """The rebuild: hours of `deltas` or `dead_letters` again, from the segments of committed plans (decision 0052).
 
-Belongs here: which segments a set of hours needs, and replacing those hours. It moves no marker, so a drain before
-or after it does the same as without it; and it gives the same rows as the drain did, but for payloads that were removed
-since: those do not come back (K5). Also here, because it is a rebuild: the replacing commit with which a new generation
-opens (C7).
+Belongs here: which segments a set of hours needs, and replacing those hours. A rebuild moves no marker, so it changes
+nothing for a drain before or after it. It gives the same rows as the drain did, except for payloads that were removed
+since: those do not come back (K5). Also here, because it is a rebuild: the replacing commit that opens a new
+generation (C7).
 """
 
 import shutil
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 
 Hours = Range | Sequence[int] | None
 
-# The names of directories for rows set aside begin so.
+# The names of directories for suspects begin with this.
 SCRATCH = "scratch-"
 
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """What a rebuild left behind; `number` is the last plan whose rows are in it."""
+    """The result of a rebuild; `number` is the last plan whose rows are in it."""
 
     commit: Commit
     number: int
 
 
 def rebuild(lake: Lake, spec: TableSpec, hours: Range | Sequence[int]) -> Rebuilt:
-    """Replace the hours of a range, or the given ones, by what the committed plans say."""
+    """Replace the hours of a range, or the given hours, by what the committed plans say."""
     with lake.lock(DELTAS.name), lake.lock(DEAD_LETTERS.name):
         remove_scratch(lake.home)
         settle_ingest(lake)
@@ -58,9 +58,11 @@ def rebuild(lake: Lake, spec: TableSpec, hours: Range | Sequence[int]) -> Rebuil
 
 
 def settle_ingest(lake: Lake) -> dict[str, str]:
-    """Make both tables exist and be ours: one that was deleted, restored or put back is rebuilt under a new generation.
+    """Make sure that both tables exist and are ours: one that was deleted, restored or put back is rebuilt.
 
-    Gives what was noticed, by table. Call with both locks held.
+    The rebuild opens a new generation.
+
+    Returns what was noticed, by table. Hold both locks when you call this.
     """
     noticed: dict[str, str] = {}
     for spec in (DELTAS, DEAD_LETTERS):
@@ -77,19 +79,19 @@ def settle_ingest(lake: Lake) -> dict[str, str]:
 
 
 def committed_number(lake: Lake, spec: TableSpec) -> int:
-    """Number of the last plan that the table holds; 0 when there is none."""
+    """Number of the last plan that the table holds; 0 if it holds none."""
     return lake_files.marker(lake.path(spec.name), app_id(spec.name, lake.known(spec.name).generation)) or 0
 
 
 def plan_store(lake: Lake, generation: int | None = None) -> PlanStore:
-    """The plans; both tables follow those of `deltas`."""
+    """The plans; both tables follow the plans of `deltas`."""
     return PlanStore(
         lake.home.plans / DELTAS.name, lake.known(DELTAS.name).generation if generation is None else generation
     )
 
 
 def read_log(lake: Lake, paths: Sequence[Path]) -> "DataFrame":
-    """Segments as Spark reads them; the schema is given, so that no file is opened to guess it."""
+    """Read segments in Spark; the schema is given, so Spark opens no file to guess it."""
     if not paths:
         return lake.spark.createDataFrame([], LOG_DDL)
     return lake.spark.read.schema(LOG_DDL).parquet(*(str(path) for path in paths))
@@ -97,16 +99,16 @@ def read_log(lake: Lake, paths: Sequence[Path]) -> "DataFrame":
 
 @contextmanager
 def scratch(lake: Lake) -> Iterator[Path]:
-    """A directory for rows set aside, gone afterwards; inside the home, where all workers of a cluster can read it.
+    """A temporary directory for suspects, inside the home, where all workers of a cluster can read it.
 
-    Call with the locks of both tables held: `remove_scratch` relies on it.
+    Hold the locks of both tables when you call this: `remove_scratch` relies on it.
     """
     with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=lake.home.plans) as directory:
         yield Path(directory)
 
 
 def remove_scratch(home: Home) -> None:
-    """Remove what killed processes set aside. Call with the locks of both tables held: then nobody uses any of it."""
+    """Remove what killed processes left. Hold the locks of both tables: then no process uses any of it."""
     for path in home.plans.glob(f"{SCRATCH}*"):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -130,10 +132,10 @@ def _replace(lake: Lake, spec: TableSpec, hours: Hours, number: int, *, is_openi
 
 
 def _needed(spec: TableSpec, committed: Callable[[], Iterator[Entry]], hours: Hours) -> list[Entry]:
-    """Segments that the hours of a table can depend on, of those that are committed.
+    """The committed segments that the hours of a table can depend on.
 
-    Copies of a delta share its event hour, so an hour of `deltas` depends on the segments that touch it. A dead
-    letter may be a copy of a delta that arrived at any time before, so an hour of receipt depends on the segments
+    Duplicates of a delta share its event hour, so an hour of `deltas` depends on the segments that touch it. A dead
+    letter may be a duplicate of a delta that arrived at any time before, so an hour of receipt depends on the segments
     received in it and on all that touch the same event hours.
     """
     if hours is None:
@@ -159,7 +161,7 @@ def _only(rows: "DataFrame", spec: TableSpec, hours: Hours) -> "DataFrame":
 
 
 def _begin_generation(lake: Lake, spec: TableSpec, known: KnownTable, broken: Break) -> None:
-    """Decide what the new generation owes, and remember that before anything is done about it."""
+    """Decide what the new generation has to rebuild, and record it before the work begins."""
     path = lake.path(spec.name)
     lake.forget_cached_tables()
     app, seen = app_id(spec.name, known.generation), lake_files.highest_version(path)
@@ -169,7 +171,7 @@ def _begin_generation(lake: Lake, spec: TableSpec, known: KnownTable, broken: Br
         set_aside(lake.home, spec.name, broken.why, lake.clock())
     state = lake_files.table_state(path)
     if spec is DEAD_LETTERS:
-        # Dead letters are committed first, so every plan that is in `deltas` was here, whatever was remembered.
+        # Dead letters are committed first, so every plan in `deltas` was in them, even if the memory says less.
         number = max(number, lake.known(DELTAS.name).number, committed_number(lake, DELTAS))
     else:
         plan_store(lake, known.generation + 1).adopt(plan_store(lake, known.generation))
@@ -188,7 +190,7 @@ def _begin_generation(lake: Lake, spec: TableSpec, known: KnownTable, broken: Br
 
 
 def _lost_hours(lake: Lake, spec: TableSpec, known: KnownTable, broken: Break, number: int) -> list[int] | None:
-    """Hours touched by the plans that the rows now in the table lack; none means: rebuild everything."""
+    """Hours touched by the plans whose rows are missing from the table; None means: rebuild everything."""
     if broken.left_version is None:
         return None
     left = lake_files.marker(lake.path(spec.name), app_id(spec.name, known.generation), broken.left_version)
@@ -200,7 +202,7 @@ def _lost_hours(lake: Lake, spec: TableSpec, known: KnownTable, broken: Break, n
 
 
 def _open(lake: Lake, spec: TableSpec, opening: Opening) -> None:
-    """The replacing commit of a new generation, then the memory that it is there."""
+    """Make the replacing commit of a new generation, then remember that it is there."""
     if opening.number and opening.hours != [] and committed_number(lake, spec) < opening.number:
         _replace(lake, spec, opening.hours, opening.number, is_opening=True)
     elif committed_number(lake, spec) < opening.number:
@@ -210,5 +212,5 @@ def _open(lake: Lake, spec: TableSpec, opening: Opening) -> None:
 
 
 def read_empty(lake: Lake, spec: TableSpec) -> "DataFrame":
-    """No rows, with the table's columns: committing them moves the marker and nothing else."""
+    """An empty DataFrame with the table's columns: committing it moves the marker and nothing else."""
     return lake.read(spec.name).limit(0)

@@ -1,6 +1,6 @@
 """Records (O1) of `deltas`, `dead_letters` and the drain itself, from the manifests and the tables' own logs.
 
-Belongs here: where each number of a record comes from. No Spark: what a partition holds is read from its files.
+Belongs here: where each number of a record comes from. No Spark: the contents of a partition are read from its files.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from tidemark.tables.plans import Plan
 
 @dataclass(frozen=True)
 class Levels:
-    """How far each shard has got, at each level (C2): shard → epoch."""
+    """How far each shard is, at each level (C2): shard → epoch."""
 
     applied: dict[int, int]
     flushed: dict[int, int]
@@ -28,7 +28,7 @@ class Levels:
 
 
 def levels(lake: Lake, plan: Plan | None) -> Levels:
-    """Applied and flushed from the log, durable from the committed plan; never one above the next lower level."""
+    """Applied and flushed from the log, durable from the committed plan; no level is ever ahead of the one below it."""
     durable = plan.durable if plan else {}
     status = {shard.shard: shard for shard in read_status(lake.home)}
     return Levels(
@@ -50,10 +50,10 @@ def hour_records(
 ) -> list[Record]:
     """One record for each hour of `deltas` or `dead_letters`, as of the table's latest version.
 
-    `previous` are the records that these hours have: no watermark falls below what was recorded before (T3).
+    `previous` are the records that these hours have: no watermark falls below the one recorded before (T3).
 
-    Rows in are what the log has for the hour. Refused are, for an hour of `dead_letters`, what the log refused; for an
-    hour of `deltas`, what it accepted and the drain set aside as copies.
+    Rows in are the deltas that the log has for the hour. Refused rows are, for an hour of `dead_letters`, the deltas
+    that the log refused; for an hour of `deltas`, the ones that it accepted and the drain found to be duplicates.
     """
     log, known, wanted = Log(lake.home), lake.known(spec.name), sorted(starts)
     counted = count_hours(log.below(plan.upto if plan else {}), map(hour_key, wanted), is_event=spec is DELTAS)
@@ -121,7 +121,7 @@ def drain_record(lake: Lake, plan: Plan | None, previous: Record | None, *, dura
 
 
 def count_hours(entries: Iterable[Entry], keys: Iterable[str], *, is_event: bool) -> dict[str, HourCounts]:
-    """What the log has for each of these hours, of event or of receipt, added up in one pass."""
+    """The log's counts for each of these hours, of event or of receipt, added up in one pass."""
     found = dict.fromkeys(keys, HourCounts())
     for entry in entries:
         hours = entry.event_hours if is_event else entry.receipt_hours

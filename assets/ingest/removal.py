@@ -1,12 +1,13 @@
-"""Which deltas of vectors lose their payload, and what is left of them (K5).
+"""Which deltas of vectors lose their payload, and which of their fields stay (K5).
 
-Belongs here: the rule, as pure functions of DataFrames. It is asked when payloads are removed, and again by every
-rebuild of an hour, so that they do not come back. Does not belong here: how a base comes to be (`assets/vectors`), and
-in which order things are done (`orchestration/compact.py`).
+Belongs here: the rule, as pure functions of DataFrames. It applies when payloads are removed, and again in every
+rebuild of an hour, so that they do not come back. Does not belong here: how a base is made (`assets/vectors`), and the
+order of the steps (`orchestration/compact.py`).
 
-A delta loses its payload when its vector has a base, happened and was received before the base's cut, and is none of
-those that the base does not hold (`kept`). What is left is what others are made of: the envelope, `op`, `parent_id` and
-`clock`, the two numbers of `scale` and `offset`, which streams may sum up, and the number of bytes, which windows have.
+A delta loses its payload when its vector has a base, when it happened and was received before the base's cut, and when
+it is not one of the deltas that the base does not hold (`kept`). The fields that other tables are made from stay: the
+envelope, `op`, `parent_id` and `clock`, the two numbers `scale` and `offset`, which streams may sum up, and the number
+of bytes, which windows have.
 """
 
 from typing import TYPE_CHECKING
@@ -24,24 +25,24 @@ if TYPE_CHECKING:
 
     from resources.lake import Lake
 
-# What goes: all that grows with a vector's length or with what its producer says about it.
+# These fields go: all that grow with a vector's length or with what its producer says about it.
 REMOVED = ("values", "indices", "metadata")
 
-# What becomes of a payload when those before a cut are removed.
+# What happens to a payload when the payloads before a cut are removed.
 GOES, HAPPENED_SINCE, RECEIVED_SINCE, IN_NO_BASE = "goes", "happened_since", "received_since", "in_no_base"
 
 
 def bases_of(lake: "Lake") -> "DataFrame | None":
-    """The base of every vector that has one; none where no vector was ever compacted, which costs nothing."""
+    """The base of every vector that has one; None if no vector was ever compacted, which costs nothing."""
     if lake.version(VECTOR_CHECKPOINTS.name) is None:
         return None
     return lake.read(VECTOR_CHECKPOINTS.name).where("is_base").select("namespace", "vector_id", "cut_ts", "kept")
 
 
 def with_fate(deltas: "DataFrame", bases: "DataFrame", cut_us: int) -> "DataFrame":
-    """The vector deltas whose payload is there, with its `fate`: it goes, or which condition keeps it.
+    """The vector deltas that still have a payload, each with its `fate`: it goes, or a condition keeps it.
 
-    Only what tells it is read, and no payload.
+    Only the columns that decide this are read, and no payload.
     """
     cut = F.timestamp_micros(F.lit(cut_us))
     fate = (
@@ -74,7 +75,7 @@ def _emptied() -> "Column":
 
 
 def _with_cover(deltas: "DataFrame", bases: "DataFrame") -> "DataFrame":
-    """The rows with `is_covered`. What a base does not hold is joined row by row: there may be very many."""
+    """The rows with `is_covered`. Deltas that a base does not hold are joined row by row: there may be very many."""
     cuts = bases.select("namespace", F.col("vector_id").alias("key"), "cut_ts", F.lit(Kind.VECTOR.value).alias("kind"))
     kept = bases.select(F.explode("kept").alias("kept")).select("kept.*", F.lit(True).alias("is_kept"))
     is_before = (F.col("event_ts") < F.col("cut_ts")) & (F.col("received_ts") < F.col("cut_ts"))

@@ -1,7 +1,7 @@
 """Columns of `deltas` and `dead_letters`, and their meaning.
 
-Belongs here: the two tables as they are declared. Nested columns are taken from the log's schema, so that they are
-declared once. The set of Delta features is kept to what delta-rs, DuckDB and Polars read.
+Belongs here: the declarations of the two tables. Nested columns come from the log's schema, so that they are declared
+once. The tables use only those Delta features that delta-rs, DuckDB and Polars can read.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec, sql_type
 
 # Two deltas with the same four are the same delta (Q3).
 IDENTITY = ("namespace", "key", "event_ts", "delta_id")
-# Where a delta stands in the log; no two have the same.
+# The place of a delta in the log; no two deltas share one.
 PLACE = ("shard", "epoch", "ordinal")
 KEY_NAMES = listed([rule.key_name for rule in KINDS.values()])
 
-# Statistics cost a third of a write when they are kept for every column; these are the ones that anybody prunes by.
+# Statistics cost a third of a write when they are kept for every column; readers prune by these columns only.
 STATISTICS = "delta.dataSkippingStatsColumns"
 PROPERTIES = {"delta.enableDeletionVectors": "false", "delta.checkpointPolicy": "classic"}
 
@@ -98,5 +98,5 @@ def _log_ddl(names: Sequence[str]) -> str:
 
 
 LOG_DDL = _log_ddl(LOG_SCHEMA.names)
-# What of a row in the table tells whether another one is its copy.
+# The columns that tell whether another row is a duplicate of this one.
 KNOWN_DDL = _log_ddl([*IDENTITY, *PLACE, "identity_hash", "content_hash"])

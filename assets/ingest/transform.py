@@ -1,6 +1,6 @@
 """From rows of the log to rows of `deltas` and `dead_letters`: pure functions of DataFrames.
 
-Belongs here: which row becomes what, and which of several deltas under one identity came first (Q3). Does not belong
+Belongs here: which row becomes what, and which of several deltas with one identity came first (Q3). Does not belong
 here: which few rows are compared at all (`prefilter.py`), reading and writing. Drain and rebuild call the same
 functions, so they cannot disagree.
 """
@@ -19,23 +19,23 @@ def hour_of(time: str) -> Column:
 
 
 def accepted_deltas(log: DataFrame) -> DataFrame:
-    """What the log accepted, as rows of `deltas`; copies that the log could not see are still among them."""
+    """The deltas that the log accepted, as rows of `deltas`, still with the duplicates that the log could not see."""
     accepted = log.where(F.col("verdict") == Verdict.ACCEPTED.value)
-    # What arrives is whole: the log refuses changes to vectors before anything below them is removed (K4). So a drain
-    # never has a payload to remove, and a rebuild of what was drained has (`removal.py`).
+    # New deltas keep their payloads: the log refuses a change to a vector before any payload below it is removed (K4).
+    # So a drain never has a payload to remove; a rebuild of drained hours may have (`removal.py`).
     added = {"event_hour": hour_of("event_ts"), "removed_bytes": F.lit(None).cast("bigint")}
     return accepted.withColumns(added).select(*DELTAS.names)
 
 
 def without_copies(deltas: DataFrame, copies: DataFrame) -> DataFrame:
-    """`deltas` without the rows whose place in the log is in `copies`."""
+    """The deltas without the rows whose place in the log is in `copies`."""
     return deltas.join(copies.select(*PLACE), on=list(PLACE), how="left_anti").select(*DELTAS.names)
 
 
 def later_copies(suspects: DataFrame, known: DataFrame) -> DataFrame:
-    """Accepted rows of the log whose identity was there before, with the reason why they are set aside.
+    """Accepted rows of the log that are duplicates of an earlier row, with the reason.
 
-    Whoever came first, by (epoch, ordinal), is the delta, and all others are copies of it. What the table holds came
+    The first one, by (epoch, ordinal), is the delta, and all others are its duplicates. Rows of the table came
     before: `known` rows are ranked with the others and never reported. Whole identities are compared, never hashes.
     """
     before = known.select(*IDENTITY, *PLACE, "content_hash", F.lit(True).alias("is_known"))
@@ -53,12 +53,12 @@ def later_copies(suspects: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def dead_letters(refused: DataFrame, copies: DataFrame) -> DataFrame:
-    """What was refused with what was sent, and the copies, each in the hour of its receipt."""
+    """The refused rows as they were sent, and the duplicates, each in the hour of its receipt."""
     return refused.unionByName(copies).withColumn("received_hour", hour_of("received_ts")).select(*DEAD_LETTERS.names)
 
 
 def _reason_to_set_aside() -> dict[str, Column]:
-    """Reason, words and payload of a copy; the payload is shown as JSON, and cut where what was sent would be."""
+    """Reason, words and payload of a duplicate; the payload is JSON, cut to the same length as a refused row's."""
     is_same = F.col("content_hash").eqNullSafe(F.col("first.content_hash"))
     payload = F.coalesce(*(F.to_json(name) for name in PAYLOADS)).cast("binary")
     return {

@@ -1,7 +1,7 @@
 """The assets of the joins.
 
-Belongs here: what is read for a range of hours: rows of `deltas` for pairs of deltas; for pairs of sessions the hours
-that they may reach back to. Does not belong here: which two are a pair (`transform.py`).
+Belongs here: which rows are read for a range of hours: rows of `deltas` for pairs of deltas; for pairs of sessions the
+hours that they may reach back to. Does not belong here: which two are a pair (`transform.py`).
 """
 
 import time
@@ -56,10 +56,10 @@ def _session_join(join: Join, left: Stream, right: Stream, derived: Derived) -> 
 
 
 def meeting(lake: Lake, stream: Stream, partner: Stream, inputs: Inputs, hours: Range) -> DataFrame:
-    """The sessions of a stream that may meet one of its partner's that closes in these hours, or that close in them.
+    """The sessions of a stream that close in these hours, or that may meet a partner's session which closes in them.
 
-    Two that meet: the one that closes first does so after the other one has begun. So what closed before the first of
-    the partner's sessions began cannot meet any.
+    When two sessions meet, the one that closes first does so after the other one has begun. So a session that closed
+    before the first of the partner's sessions began cannot meet any of them.
     """
     back = look_back(lake.path(partner.name), window_table(partner))
     first_us = min([hours.start_us, *(back.get(start, start) for start in starts_in(hours, HOUR))])

@@ -1,7 +1,7 @@
 """Joins of two streams: from their deltas, or their sessions, to rows of the join's table (N4).
 
 Belongs here: what the definitions of a join and of its two sides mean for `transform.py`: which deltas each side admits
-and to which panes, how the columns of the keys are called, the columns of the table. Pure functions of DataFrames.
+and to which panes, the names of the key columns, the columns of the table. Pure functions of DataFrames.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from tidemark.streams.fields import OWN_KEY
 
 
 def delta_pairs(deltas: DataFrame, join: Join, left: Stream, right: Stream, hours: Range) -> DataFrame:
-    """The pairs of deltas whose pane begins in these hours, from the rows of `deltas` that both sides need for them."""
+    """The pairs of deltas whose pane begins in these hours, from the rows of `deltas` that both sides need."""
     keys, size_us, slides = keys_of(left), left.window.size_us, join.form is not JoinForm.SAME_PANE
     lefts = _side(assign_panes(view_of(deltas, left), left).where(within(hours)), left, left, "pane_us")
     if not slides:
@@ -32,7 +32,7 @@ def delta_pairs(deltas: DataFrame, join: Join, left: Stream, right: Stream, hour
     else:
         shown = view_of(deltas, right).withColumn("panes_us", admitting_panes(right))
         pairs = pair_with_panes(lefts, _side(shown, right, left, "panes_us"), keys=keys, size_us=size_us)
-    # What follows from the definitions is said of the pairs: it is not shuffled with every delta.
+    # Columns that follow from the definitions are added to the pairs, so that they are not shuffled with every delta.
     known = {**_own_key(left, left, "left"), **_own_key(right, left, "right")}
     pairs = pairs.withColumns(known) if known else pairs
     columns = {
@@ -48,7 +48,7 @@ def delta_pairs(deltas: DataFrame, join: Join, left: Stream, right: Stream, hour
 def session_pairs(
     lefts: DataFrame, rights: DataFrame, join: Join, left: Stream, right: Stream, hours: Range
 ) -> DataFrame:
-    """The pairs of sessions of which the later closes in these hours, from the rows of both tables that may meet."""
+    """The pairs of sessions whose later one closes in these hours, from the rows of both tables that may meet."""
     renamed = rights.select(*_renamed(right, left), *OF_SESSION)
     pairs = pair_sessions(lefts, renamed, keys=keys_of(left), hours=hours)
     columns = {
@@ -59,21 +59,21 @@ def session_pairs(
 
 
 def admitting_panes(stream: Stream) -> Column:
-    """Starts of the sliding panes that take a delta; late for one of them is not late for all (T4)."""
+    """Starts of the sliding panes that take a delta; a delta may be late for some of them and not for others (T4)."""
     panes = F.sequence(first_pane(stream), last_pane(stream), F.lit(stream.window.step_us))
     return F.filter(panes, lambda pane: is_admitted_to(pane + F.lit(stream.window.size_us), stream))
 
 
 def _side(rows: DataFrame, stream: Stream, left: Stream, pane: str) -> DataFrame:
     """One side's deltas: the key under the left side's names, identity and place, and the pane."""
-    # The namespace is the stream's own, and a constant is carried nowhere.
+    # The namespace is the stream's own: a constant, which need not be carried along.
     given = {"key": F.col("delta_key"), "namespace": F.lit(stream.namespace)}
     own = [given.get(name, F.col(name)).alias(f"own_{name}") for name in OF_DELTA]
     return rows.select(*_renamed(stream, left), *own, pane)
 
 
 def _own_key(stream: Stream, left: Stream, side: str) -> dict[str, Column]:
-    """What the delta of a side is about, where that is among the columns of the key, which both have."""
+    """The key of one side's delta, if it is among the key columns that both sides have."""
     own = OWN_KEY[stream.kind]
     found = [name for field, name in zip(stream.key_fields, keys_of(left), strict=True) if field.name in own]
     return {f"{side}_key": F.col(found[0])} if found else {}
@@ -84,9 +84,9 @@ def _renamed(stream: Stream, left: Stream) -> list[Column]:
 
 
 def _hashed(side: DataFrame, keys: Sequence[str], hours: Range) -> DataFrame:
-    """One side in as many places as its hours need, to be joined there by hashing the smaller one, and not by sorting.
+    """One side in as many places as its hours need; the join hashes the smaller side there, instead of sorting both.
 
-    A table of hashes cannot be put on disk, so what one place holds must fit its memory, however long the range.
+    A hash table cannot spill to disk, so the rows in one place must fit its memory, however long the range is.
     """
     return together(side, [*keys, "pane_us"], hours, hours_each=6).hint("shuffle_hash")
 
@@ -96,6 +96,6 @@ def _no_windows() -> Column:
 
 
 def _pair_id(*columns: str) -> Column:
-    """A stable name of a pair of deltas: two hashes of 64 bits over both identities, none of which is ever null."""
+    """A stable name of a pair of deltas: two 64-bit hashes over both identities, which are never null."""
     one, other = (F.hex(F.xxhash64(F.lit(seed), *columns)) for seed in ("one", "other"))
     return F.concat_ws("-", one, other)

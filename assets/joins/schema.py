@@ -1,7 +1,7 @@
 """Columns of the joins, and their meaning (N4).
 
-Belongs here: a join's table as it is declared: pairs of deltas, or pairs of sessions. The columns of the key have the
-names that they have on the left. The change feed is on, as for windows.
+Belongs here: the declaration of a join's table: pairs of deltas, or pairs of sessions. The columns of the key have
+their names from the left side. The change feed is on, as for windows.
 """
 
 import pyarrow as pa
@@ -13,9 +13,9 @@ from tidemark.streams import Join, JoinForm, Stream
 from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec
 
 LEFT, RIGHT = "left", "right"
-# What a pair says of each of its deltas: which one it is (Q3), and where it stands in the log.
+# What a pair says about each of its deltas: its identity (Q3), and its place in the log.
 OF_DELTA = ("namespace", "key", "event_ts", "delta_id", "shard", "epoch", "ordinal")
-# What a pair says of each of its sessions.
+# What a pair says about each of its sessions.
 OF_SESSION = ("window_id", "window_start", "window_end", "deltas")
 
 

@@ -1,8 +1,8 @@
 """The three joins, inner and by key (N4): pure functions of DataFrames.
 
 Belongs here: which two deltas, or sessions, are a pair. Each pair comes once, because each delta has one pane to be
-joined in, and two sessions meet first at one moment. Does not belong here: which deltas are admitted
-(`assets/windows/lateness.py`), what is read and written (`asset.py`).
+joined in, and two sessions first meet at one time. Does not belong here: which deltas are admitted
+(`assets/windows/lateness.py`), which rows are read and written (`asset.py`).
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from tidemark.model.timegrid import HOUR_US
 def pair_in_panes(left: DataFrame, right: DataFrame, *, keys: Sequence[str]) -> DataFrame:
     """Tumbling with tumbling: every two deltas of a key that were admitted to the same pane.
 
-    Both have the columns of the key, those of `OF_DELTA` as `own_…`, and `pane_us`, the start of the pane.
+    Both sides have the columns of the key, those of `OF_DELTA` as `own_…`, and `pane_us`, the start of the pane.
     """
     lefts, rights = _one_side(left, LEFT, keys, "pane_us"), _one_side(right, RIGHT, keys, "pane_us")
     joined = lefts.join(rights, on=[*keys, "pane_us"], how="inner")
@@ -30,8 +30,8 @@ def pair_in_panes(left: DataFrame, right: DataFrame, *, keys: Sequence[str]) -> 
 def pair_with_panes(left: DataFrame, right: DataFrame, *, keys: Sequence[str], size_us: int) -> DataFrame:
     """Tumbling with sliding: every delta on the right that lies in the pane of one on the left.
 
-    `right` has, instead of one pane, `panes_us`: the starts of all panes that it was admitted to. They go along with
-    the pair: it is needed until the last of them is closed. `size_us` is the size of the panes on the left.
+    Instead of one pane, `right` has `panes_us`: the starts of all panes that it was admitted to. The pair keeps them,
+    because it is needed until the last of them is closed. `size_us` is the size of the panes on the left.
     """
     lefts = _one_side(left, LEFT, keys, "pane_us")
     placed = right.where(F.size("panes_us") > 0).withColumns(
@@ -43,11 +43,11 @@ def pair_with_panes(left: DataFrame, right: DataFrame, *, keys: Sequence[str], s
 
 
 def pair_sessions(left: DataFrame, right: DataFrame, *, keys: Sequence[str], hours: Range) -> DataFrame:
-    """Session with session: every two of a key of which neither begins after the other has closed.
+    """Session with session: every two sessions of a key of which neither begins after the other has closed.
 
-    A session is [first, last + gap], both ends in it: its `window_start` and `window_end`. A pair belongs to the hour
-    in which the later of the two closes; those of the range are given. Two intervals that meet both hold the later
-    one's first moment, so the hour of that moment is where the pair is found, and it is found there alone.
+    A session is [first, last + gap], with both ends included: its `window_start` and `window_end`. A pair belongs to
+    the hour in which the later of the two closes; the pairs of the range are returned. Two intervals that meet both
+    contain the start of the later one, so the pair is found in the hour of that start, and only there.
     """
     lefts, rights = _by_hours(left, LEFT, keys), _by_hours(right, RIGHT, keys)
     meet_us = F.greatest("left_first_us", "right_first_us")
@@ -62,12 +62,12 @@ def pair_sessions(left: DataFrame, right: DataFrame, *, keys: Sequence[str], hou
 
 
 def _one_side(deltas: DataFrame, side: str, keys: Sequence[str], *more: str) -> DataFrame:
-    """The columns of one side, under its name; those that both share, as they are."""
+    """The columns of one side, with its name as a prefix; columns that both sides share keep their names."""
     return deltas.select(*keys, *(F.col(f"own_{name}").alias(f"{side}_{name}") for name in OF_DELTA), *more)
 
 
 def _by_hours(sessions: DataFrame, side: str, keys: Sequence[str]) -> DataFrame:
-    """A session once for each hour that it reaches into: two that never meet are then not even compared."""
+    """Each session once per hour that it reaches into, so that sessions that are far apart are never compared."""
     cells = F.explode(F.sequence(hour_of(F.col("first_us")), hour_of(F.col("closes_us")), F.lit(HOUR_US)))
     mine = [F.col(name).alias(f"{side}_{name}") for name in (*OF_SESSION, "first_us", "closes_us")]
     timed = sessions.withColumns({"first_us": F.unix_micros("window_start"), "closes_us": F.unix_micros("window_end")})

@@ -1,8 +1,7 @@
 """The assets of the rollups: one for each tier of counts, from `minute_counts` on.
 
-Belongs here: read, transform, replace, record; which tiers there are is declared in `tidemark/tables/tiers.py`. Any
-ranges of partitions are one Spark job (O2), a pure function of one version of the input (decision 0052, pure
-functions).
+Belongs here: read, transform, replace, record. The tiers are declared in `tidemark/tables/tiers.py`. Any number of
+ranges of partitions is one Spark job (O2), a pure function of one version of the input (decision 0052, pure functions).
 """
 
 import time
@@ -35,7 +34,7 @@ def rollup_assets() -> list[dg.AssetsDefinition]:
 
 
 def rollup_asset(tier: Tier) -> dg.AssetsDefinition:
-    """The asset of a tier: the sums of what it is made from, for the same time."""
+    """The asset of a tier: the sums of its input, for the same time."""
     derived = GRAPH[tier.table]
     source = derived.needs[0].table
 
@@ -62,7 +61,7 @@ def rollup_asset(tier: Tier) -> dg.AssetsDefinition:
 def replace_sums(
     lake: Lake, source: TableSpec, target: TableSpec, transform: Callable[[DataFrame], DataFrame], *windows: Range
 ) -> int:
-    """Sum up ranges of partitions, the earliest first, and replace them in one commit; gives the input's version."""
+    """Sum up ranges of partitions, the earliest first, replace them in one commit, and return the input's version."""
     refuse_settled(lake.home, target, windows[0])
     with lake.lock(target.name):
         made_from = input_of(lake, source.name)
@@ -71,14 +70,14 @@ def replace_sums(
         rows = (
             lake.read(source.name, made_from.version).where(any_of(source.partition_by, windows)).transform(transform)
         )
-        # The sums are small: one file per partition, in the order in which they are looked up.
+        # The sums are small: one file per partition, sorted for lookups.
         filed = rows.repartition(target.partition_by).sortWithinPartitions(target.partition_by, *target.order_by)
         lake.replace(target, filed, hours=partitions_in(windows, target.grain), made_from=made_from)
     return made_from.version
 
 
 def refuse_settled(home: Home, target: TableSpec, window: Range) -> None:
-    """Raise for partitions whose input was dropped: computed again, they would lose what they hold (R5)."""
+    """Raise for partitions whose input was dropped: if they were computed again, they would lose their counts (R5)."""
     settled_us = settled_before(home, target.name)
     if settled_us is not None and window.start_us < settled_us:
         raise LakeError(

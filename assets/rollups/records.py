@@ -1,4 +1,4 @@
-"""Records (O1) of the rollups: what the inputs' records say, carried on, and the table's own numbers.
+"""Records (O1) of the rollups: carried on from the inputs' records, with the table's own numbers.
 
 Belongs here: how epochs and watermarks propagate along the asset graph (T3). No Spark.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def partition_key(spec: TableSpec, start_us: int) -> str:
-    """Key of the table's partition that holds a moment."""
+    """Key of the table's partition that holds a time."""
     return spec.grain.key(start_us)
 
 
@@ -77,7 +77,7 @@ def rollup_records(
 
 
 def input_watermark(inputs: Iterable[Mapping[str, Record]], ceiling: int | None) -> int | None:
-    """How far all tables have got: of each the furthest of its partitions, and of these the least (T3)."""
+    """How far all tables have come: the furthest partition of each table, and the least of these (T3)."""
     found = [[each for record in records.values() if (each := believed(record, ceiling))] for records in inputs]
     return min(max(each) for each in found) if found and all(found) else None
 
@@ -93,7 +93,7 @@ def windowed_record(
     duration_ms: int,
     now_us: int,
 ) -> Record:
-    """The record of `windowed_counts`, which holds one moment and has no partitions for the orchestrator."""
+    """The record of `windowed_counts`, which is as of one time and has no partitions for the orchestrator."""
     name = WINDOWED_COUNTS.name
     known, minutes = lake.known(name), inputs[MINUTE_COUNTS.name]
     held = lake_files.partitions(lake.path(name), known.version).values()
@@ -133,13 +133,13 @@ def _last(instance: "DagsterInstance", asset: str, generation: int) -> Record | 
 
 
 def _holder(records: Iterable[Record]) -> str | None:
-    """What holds back the one that has got furthest."""
+    """What holds back the watermark of the record that has come furthest."""
     found = [record for record in records if record.watermark_us]
     return max(found, key=lambda record: record.watermark_us or 0).held_by if found else None
 
 
 def _rows_read(lake: Lake, spec: TableSpec, tables: Tables, spans: Sequence[Span]) -> int:
-    """Rows of the partitions that hold any of the buckets."""
+    """Number of rows in the partitions that hold any of the buckets."""
     return sum(
         files.rows
         for start, files in lake_files.partitions(lake.path(spec.name), tables.versions[spec.name]).items()
@@ -150,9 +150,9 @@ def _rows_read(lake: Lake, spec: TableSpec, tables: Tables, spans: Sequence[Span
 
 
 def _covered(minutes: Mapping[str, Record], behind: Iterable[int], previous: Record | None) -> dict[int, int]:
-    """Shard → the epoch up to which every delta is counted: what hours that are behind had reached holds it back.
+    """Shard → the epoch up to which every delta is counted; hours that are behind hold it back to where they are.
 
-    Never below what was said before: rows that were counted once are counted for ever.
+    It never falls below the previous record: rows that were counted once stay counted.
     """
     waiting = [minutes.get(partition_key(MINUTE_COUNTS, hour)) for hour in behind]
     found = _highest(record.durable for record in minutes.values())
@@ -163,7 +163,7 @@ def _covered(minutes: Mapping[str, Record], behind: Iterable[int], previous: Rec
 
 
 def _highest(epochs: Iterable[dict[int, int]]) -> dict[int, int]:
-    """Per shard, what any input has reached."""
+    """Per shard, the highest epoch that any input has reached."""
     found: dict[int, int] = {}
     for each in epochs:
         for shard, epoch in each.items():
@@ -172,7 +172,7 @@ def _highest(epochs: Iterable[dict[int, int]]) -> dict[int, int]:
 
 
 def _epochs(records: Iterable[Record]) -> dict[int, tuple[int, int]]:
-    """Per shard, the smallest range that holds the inputs' ranges."""
+    """Per shard, the smallest range that contains the inputs' ranges."""
     found: dict[int, tuple[int, int]] = {}
     for record in records:
         for shard, (first, end) in record.epochs.items():
@@ -182,7 +182,7 @@ def _epochs(records: Iterable[Record]) -> dict[int, tuple[int, int]]:
 
 
 def _lowest(epochs: Iterable[dict[int, int]]) -> dict[int, int]:
-    """Per shard, what all inputs have reached."""
+    """Per shard, the epoch that all inputs have reached."""
     found: dict[int, int] = {}
     for each in epochs:
         for shard, epoch in each.items():
@@ -191,7 +191,7 @@ def _lowest(epochs: Iterable[dict[int, int]]) -> dict[int, int]:
 
 
 def _watermark(inputs: Sequence[Record], previous: Record | None, ceiling: int | None) -> tuple[int | None, str | None]:
-    """The minimum over the inputs, but never below what was said before (T3)."""
+    """The minimum over the inputs, but never below the previous record (T3)."""
     held = [(each, record.held_by) for record in inputs if (each := believed(record, ceiling)) is not None]
     watermark_us, held_by = min(held, key=lambda pair: pair[0]) if held else (None, None)
     return not_below(watermark_us, held_by, previous, ceiling)

@@ -1,8 +1,8 @@
 """Columns of the counts per minute, hour, day and so on, and their meaning.
 
 Belongs here: the columns, and the tables that follow from the chain of tiers. These have the same columns; only the
-width of a bucket differs. The coarser ones also keep what a sum forgets and no coarse bucket can be asked for
-later: when the first delta was, to the minute, and whether a minute ever fell below zero.
+width of a bucket differs. The coarser ones also keep two facts that sums would lose: when the first delta was, to the
+minute, and whether a minute ever fell below zero.
 """
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ KEYS = ("namespace", "entity_id", "signal", "bucket_start")
 MEASURES = ("count", "weight_sum", "deltas")
 
 
-# What a minute has no need for: it is its own first one, and its own lowest.
+# Minutes do not need these columns: a minute is its own first one, and its own lowest.
 EXTREMES = (
     Column("first_minute", TIMESTAMP, "The first minute in it that has a delta.", is_required=True),
     Column("lowest_minute", pa.int64(), "The smallest count of a minute in it that has a delta.", is_required=True),
@@ -48,15 +48,15 @@ def _counts(tier: Tier) -> TableSpec:
     )
 
 
-# The table of each tier, from fine to coarse: what there is stands in `tidemark/tables/tiers.py`.
+# The table of each tier, from fine to coarse; the tiers are declared in `tidemark/tables/tiers.py`.
 COUNTS = {tier: _counts(tier) for tier in Tier}
 MINUTE_COUNTS = COUNTS[Tier.MINUTE]
 TIERS = tuple(COUNTS.values())
-# Those that trailing counts are made of.
+# The tables that trailing counts are made from.
 TRAILING_COUNTS = {tier: COUNTS[tier] for tier in TRAILING}
-# Each rollup with its input, in the order in which they are to be refreshed (R1).
+# Each rollup with its input, in the order in which they are refreshed (R1).
 CHAIN = tuple((DELTAS if tier.made_from is None else COUNTS[tier.made_from], COUNTS[tier]) for tier in Tier)
-# The same by name: what each is made from.
+# The name of each rollup's input.
 INPUTS = {target.name: source.name for source, target in CHAIN}
 
 WINDOWS = tuple(Window)

@@ -1,7 +1,7 @@
 """From deltas to minutes, and from finer buckets to coarser ones: pure functions of DataFrames (R1).
 
-Belongs here: the sums. Minutes are the only counts that look at deltas; everything coarser is a sum of finer ones.
-All sums are of 64-bit integers, so they are exact and in any order the same; an overflow is an error, not a number.
+Belongs here: the sums. Only minute counts look at deltas; everything coarser is a sum of finer counts. All sums are
+of 64-bit integers, so they are exact and the same in any order; an overflow is an error, not a number.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def count_minutes(deltas: DataFrame) -> DataFrame:
 
 
 def count_tier(tier: Tier) -> Callable[[DataFrame], DataFrame]:
-    """How the buckets of a tier are computed from the rows of what it is made from."""
+    """The function that computes the buckets of a tier from the rows of its input."""
     if tier.made_from is None:
         return count_minutes
 

@@ -1,7 +1,7 @@
-"""All five windows of all entities at once, as of a minute: a pure function of the tiers (R2, R4).
+"""All five trailing windows of all entities at once, as of a minute: a pure function of the tiers (R2, R4).
 
-Belongs here: which buckets of which tier make up a window or a decayed score, as one plan. Whole buckets and minute
-edges only, as `tidemark/counts` cuts them; no delta is looked at. Every sum is one of integers. Does not belong
+Belongs here: which buckets of which tier make up a trailing window or a decayed score, as one plan. It uses only whole
+buckets and minute edges, cut as in `tidemark/counts`, and no deltas. All sums are sums of integers. Does not belong
 here: which versions are read, and whether they agree (`windowed_asset.py`).
 """
 
@@ -20,7 +20,7 @@ from tidemark.model.timegrid import HOUR_US
 from tidemark.tables.tiers import Tier
 
 KEYS = ("namespace", "entity_id", "signal")
-# A count of 64 bits by a weight of 33, and many of them: Spark's widest integer.
+# A sum of many 64-bit counts times 33-bit weights needs Spark's widest integer.
 WIDE = "decimal(38, 0)"
 
 
@@ -36,14 +36,14 @@ def count_windows(tiers: Mapping[Tier, DataFrame], *, as_of_us: int, half_lives:
 
 
 def spans_of(tier: Tier, as_of_us: int, half_lives: Sequence[HalfLife]) -> dict[str, list[Span]]:
-    """The buckets of one tier that each window, and each score, is made of."""
+    """The buckets of one tier that each trailing window, and each score, is made from."""
     found = {str(window): list(window_pieces(window, as_of_us).by_tier()) for window in WINDOWS}
     found |= {_score(half_life): list(half_life.spans(as_of_us)) for half_life in half_lives}
     return {what: [span for of, span in cut if of is tier] for what, cut in found.items()}
 
 
 def _contributions(rows: DataFrame, tier: Tier, as_of_us: int, half_lives: Sequence[HalfLife]) -> DataFrame:
-    """What each bucket of a tier adds to what; null where it adds nothing."""
+    """What each bucket of a tier adds to each trailing window and score; null where it adds nothing."""
     spec, cuts = TRAILING_COUNTS[tier], spans_of(tier, as_of_us, half_lives)
     if tier is Tier.MINUTE:
         rows = rows.withColumns({"first_minute": F.col("bucket_start"), "lowest_minute": F.col("count")})
@@ -73,14 +73,14 @@ def _sums(half_lives: Sequence[HalfLife]) -> list[Column]:
 
 
 def _velocity(window: Window, age: Column) -> Column:
-    """As `tidemark.counts.windows.velocity` has it, bit for bit."""
+    """The same as `tidemark.counts.windows.velocity`, bit for bit."""
     length_us = window.length_us
     span = age if length_us is None else F.least(F.lit(length_us), age)
     return F.col(f"count_{window}").cast("double") / (span.cast("double") / F.lit(float(HOUR_US)))
 
 
 def _decayed(half_life: HalfLife, as_of_us: int) -> str:
-    """SQL: a bucket's count by its weight, both whole. Buckets are older than `as_of`, so no age is below zero."""
+    """SQL: a bucket's count times its weight, both integers. Buckets are older than `as_of`, so no age is negative."""
     weights = ", ".join(f"{weight}L" for weight in fractions(half_life.steps))
     last_us = half_life.end_us(as_of_us) - 1
     age = f"(({last_us}L - unix_micros(bucket_start)) div {half_life.step.width_us}L)"
@@ -92,7 +92,7 @@ def _decayed(half_life: HalfLife, as_of_us: int) -> str:
 
 
 def _map_of(half_lives: Sequence[HalfLife]) -> str:
-    """SQL: the scores by name. A power of two divides a float without an error."""
+    """SQL: the scores by name. Dividing a float by a power of two is exact."""
     pairs = (f"'{each.name}', CAST(`{_score(each)}` AS DOUBLE) / {float(ONE)!r}D" for each in half_lives)
     return f"CAST(map({', '.join(pairs)}) AS map<string, double>)"
 
@@ -102,7 +102,7 @@ def _score(half_life: HalfLife) -> str:
 
 
 def _read(spec: TableSpec, spans: Sequence[Span]) -> str:
-    """SQL: the partitions that hold the buckets, so that no other file is opened, and the buckets themselves."""
+    """SQL: the buckets, and the partitions that hold them, so that no other file is opened."""
     whole = [
         Span(None if span.start_us is None else spec.grain.floor(span.start_us), spec.grain.floor(span.end_us - 1) + 1)
         for span in spans

@@ -1,8 +1,8 @@
-"""The asset `windowed_counts`: every entity's windows as of one minute.
+"""The asset `windowed_counts`: every entity's trailing windows as of one minute.
 
-Belongs here: which minute, which versions of the tiers, and whether they may be relied on. The table holds one moment
-at a time and is replaced whole. It follows the clock and not its inputs: a late delta re-runs the
-buckets that hold it, and shows here at the next hour (decision 0016).
+Belongs here: which minute, which versions of the tiers, and whether they may be relied on. The table is as of one time
+and is replaced whole. It follows the clock and not its inputs: a late delta re-runs the buckets that hold it, and shows
+here at the next hour (decision 0016).
 """
 
 import time
@@ -38,11 +38,11 @@ NAMED = 3
 
 
 class MomentError(TidemarkError):
-    """The moment that was asked for is none, or there is none yet."""
+    """The requested time cannot be used, or there is no time to use yet."""
 
 
 class BehindError(TidemarkError):
-    """A whole bucket that is needed is not the sum of what lies below it now."""
+    """A needed bucket is not the sum of the finer buckets as they are now."""
 
 
 class WindowedConfig(dg.Config):
@@ -59,7 +59,7 @@ class WindowedConfig(dg.Config):
 def windowed_counts(
     context: dg.AssetExecutionContext, config: WindowedConfig, tidemark: TidemarkResource
 ) -> dg.MaterializeResult[None]:
-    """Read the tiers at one moment of theirs, sum up the buckets, replace the table, one record."""
+    """Read one snapshot of the tiers, sum up the buckets, replace the table, and return one record."""
     started, lake, spec = time.monotonic(), tidemark.lake, WINDOWED_COUNTS
     half_lives = [half_life(name) for name in lake.home.settings.counts.half_lives]
     with lake.lock(spec.name):
@@ -93,7 +93,7 @@ def windowed_counts(
 
 
 def chosen_moment(text: str, watermark_us: int | None) -> int:
-    """The minute that is meant; the last one that the watermark has passed unless something else was asked for."""
+    """The requested minute; without a request, the last one that the watermark has passed."""
     if not text:
         if watermark_us is None:
             raise MomentError(
@@ -111,7 +111,7 @@ def chosen_moment(text: str, watermark_us: int | None) -> int:
 
 
 def refuse_unreliable(tables: Tables, gone: Mapping[Tier, int], as_of_us: int, half_lives: Sequence[HalfLife]) -> None:
-    """Raise if a bucket that is needed was dropped, is missing, or is not the sum of what lies below it now."""
+    """Raise if a needed bucket was dropped, is missing, or is not the sum of the finer buckets as they are now."""
     if missing := [name for name in NAMES if name not in tables.versions]:
         raise LakeError(f"There is no table {missing[0]} yet. Drain first: ./tidemark drain.")
     if gone and as_of_us < max(gone.values()) + LONGEST_US:
