@@ -5,8 +5,8 @@ belong here: how rows are checked (`expectations`), what passed and failed mean 
 noticed (`tidemark/tables/known_table.py`), which partitions depend on which (`dependents.py`). Importing this needs
 neither Spark nor Dagster.
 
-There are two checks. Commands and the automation use `blocked` before they request a run of partitions, and
-`found_wrong` before they request a run of a table that is made from all of its input. The run checks again when it
+This is decided twice. Commands and the automation use `blocked` before they request a run of partitions, and
+`found_wrong` before they request a run of a table that is made from all of its input. The run decides again when it
 begins: `refuse_wrong` for check results, and `refuse_edited` for edits, while it holds the lock of its table and has
 chosen the version of its input. So an edit that comes after the request is caught, too. Only an input without a check
 result does not stop a run that has begun: a drain beside it may have committed and not checked yet. If that check

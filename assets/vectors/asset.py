@@ -1,11 +1,10 @@
-"""The assets `vectors` and `vector_conflicts`: what every vector is now, and which edits did not know of each other.
+"""The assets `vectors` and `vector_conflicts`: every vector's current state, and edits that did not know of each other.
 
-Belongs here: which versions are read, what of a table is written anew, and its record. How rows are computed is in
-`job.py` and `conflicts.py`, what is new in `new_deltas.py`.
+Belongs here: which versions are read, which part of a table is rewritten, and its record. How rows are computed is in
+`job.py` and `conflicts.py`, how new deltas are found in `new_deltas.py`.
 
-Both tables are folded on, bucket by bucket: a run is about the buckets that it was asked for, one Spark job and one
-commit for all of them, and each gets its own record. A bucket without a record that can be relied on is folded anew;
-that gives the same rows (O2).
+Both tables are folded on, bucket by bucket: a run folds its requested buckets in one Spark job and one commit, and each
+bucket gets its own record. A bucket without a reliable record is folded from the start; that gives the same rows (O2).
 """
 
 import time
@@ -46,13 +45,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 GROUP = "vectors"
-# Writes buckets of a table from `deltas` at a version: bucket → what it holds already, none if that is not known.
+# Writes buckets of a table from `deltas` at a version: bucket → what it covers already, None if that is not known.
 Write = Callable[[Lake, int, Mapping[int, Covered]], None]
 
 
 @asset_of(VECTORS, group=GROUP, deps=[dg.AssetDep(DELTAS.name, partition_mapping=FROM_ANY)])
 def vectors(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
-    """Fold what is new into the vectors that it is about."""
+    """Fold the new deltas into their vectors."""
     return _materialize(context, tidemark, VECTORS, write_vectors)
 
 
@@ -74,7 +73,7 @@ def _materialize(
         lake.settle(spec)
         states = bucket_states(lake.home, spec, previous, version)
         write(lake, version, covered_epochs(lake.home, states, buckets))
-        # For the others that are not due nothing has come: they are made from this version, too, without a run.
+        # Other buckets that are not due have no new deltas: they count as made from this version, too, without a run.
         resting = [bucket for bucket, state in states.items() if not state.is_due]
         lake.lineage_file(spec.name).record(
             lake.path(spec.name), made_from=_made_from(lake, version), made={*buckets, *resting}
@@ -89,7 +88,7 @@ def _materialize(
 
 
 def write_vectors(lake: Lake, version: int, covered: Mapping[int, Covered]) -> None:
-    """Fold the deltas that buckets do not hold yet, or everything of a bucket."""
+    """Fold the deltas that buckets do not hold yet, or all deltas of a bucket."""
     anew = [bucket for bucket, epochs in covered.items() if epochs is None]
     lake.replace_files(
         VECTORS,
@@ -101,7 +100,7 @@ def write_vectors(lake: Lake, version: int, covered: Mapping[int, Covered]) -> N
 
 
 def write_conflicts(lake: Lake, version: int, covered: Mapping[int, Covered]) -> None:
-    """Compare the clocks of the vectors that have deltas which their buckets do not hold yet, or of all in a bucket."""
+    """Compare the clocks of the vectors that have new deltas, or of all vectors in a bucket."""
     deltas = lake.read(DELTAS.name, version).transform(vector_deltas)
     anew = sorted(bucket for bucket, epochs in covered.items() if epochs is None)
     touched = _touched_with_clocks(deltas, covered).persist()
@@ -109,7 +108,7 @@ def write_conflicts(lake: Lake, version: int, covered: Mapping[int, Covered]) ->
         going_on = sorted({row[0] for row in touched.select(BUCKET).distinct().collect()} - {*anew})
         if not anew and not going_on:
             return
-        # Where buckets are folded anew all files are read anyway, and they tell of parents without a job.
+        # If buckets are folded from the start, all files are read anyway, and they show parents without a Spark job.
         rows = compared(deltas, touched, may_have_parents=not anew or names_parents(lake.home, version))
         if going_on:
             old = lake.read(VECTOR_CONFLICTS.name).where(bucket_predicate(BUCKET, going_on))
@@ -122,7 +121,7 @@ def write_conflicts(lake: Lake, version: int, covered: Mapping[int, Covered]) ->
 
 
 def outside(lake: Lake, spec: TableSpec, buckets: Collection[int]) -> list[int]:
-    """Numbers of no bucket under which somebody else has put rows, and that go when these buckets are written anew."""
+    """Invalid bucket numbers under which another process has put rows; they go when these buckets are rewritten."""
     return [number for number in lake.edits(spec.name) if number >= spec.buckets and number % spec.buckets in buckets]
 
 
@@ -131,7 +130,7 @@ def _made_from(lake: Lake, version: int) -> Input:
 
 
 def known_parented(deltas: "DataFrame") -> "DataFrame | None":
-    """The vectors that have parents; none if no vector has, so that nothing is brought together for it."""
+    """The vectors that have parents; None if no vector has, so that no rows are shuffled for it."""
     found = parented_vectors(deltas)
     return None if found.isEmpty() else found
 
@@ -143,6 +142,6 @@ def compared(deltas: "DataFrame", chosen: "DataFrame", *, may_have_parents: bool
 
 
 def _touched_with_clocks(deltas: "DataFrame", covered: Mapping[int, Covered]) -> "DataFrame":
-    """The vectors with clocks, of the given buckets, that have deltas which these do not cover."""
+    """The vectors with clocks in the given buckets that have deltas which their bucket does not cover."""
     new = with_bucket(deltas).where(new_in_buckets(covered)).select(*KEYS, BUCKET).distinct()
     return new.join(clocked_vectors(deltas), list(KEYS), how="left_semi")

@@ -1,11 +1,11 @@
 """Bases: the checkpoint of a vector below which payloads may go (K1, K4, K5). Pure functions of DataFrames.
 
-Belongs here: how far a base reaches, and what it does not hold though it is old. Does not belong here: when a cut may
-be relied on (`orchestration/compact.py`), what is removed then (`assets/ingest/removal.py`).
+Belongs here: how far a base reaches, and which old deltas it does not hold. Does not belong here: when a cut may be
+relied on (`orchestration/compact.py`), which payloads are removed then (`assets/ingest/removal.py`).
 
 A base holds the longest run of deltas, from the first one on, of which each takes effect and was received before the
-cut. So whatever can be read as of the cut or later, or by a write received since, has all of it. A base is final: what
-could stand below it would have happened before the cut, and the log refuses that.
+cut. So every state as of the cut or later, or by a write received since, contains all of it. A base is final: a delta
+that belongs below it would have happened before the cut, and the log refuses that.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -15,7 +15,7 @@ from assets.vectors.histories import as_checkpoints, fold_marked, placed_envelop
 from assets.vectors.transform import ARRIVAL, KEYS
 from tidemark.vectors.places import PLACE_COLUMNS
 
-# What stands in the column `strategy` of a base.
+# The value in the column `strategy` of a base.
 HORIZON = "horizon"
 
 _PLACED = "standing = 'placed'"
@@ -24,12 +24,12 @@ _PLACED = "standing = 'placed'"
 def plan_bases(deltas: DataFrame, checkpoints: DataFrame, *, cut_us: int) -> DataFrame:
     """Deltas of the vectors that get a base, or a later one: `number`, whether the base holds it (`is_held`), `emit`.
 
-    Those that are old and not held are among them, with and without a place. `start` is the number of deltas of the
-    base that the vector has, and `reach` that of the new one.
+    Old deltas that the base does not hold are among them, with and without a place. `start` is the number of deltas in
+    the vector's present base, and `reach` the number in the new one.
     """
     bases = checkpoints.where("is_base").select(*KEYS, F.col("deltas").alias("start"))
     placed = placed_envelopes(_with_old(deltas, cut_us)).join(bases, on=list(KEYS), how="left")
-    # What has no place comes last: it breaks no run.
+    # Deltas without a place come last: they break no run.
     up_to_here = so_far("is_unplaced", *PLACE_COLUMNS)
     numbered = placed.withColumns(
         {"start": F.coalesce("start", F.lit(0)), "is_unplaced": F.expr(f"NOT {_PLACED}")}
@@ -65,7 +65,7 @@ def new_bases(plan: DataFrame, deltas: DataFrame, checkpoints: DataFrame, *, cut
 
 
 def foreseen_bases(plan: DataFrame, checkpoints: DataFrame, *, cut_us: int) -> DataFrame:
-    """The bases as they will be when a plan is carried out: what the removal of payloads asks of them, and no state."""
+    """The bases as they will be after a plan: only the columns that the removal of payloads needs, and no state."""
     left_out = F.collect_list(F.when(~F.col("is_held"), F.struct(*ARRIVAL)))
     moved = plan.groupBy(*KEYS).agg(F.timestamp_micros(F.lit(cut_us)).alias("cut_ts"), left_out.alias("kept"))
     stay = checkpoints.where("is_base").join(moved, on=list(KEYS), how="left_anti")

@@ -1,7 +1,7 @@
-"""Which vectors are due, and after which of their deltas a checkpoint is to stand, in DataFrames (K2, K3).
+"""Which vectors are due, and after which of their deltas a checkpoint goes, in DataFrames (K2, K3).
 
 Belongs here: the rules of `tidemark/vectors/checkpoints.py` as columns of Spark, for all vectors at once and in time
-linear in their deltas; a test holds one against the other. Does not belong here: reading and writing (`compaction.py`).
+linear in their deltas; a test compares the two. Does not belong here: reading and writing (`compaction.py`).
 """
 
 from pyspark.sql import Column, DataFrame
@@ -22,12 +22,12 @@ from tidemark.vectors.places import PLACE_COLUMNS
 from tidemark.vectors.reading.reads import RATE_SPAN_US
 
 HOURS_OF_RATES = RATE_SPAN_US / (DAY_US / 24)
-# Why a vector is touched that is not due: a checkpoint of it was thrown away (K4), or somebody wants it.
+# Why a vector is touched that is not due: one of its checkpoints was thrown away (K4), or the run forces it.
 REFOLD, FORCED = "refold", "forced"
-# A merge stands for the merges before it; states of intervals stay, because each is asked for by its time.
+# A merge replaces the merges before it; states of intervals stay, because each one is read by its time.
 MERGES = (Strategy.FULL_MERGE, Strategy.TIERED_MERGE)
 
-# When the next delta takes effect, whatever checkpoints stand between.
+# When the next delta takes effect, ignoring the checkpoints in between.
 _NEXT_US = (
     "lead(if(is_checkpoint, NULL, eff_us)) IGNORE NULLS OVER "
     f"(PARTITION BY {', '.join(KEYS)} ORDER BY {', '.join(PLACE_COLUMNS)}, is_checkpoint)"
@@ -52,10 +52,10 @@ def plan_checkpoints(
     is_forced: bool = False,
     reads: DataFrame | None = None,
 ) -> DataFrame:
-    """What is to be done: deltas to be folded, those with `emit` into a checkpoint, and checkpoints to be thrown away.
+    """The work to do: deltas to fold, those with `emit` into a checkpoint, and checkpoints to throw away.
 
-    `reads` has `reads_per_hour` of vectors, which only `adaptive` asks for. `pending` is what a read has to fold now,
-    `left` what it has to fold afterwards. With `is_forced` every vector is due that has anything pending.
+    `reads` has `reads_per_hour` of vectors, which only `adaptive` needs. `pending` is the number of deltas that a read
+    has to fold now, `left` the number afterwards. With `is_forced` every vector is due that has anything pending.
     """
     lines = counted(placed_envelopes(with_news(deltas, checkpoints)), checkpoints)
     is_delta, vector = ~F.col("is_checkpoint"), whole_vector()
@@ -92,7 +92,7 @@ PLANNED = (
 
 
 def due_reason(now_us: int, rules: CompactionRules, *, is_forced: bool = False) -> Column:
-    """Why a vector is to be compacted, from `pending`, `oldest_us` and `strategy` (K3)."""
+    """Why a vector is due for compaction, from `pending`, `oldest_us` and `strategy` (K3)."""
     pending = F.col("pending")
     keep = F.when(F.col("strategy") == Strategy.TIERED_MERGE.value, rules.keep_recent).otherwise(0)
     has_some = pending > keep
@@ -107,7 +107,7 @@ def due_reason(now_us: int, rules: CompactionRules, *, is_forced: bool = False) 
 
 
 def is_position(now_us: int, rules: CompactionRules) -> Column:
-    """Whether a checkpoint is to stand after a delta, from `number`, `total`, `eff_us` and `strategy` (K2)."""
+    """Whether a checkpoint goes after a delta, from `number`, `total`, `eff_us` and `strategy` (K2)."""
     interval_end = F.expr(f"eff_us - pmod(eff_us, {rules.interval_us}L) + {rules.interval_us}L")
     is_end = F.coalesce(F.expr(_NEXT_US) >= interval_end, F.lit(True))
     return (
@@ -118,10 +118,10 @@ def is_position(now_us: int, rules: CompactionRules) -> Column:
 
 
 def new_checkpoints(plan: DataFrame, deltas: DataFrame, checkpoints: DataFrame) -> DataFrame:
-    """The checkpoints that a plan asks for, as rows of the table."""
+    """The new checkpoints of a plan, as rows of the table."""
     folded = plan.where("NOT is_stale")
     starts = folded.select(*KEYS, F.col("start").alias("deltas")).distinct()
-    # A checkpoint that is stale may say the same number of deltas as one that is not.
+    # A stale checkpoint may have the same number of deltas as one that is not stale.
     valid = checkpoints.join(_stale(plan), on=place_of_checkpoint(), how="left_anti")
     begun = valid.join(starts, on=[*KEYS, "deltas"], how="left_semi")
     strategies = folded.where("emit").select(*KEYS, "strategy").distinct()
@@ -130,7 +130,7 @@ def new_checkpoints(plan: DataFrame, deltas: DataFrame, checkpoints: DataFrame) 
 
 
 def kept_checkpoints(plan: DataFrame, checkpoints: DataFrame, *, rules: CompactionRules) -> DataFrame:
-    """The checkpoints that stay: no stale ones, no merges of vectors that are merged anew, one state an interval."""
+    """The checkpoints that stay: no stale ones, no merges of vectors that are merged again, one state per interval."""
     made = plan.where("emit")
     merged = made.select(*KEYS, F.lit(True).alias("is_merged")).distinct()
     is_merge = F.col("strategy").isin([each.value for each in MERGES])

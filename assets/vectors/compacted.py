@@ -1,7 +1,7 @@
-"""What a compaction came to, as one typed value under one key of the orchestrator's metadata.
+"""The results of a compaction, as one typed value under one key of the orchestrator's metadata.
 
-Belongs here: the models, and how they are written to and read from metadata. What is measured is measured where it is
-done (`compaction.py`): rows that a read has to fold, and bytes as the tables' own logs say.
+Belongs here: the models, and how they are written to and read from metadata. The numbers are measured where the work
+is done (`compaction.py`): rows that a read has to fold, and bytes from the tables' own logs.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ COMPACTION_KEY = "tidemark/compaction"
 
 
 class Compacted(Struct, frozen=True, kw_only=True):
-    """What a run of `vector_checkpoints` has done in a bucket, or in several."""
+    """The results of a run of `vector_checkpoints` in a bucket, or in several."""
 
     vectors: int = 0  # that got a checkpoint
     checkpoints: int = 0  # that were made
@@ -38,7 +38,7 @@ class Compacted(Struct, frozen=True, kw_only=True):
         return Compacted(**added, reasons=reasons, cut_us=cut_us)
 
     def to_metadata(self) -> dict[str, Any]:
-        """As metadata of a materialization: itself, and the numbers that the orchestrator draws."""
+        """As metadata of a materialization: the value itself, and the numbers that the orchestrator plots."""
         from dagster import MetadataValue
 
         drawn = ("vectors", "checkpoints", "thrown_away", "bases", "folded_before", "folded_after")
@@ -49,7 +49,7 @@ class Compacted(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_run(cls, instance: "DagsterInstance", run_id: str) -> "Compacted":
-        """What a run has done, in all of its buckets together."""
+        """The results of a run, for all of its buckets together."""
         from dagster import DagsterEventType
 
         found = cls()
@@ -62,7 +62,7 @@ class Compacted(Struct, frozen=True, kw_only=True):
 
 
 class KeptBack(Struct, frozen=True, kw_only=True):
-    """Payloads that stay when those before a cut go, by the condition that keeps them (K5)."""
+    """Payloads that stay when the payloads before a cut are removed, by the condition that keeps them (K5)."""
 
     happened_since: int = 0  # at the cut or later
     received_since: int = 0  # happened before the cut, and was received at it or later
@@ -70,10 +70,10 @@ class KeptBack(Struct, frozen=True, kw_only=True):
 
 
 class Removed(Struct, frozen=True, kw_only=True):
-    """What was removed from `deltas`, and what was kept back."""
+    """The payloads removed from `deltas`, and the ones that were kept."""
 
     payloads: int = 0
-    hours: int = 0  # that were written anew, in one commit
+    hours: int = 0  # that were rewritten, in one commit
     bytes_before: int = 0  # of the files of these hours, by the table's log
     bytes_after: int = 0
     kept_back: KeptBack = KeptBack()

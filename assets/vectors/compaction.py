@@ -1,8 +1,8 @@
 """The asset `vector_checkpoints`: states of vectors at places of their history, made when they are due (K1 to K4).
 
-Belongs here: which versions are read, what is written anew, what is recorded; and the removal of payloads that a base
-holds (K5), which is one more commit to `deltas`. How rows are computed is in `checkpoints.py`, `bases.py` and
-`assets/ingest/removal.py`; in which order things are done is in `orchestration/compact.py`.
+Belongs here: which versions are read, which buckets are rewritten, their records; and the removal of payloads that a
+base holds (K5), which is one more commit to `deltas`. How rows are computed is in `checkpoints.py`, `bases.py` and
+`assets/ingest/removal.py`; the order of the steps is in `orchestration/compact.py`.
 """
 
 import time
@@ -94,7 +94,7 @@ def vector_checkpoints(
 
 
 def rules_of(config: CompactionConfig, lake: Lake) -> CompactionRules:
-    """The home's settings, with what the run was asked for."""
+    """The home's settings, with the run's own options."""
     settings = lake.home.settings.compaction
     asked: dict[str, Any] = {"keep_recent": config.keep_recent, "interval_ms": config.interval_ms}
     asked |= {"strategy": Strategy(config.strategy).value if config.strategy else None}
@@ -113,10 +113,10 @@ def compact(
     buckets: Sequence[int] = range(BUCKETS),
     wrong: Collection[int] = (),
 ) -> dict[int, Compacted]:
-    """Make the checkpoints that are due in some buckets, from `deltas` at a version; gives what was done in each.
+    """Make the checkpoints that are due in some buckets, from `deltas` at a version; returns the results for each.
 
-    Of buckets that are `wrong` nothing is kept but their bases: what else stood in them is made again when it is due.
-    Call with the table's lock held.
+    Of `wrong` buckets only the bases are kept; their other checkpoints are made again when they are due. Hold the
+    table's lock when you call this.
     """
     deltas, present = _deltas_in(lake, version, buckets), lake.read(VECTOR_CHECKPOINTS.name)
     if wrong:
@@ -138,9 +138,9 @@ def compact(
 
 
 def make_bases(lake: Lake, version: int, cut_us: int, compacted: Mapping[int, Compacted]) -> dict[int, Compacted]:
-    """Give every vector of these buckets that has deltas before the cut a base, or a later one; adds what was done.
+    """Give every vector of these buckets that has deltas before the cut a base, or a later one; adds to the results.
 
-    Call with the table's lock held.
+    Hold the table's lock when you call this.
     """
     refuse_unsettled(lake, version, cut_us)
     deltas, present = _deltas_in(lake, version, [*compacted]), lake.read(VECTOR_CHECKPOINTS.name)
@@ -160,13 +160,13 @@ def make_bases(lake: Lake, version: int, cut_us: int, compacted: Mapping[int, Co
 
 
 def _deltas_in(lake: Lake, version: int, buckets: Sequence[int]) -> "DataFrame":
-    """The deltas of the vectors in some buckets, and others; of all buckets, `deltas` as it is."""
+    """The deltas of the vectors in some buckets, and perhaps others; for all buckets, `deltas` as it is."""
     deltas = lake.read(DELTAS.name, version)
     return deltas if {*buckets} == {*range(BUCKETS)} else deltas.where(bucket_predicate(bucket_sql("key"), buckets))
 
 
 def refuse_unsettled(lake: Lake, version: int, cut_us: int) -> None:
-    """Raise unless the log refuses older changes, and all that it took before are in `deltas` at a version (K4)."""
+    """Raise unless the log refuses older changes, and all that it took before are in this version of `deltas` (K4)."""
     cut = read_cut(lake.home)
     if cut is None or cut.cut_us < cut_us:
         raise LakeError(
@@ -182,7 +182,7 @@ def refuse_unsettled(lake: Lake, version: int, cut_us: int) -> None:
 
 
 def foresee_removal(lake: Lake, cut_us: int) -> tuple[int, KeptBack]:
-    """How many payloads would go with a cut, and what would be kept back. No row of any table changes."""
+    """How many payloads a cut would remove, and which ones would stay. No row of any table changes."""
     if lake.version(DELTAS.name) is None:
         return 0, KeptBack()
     lake.settle(VECTOR_CHECKPOINTS)
@@ -193,7 +193,7 @@ def foresee_removal(lake: Lake, cut_us: int) -> tuple[int, KeptBack]:
 
 
 def remove_payloads(lake: Lake) -> Removed:
-    """Remove the payloads that bases hold from `deltas`: only hours that have any are written anew, in one commit.
+    """Remove the payloads that bases hold from `deltas`: only hours that have any are rewritten, in one commit.
 
     Producers go on meanwhile. A drain waits for the table as for any other writer.
     """
@@ -221,7 +221,7 @@ def remove_payloads(lake: Lake) -> Removed:
 
 
 def _weigh(deltas: "DataFrame", bases: "DataFrame", cut_us: int) -> tuple[dict[int, int], KeptBack]:
-    """Start of an hour, in microseconds → how many of its payloads go; and how many stay, by condition."""
+    """Start of an hour, in microseconds → how many of its payloads go; and the number that stay, by condition."""
     from pyspark.sql import functions as F
 
     going, staying = dict[int, int](), Counter[str]()
@@ -244,7 +244,7 @@ def _buckets(plan: "DataFrame") -> list[int]:
 
 
 def _summary(plan: "DataFrame") -> dict[int, dict[str, Any]]:
-    """What a plan will come to, vector by vector and then in each bucket."""
+    """The results that a plan will have, per vector and then per bucket."""
     from pyspark.sql import functions as F
 
     vectors = plan.groupBy(BUCKET, *KEYS).agg(
@@ -254,7 +254,7 @@ def _summary(plan: "DataFrame") -> dict[int, dict[str, Any]]:
         F.max("pending").alias("before"),
         F.max("left").alias("after"),
     )
-    # Of vectors whose checkpoint was thrown away and none was made, nothing is said but that.
+    # A vector that lost a checkpoint and got no new one counts only as that.
     measured = [F.sum(F.when(F.col("made") > 0, F.col(name)).otherwise(0)) for name in ("before", "after")]
     counts = [F.count_if(F.col("made") > 0), F.sum("made"), F.sum("stale")]
     rows = vectors.groupBy(BUCKET, "reason").agg(*counts, *measured).collect()
@@ -273,7 +273,7 @@ def _bytes(lake: Lake) -> dict[int, int]:
 
 @contextmanager
 def _kept_at_hand(plan: "DataFrame") -> "Iterator[DataFrame]":
-    """A plan is asked several times, and made once."""
+    """Cache a plan, because it is read several times."""
     kept = plan.persist()
     try:
         yield kept

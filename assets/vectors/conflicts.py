@@ -1,7 +1,7 @@
 """Pairs of a vector's deltas whose clocks disagree with the order in which they are folded (D8).
 
-Belongs here: from placed deltas to rows of `vector_conflicts`, in Arrow batches, with no more of a vector in memory
-than is looked back at. How two clocks relate is in `tidemark/vectors/clocks.py`.
+Belongs here: from placed deltas to rows of `vector_conflicts`, in Arrow batches; of a vector only the look-back is in
+memory. How two clocks relate is in `tidemark/vectors/clocks.py`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -37,12 +37,12 @@ _FOUND = pa.schema(
     ]
 )
 _FOUND_DDL = ", ".join(f"`{field.name}` {sql_type(field.type)}" for field in _FOUND)
-# So many are given out at once.
+# This many are yielded at once.
 _GIVEN_AT_ONCE = 4_096
 
 
 def clocked_vectors(deltas: DataFrame) -> DataFrame:
-    """The vectors that have a clock anywhere: the others have nothing to disagree with."""
+    """The vectors that have a clock anywhere: the others cannot have conflicts."""
     return deltas.where("cardinality(clock) > 0").select(*KEYS).distinct()
 
 
@@ -65,8 +65,8 @@ def find_conflicts(deltas: DataFrame, *, parented: DataFrame | None) -> DataFram
 
 
 def _found(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Conflicts of vectors whose rows lie together in canonical order."""
-    looked_at: list[pa.RecordBatch] = []  # the last rows of the vector that may go on
+    """Conflicts of vectors; the rows of each vector come together, in canonical order."""
+    looked_at: list[pa.RecordBatch] = []  # the last rows of a vector that may continue in the next batch
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -80,7 +80,7 @@ def _found(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _of_one(rows: pa.Table, known: int) -> Iterator[pa.RecordBatch]:
-    """Conflicts of one vector, without those of its first rows, which were given before."""
+    """Conflicts of one vector, without those of its first `known` rows, which were yielded before."""
     clocks = [dict(clock) for clock in rows["clock"].to_pylist()]
     found = (each for each in conflicts(clocks) if each.later >= known)
     while given := list(islice(found, _GIVEN_AT_ONCE)):

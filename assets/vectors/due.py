@@ -1,7 +1,7 @@
-"""Which vectors are due for a checkpoint, and how many, asked of the tables' files without a JVM (K3).
+"""Which vectors are due for a checkpoint, and how many, from the tables' files and without a JVM (K3).
 
-Belongs here: the question that starts a compaction. The run decides again, exactly: here places of deltas that have
-parents are taken for their own times, which may be earlier. Does not belong here: the rule itself
+Belongs here: the estimate that starts a compaction. The run decides again, exactly: here the place of a delta with a
+parent is taken to be its own time, which may be earlier. Does not belong here: the rule itself
 (`tidemark/vectors/checkpoints.py`).
 """
 
@@ -19,7 +19,7 @@ from tidemark.tables.table_spec import TableSpec
 from tidemark.vectors.checkpoints import CompactionRules, DueReason, Strategy, due_reasons
 from tidemark.vectors.tables import bucket_of
 
-# Vectors with more deltas than their last checkpoint, with what stands after that one: how much, since when.
+# Vectors with deltas after their last checkpoint: how many there are, and since when.
 _PENDING = """
     WITH latest AS (
         SELECT namespace, vector_id, max(deltas) AS held,
@@ -47,14 +47,14 @@ _NO_CHECKPOINTS = (
 
 
 class Due(NamedTuple):
-    """Vectors that are due: why → how many, and the buckets that they lie in."""
+    """Vectors that are due: reason → number, and their buckets."""
 
     reasons: dict[str, int]
     buckets: tuple[int, ...]
 
 
 def find_due(home: Home, rules: CompactionRules, now_us: int) -> Due:
-    """The vectors that are due; nothing where none is."""
+    """The vectors that are due; empty if there are none."""
     vectors, deltas = _files(home, VECTORS), _files(home, DELTAS)
     if not vectors or not deltas:
         return Due({}, ())
@@ -73,7 +73,7 @@ def find_due(home: Home, rules: CompactionRules, now_us: int) -> Due:
     pending, received_us, event_us = (np.asarray(column, np.int64) for column in found.columns[2:])
     is_over = np.ones(found.num_rows, np.bool_)
     if rules.strategy is Strategy.TIME_BOUNDARY:
-        # A state is wanted when an interval is over, and not before.
+        # A state is due when its interval is over, and not before.
         is_over = (event_us // rules.interval_us + 1) * rules.interval_us <= now_us
     reasons = np.where(is_over, due_reasons(pending, received_us, now_us, kept, rules), 0)
     names = tuple(DueReason)

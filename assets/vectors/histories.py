@@ -1,8 +1,8 @@
 """Every vector's deltas in canonical order, counted, with its checkpoints between them.
 
-Belongs here: which number each delta has, whether each checkpoint still holds what stands below it (K4), and the fold
-that gives states after marked deltas. No payload is needed for the first two. Does not belong here: where checkpoints
-are wanted (`checkpoints.py`, `bases.py`), reading and writing (`compaction.py`).
+Belongs here: the number of each delta, whether each checkpoint still holds the deltas below it (K4), and the fold that
+gives states after marked deltas. The first two need no payload. Does not belong here: where checkpoints go
+(`checkpoints.py`, `bases.py`), reading and writing (`compaction.py`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -51,12 +51,12 @@ def placed_envelopes(deltas: DataFrame) -> DataFrame:
 
 
 def counted(placed: DataFrame, checkpoints: DataFrame) -> DataFrame:
-    """Deltas that have a place and checkpoints, with `number`: how many deltas stand up to there, the own one counted.
+    """Deltas that have a place, and checkpoints, with `number`: how many deltas there are up to there, counting itself.
 
-    `total` is how many there are of the vector. A checkpoint is stale when it does not hold exactly those up to it: a
-    late delta stands below it, or one whose parent was named anew has left (K4). A base is never stale: the log refuses
-    what would stand below it. Of a vector without deltas among the given ones nothing is said: one that has no parent
-    has a place, and every history begins with one.
+    `total` is the number of deltas of the vector. A checkpoint is stale when it does not hold exactly the deltas up to
+    it: a late delta came below it, or one left because its parent was named again (K4). A base is never stale: the log
+    refuses deltas below it. A vector without deltas among the given ones is left out: a delta without a parent has a
+    place, and every history begins with one.
     """
     held = checkpoints.select(
         *KEYS,
@@ -90,8 +90,8 @@ def counted(placed: DataFrame, checkpoints: DataFrame) -> DataFrame:
 def fold_marked(marked: DataFrame, deltas: DataFrame, starts: DataFrame) -> DataFrame:
     """States (`STATES`) after the deltas that are marked with `emit`.
 
-    `marked` are deltas with their places, all of a vector from where it starts: at a row of `starts` (of
-    `vector_checkpoints`) or with its first delta. Their payloads are taken from `deltas`.
+    `marked` are deltas with their places: all deltas of a vector from its start, which is a row of `starts` (from
+    `vector_checkpoints`) or its first delta. Their payloads are taken from `deltas`.
     """
     payloads = vector_deltas(deltas).select(*ARRIVAL, *_PAYLOAD)
     rows = marked.select(*KEYS, *ARRIVAL, *PLACE_COLUMNS, "emit").join(payloads, on=list(ARRIVAL), how="inner")
@@ -101,7 +101,7 @@ def fold_marked(marked: DataFrame, deltas: DataFrame, starts: DataFrame) -> Data
 
 
 def as_checkpoints(states: DataFrame) -> DataFrame:
-    """States as rows of `vector_checkpoints`; what they have not is null."""
+    """States as rows of `vector_checkpoints`; columns that they lack are null."""
     times = {"eff_ts": F.timestamp_micros("eff_us"), "event_ts": F.timestamp_micros("event_us")}
     whole = states.withColumns({**times, BUCKET: F.expr(BUCKET_SQL)})
     known = {*whole.columns}
@@ -114,7 +114,7 @@ def as_checkpoints(states: DataFrame) -> DataFrame:
 
 
 def place_of_checkpoint() -> list[str]:
-    """What tells one checkpoint of a vector from another, as the table names it."""
+    """The columns of the table that tell a vector's checkpoints apart."""
     return [*KEYS, "eff_ts", "depth", "event_ts", "origin", "delta_id"]
 
 

@@ -1,15 +1,15 @@
-"""The asset `vector_index`: what `vectors` holds, in a form in which the nearest ones are found (V1-V3).
+"""The asset `vector_index`: the contents of `vectors`, in a form that finds the nearest ones (V1-V3).
 
-Belongs here: which versions are read, what of which table is written, in which order, and the record. How an index
-follows its vectors is in `index_step.py`; how it is read and searched in `tidemark/vectors`.
+Belongs here: which versions are read, which parts of which table are written, in which order, and the record. How an
+index follows its vectors is in `index_step.py`; how it is read and searched in `tidemark/vectors`.
 
-An index is computed by NumPy from rows that delta-rs reads, and written by Spark, through the one way of writing that
-there is: it holds the table's lock, leaves a marker, is fsynced, and is remembered beside the plans. A second way of
-writing would have to do all of that again. The four parts are committed first and the pointer last: a run that dies
-between them leaves readers with the index that they had, and the next run writes the parts whole.
+NumPy computes an index from rows that delta-rs reads, and Spark writes it, in the same way as every table: it holds the
+table's lock, leaves a marker, is fsynced, and is remembered beside the plans. A second way of writing would have to do
+all of that again. The four parts are committed first and the pointer last: a run that dies between them leaves readers
+with the index that they had, and the next run writes the parts whole.
 
-Versions that the pointer names stay readable: VACUUM deletes files only when a later version has replaced them, and
-that for longer than the retention (a week). Whoever opened an index may read it for that long after the pointer moved.
+Versions that the pointer names stay readable: VACUUM deletes a file only when a later version replaced it longer ago
+than the retention (a week). A reader that opened an index may read it for that long after the pointer moved.
 """
 
 import time
@@ -55,7 +55,7 @@ from tidemark.vectors.reading.stored_index import States, files_since, namespace
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Of the fields of `Versions`, each one's table.
+# The table of each field of `Versions`.
 _PART_OF = {f"vector_{name}": name for name in Versions._fields}
 
 
@@ -78,10 +78,10 @@ class IndexConfig(dg.Config):
 def vector_index(
     context: dg.AssetExecutionContext, config: IndexConfig, tidemark: TidemarkResource
 ) -> dg.MaterializeResult[None]:
-    """Fold what has changed in `vectors` into each namespace's index, or build it; publish all of them together."""
+    """Fold the changes of `vectors` into each namespace's index, or build it; publish all of them together."""
     started, lake = time.monotonic(), tidemark.lake
     marks = input_watermarks(lake.home.plans, [VECTORS.name])
-    # Before the version is read: so that no record is ahead of the rows.
+    # Before the version is read, so that no record is ahead of the rows.
     source = record_of_all(lake, VECTORS, Record.latest_by_partition(context.instance, VECTORS.name).values())
     previous = last_record(context.instance, VECTOR_INDEX.name)
     with lake.lock(VECTOR_INDEX.name):
@@ -106,11 +106,11 @@ def vector_index(
 
 
 def next_indexes(home: Home, version: int, *, seed: int, is_rebuild: bool) -> list[Step]:
-    """The next index of each namespace that has one, or vectors to make one from; needs no JVM."""
+    """The next index of each namespace that has an index or vectors to make one from; needs no JVM."""
     known = {} if is_rebuild else pointers(home)
     everywhere = files_since(home, None, version)
     since = {name: files_since(home, origin_of(row).vectors_version, version) for name, row in known.items()}
-    # A namespace without an index can only have come with what is new to every index.
+    # A namespace without an index can only come from changes that no index has yet.
     unread = everywhere if not since else sorted(set().union(*map(set, since.values())))
     steps: list[Step] = []
     for name in sorted({*known, *namespaces_in(unread)}):
@@ -122,7 +122,7 @@ def next_indexes(home: Home, version: int, *, seed: int, is_rebuild: bool) -> li
                 else None
             )
         except IndexDamageError:
-            step = None  # nothing in it is of its own: it is made again
+            step = None  # it has no data of its own, so it is made again
         step = step or build_index(name, everything(), seed=seed)
         steps += [step] if step else []
     return steps
@@ -133,11 +133,11 @@ def _next_index(home: Home, row: "pa.Table", changed: States, everything: Callab
 
 
 def write_indexes(lake: Lake, steps: list[Step], version: int) -> None:
-    """Commit the parts that have changed, then the pointer. If nothing has changed at all, nothing is written."""
+    """Commit the changed parts, then the pointer. If nothing has changed, nothing is written."""
     known = pointers(lake.home)
     named = max(map(versions_of, known.values()), default=None)
     if not steps:
-        # No vector has ever lived: the parts are there all the same, empty, for whoever checks or reads them.
+        # There was never a live vector: the parts exist nevertheless, empty, for checks and readers.
         for spec in PARTS:
             lake.settle(spec)
         return
@@ -171,7 +171,7 @@ def _by_namespace(row: dict[str, Any]) -> str:
 
 
 def _told(steps: list[Step]) -> dict[str, Any]:
-    """What a person wants to know of a run: numbers of all indexes together, and the least recall."""
+    """Metadata of a run for people: numbers of all indexes together, and the least recall."""
     recalls = [known.recall for step in steps for known in step.index.probing]
     return {
         "live": sum(step.index.live for step in steps),

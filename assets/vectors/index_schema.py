@@ -1,10 +1,10 @@
-"""Columns of the tables that an index of vectors is stored as, and their meaning (V1).
+"""Columns of the tables that store an index of vectors, and their meaning (V1).
 
-Belongs here: the tables as they are declared. Their rows are made from an index and read as one by
-`tidemark/vectors/index/tables.py`; a test holds both against each other.
+Belongs here: the declarations of the tables. `tidemark/vectors/index/tables.py` turns an index into their rows and
+back; a test compares both.
 
-`vector_index` is the only one that is an asset: the four others are its parts. They are read at the versions that it
-names, so that an index is seen whole or not at all, whatever is being written.
+Only `vector_index` is an asset: the four others are its parts. They are read at the versions that it names, so that
+readers see an index whole or not at all, even during a write.
 """
 
 import pyarrow as pa
@@ -87,5 +87,5 @@ VECTOR_INDEX = _spec(
     Column("probing", pa.list_(PROBING), "For each metric: lists probed unless told, and the recall measured there."),
 )
 
-# In the order in which they are written: what names them comes last.
+# In the order in which they are written: the pointer that names them comes last.
 PARTS = (VECTOR_POSTINGS, VECTOR_DICTIONARY, VECTOR_CENTROIDS, VECTOR_DELETED)

@@ -1,4 +1,4 @@
-"""From the index that there is, and vectors as they are now, to the next index: folded on, or built anew (V1, V2).
+"""From the current index, and vectors as they are now, to the next index: folded on, or built again (V1, V2).
 
 Belongs here: pure steps for one namespace, and which rows of which table they lead to. What is read and written, and
 when, is in `index_asset.py`.
@@ -27,7 +27,7 @@ from tidemark.vectors.index.tables import Origin, Versions, pointer_row, to_tabl
 from tidemark.vectors.reading.stored_index import States, chosen_of, dimension_of
 from tidemark.vectors.tables import BUCKET, BUCKETS
 
-# When there are so many more entries than when recall was measured, it is measured again.
+# When the index has grown by this much since recall was measured, it is measured again.
 MEASURED_GROWTH = 0.1
 
 
@@ -41,7 +41,7 @@ class Way(StrEnum):
 
 @dataclass(frozen=True)
 class Step:
-    """The next index of a namespace, and which buckets of which part it changes; none stands for all of them."""
+    """The next index of a namespace, and the buckets of each part that it changes; None stands for all of them."""
 
     index: VectorIndex
     way: Way
@@ -53,7 +53,7 @@ class Step:
 
 
 def build_index(namespace: str, states: States, *, seed: int) -> Step | None:
-    """An index of all live vectors of a namespace, its recall measured; none if no vector lives."""
+    """An index of all live vectors of a namespace, with its recall measured; None if no vector is live."""
     dimension = dimension_of(states)
     if dimension is None:
         return None
@@ -66,10 +66,10 @@ def build_index(namespace: str, states: States, *, seed: int) -> Step | None:
 def next_index(
     before: VectorIndex, origin: Origin, states: States, everything: Callable[[], States], *, seed: int
 ) -> Step:
-    """The index after what became of some vectors; built from `everything` if that is due or cannot be avoided."""
+    """The index after changes of some vectors; built from `everything` if that is due or cannot be avoided."""
     chosen, left_out = chosen_of(states, before.dimension), 0
     if chosen.left_out or origin.left_out:
-        # Of vectors of other lengths there may be more by now.
+        # Vectors of other lengths may be the majority by now.
         whole = everything()
         if dimension_of(whole) != before.dimension:
             return _rebuilt(before, whole, seed)
@@ -88,7 +88,7 @@ def next_index(
 
 
 def _rebuilt(before: VectorIndex, states: States, seed: int) -> Step:
-    """Built anew. If no vector lives any more, the old lists stay, and nothing in them is found."""
+    """Built again. If no vector is live any more, the old lists stay, and searches find nothing in them."""
     step = build_index(before.namespace, states, seed=seed)
     if step is not None:
         return step
@@ -98,7 +98,7 @@ def _rebuilt(before: VectorIndex, states: States, seed: int) -> Step:
 
 
 def _touched(folded: Folded) -> dict[str, frozenset[int]]:
-    """Buckets of the parts that a fold changes: of ids that are new or dead now, and of lists with other entries."""
+    """Buckets of the parts that a fold changes: those of ids that are new or dead now, and of lists that changed."""
     new, dead = folded.upserts.internal_ids, folded.dead
     return {
         VECTOR_DICTIONARY.name: frozenset(_dictionary_buckets(np.concatenate([new, dead])).tolist()),
@@ -134,10 +134,10 @@ def pointer_rows(steps: Sequence[Step], versions: Versions, vectors_version: int
 
 
 def buckets_to_write(spec: TableSpec, steps: Sequence[Step], *, is_as_named: bool) -> list[int] | None:
-    """The buckets of a part that are written anew; none stands for all.
+    """The buckets of a part that are rewritten; None stands for all.
 
-    A part that does not lie at the version that the pointer names was left by a run that did not get to the pointer,
-    or changed by somebody else: it is written whole.
+    If a part is not at the version that the pointer names, a run died before it wrote the pointer, or another process
+    changed the part: then it is written whole.
     """
     if not is_as_named or any(step.touched is None for step in steps):
         return None

@@ -1,10 +1,11 @@
 """From files of `deltas` to files of `vectors`, in one Spark job.
 
-Belongs here: how the work is cut into tasks, and what goes between them. What a task does is in `tidemark/vectors`
+Belongs here: how the work is cut into tasks, and the data between them. The work of a task is in `tidemark/vectors`
 (`tidemark/vectors/packed.py`, `tidemark/vectors/bucket_files.py`), without Spark.
 
-Tasks read and write Parquet themselves. Between them deltas lie in files, as packets; Spark learns where, and brings
-those of a bucket together. So every delta is read, written down and folded once, and none of it goes through a JVM.
+Tasks read and write Parquet themselves. Between tasks, deltas are in files, as packets; Spark only gets their paths,
+and brings the packets of a bucket together. So every delta is read, written and folded once, and never goes through a
+JVM.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,9 +31,9 @@ from tidemark.vectors.packed import Packet, Wanted, pack, payload_bytes, read_de
 from tidemark.vectors.reading.snapshot import FileOf, files_at
 from tidemark.vectors.tables import BUCKETS
 
-# A task reads so many bytes of files, and one folds so many.
+# The bytes of files that one task reads, and that one task folds.
 READ_BYTES, FOLD_BYTES = 32 << 20, 16 << 20
-# A piece of a bucket, by its files, is no larger than this: decoded, it is a few times as much.
+# A piece of a bucket has at most this many bytes in files; decoded, it is a few times as large.
 PIECE_BYTES = 64 << 20
 
 _PACKETS = pa.schema(
@@ -53,8 +54,8 @@ _OUTCOMES_DDL = "bucket int, outcome binary"
 def folded_files(lake: Lake, version: int, covered: Mapping[int, Covered]) -> list[NewFile]:
     """New files of `vectors` for the given buckets: all deltas, or those that a bucket does not cover yet.
 
-    Vectors that cannot go on from their rows are found on the way. Their buckets are folded once more, then with all
-    deltas of these vectors, from the beginning or from the base below which payloads are gone (K5).
+    The job finds vectors that cannot go on from their rows. Their buckets are then folded once more, with all deltas
+    of these vectors, from the beginning or from the base below which payloads are gone (K5).
     """
     files, present = files_at(lake.path(DELTAS.name), version), files_at(lake.path(VECTORS.name))
     bases = _by_bucket(files_at(lake.path(VECTOR_CHECKPOINTS.name)))
@@ -94,7 +95,7 @@ def pieces_of(delta_bytes: int, present_bytes: int) -> int:
 
 
 def vector_bytes(lake: Lake, files: Sequence[FileOf]) -> int:
-    """How many bytes of the files are about vectors, at most; with few files, all: then nobody has to look."""
+    """At most how many bytes of the files are about vectors; with few files, all bytes, to save the look."""
     at_most = sum(file.bytes for file in files)
     if at_most < BUCKETS * PIECE_BYTES:
         return at_most
@@ -104,7 +105,7 @@ def vector_bytes(lake: Lake, files: Sequence[FileOf]) -> int:
 
 
 def run(lake: Lake, files: Sequence[FileOf], wanted: Wanted, target: Target) -> list[FoldResult]:
-    """Fold the wanted deltas of some files into the buckets of the target; gives what became of each bucket."""
+    """Fold the wanted deltas of some files into the buckets of the target; returns the result for each bucket."""
     tasks = _tasks(files)
     held = sum(Path(path).stat().st_size for paths in target.present.values() for path in paths)
     folding = min(BUCKETS, 1 + (held + sum(file.bytes for file in files)) // FOLD_BYTES)
@@ -123,7 +124,7 @@ def run(lake: Lake, files: Sequence[FileOf], wanted: Wanted, target: Target) -> 
 
 @contextmanager
 def _room(home: Home) -> Iterator[Path]:
-    """A directory for packets. What a run that was killed has left goes, too: the table's lock is held."""
+    """A directory for packets. It also removes what a killed run left, which is safe under the table's lock."""
     rmtree(home.work / VECTORS.name, ignore_errors=True)
     room = home.work / VECTORS.name / str(uuid4())
     room.mkdir(parents=True)
@@ -142,7 +143,7 @@ def _by_bucket(files: Iterable[FileOf]) -> dict[int, tuple[str, ...]]:
 
 
 def _tasks(files: Sequence[FileOf]) -> list[list[FileOf]]:
-    """Files in as many groups as there is work for."""
+    """Files in groups, one group per task."""
     tasks: list[list[FileOf]] = []
     left = 0
     for file in files:

@@ -1,11 +1,11 @@
-"""What is new for a table that is folded from vector deltas, bucket by bucket, and how far its rows reach.
+"""New deltas for a table that is folded from vector deltas, bucket by bucket, and how far its rows reach.
 
-Belongs here: whether what was recorded of a bucket still says what lies in it, and whether `deltas` has more than that.
-No Spark and no Dagster run: the daemon asks every few seconds. Does not belong here: what is computed then.
+Belongs here: whether the record of a bucket still describes its rows, and whether `deltas` has more than that. No Spark
+and no Dagster run: the daemon looks every few seconds. Does not belong here: what is computed then.
 
-Two things are remembered of a bucket. Its record tells of the run that made it; its lineage also tells up to which
+Two things are stored about a bucket. Its record describes the run that made it; its lineage also says up to which
 version of `deltas` nothing more has come for it. So a bucket that no delta touches needs neither a run nor a look at
-old commits, however long it rests.
+old commits, however long it stays unchanged.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,18 +30,18 @@ from tidemark.vectors.checksums import checksums_of
 from tidemark.vectors.reading.snapshot import is_rewriting
 from tidemark.vectors.tables import BUCKETS
 
-# Shard → last epoch that a bucket holds; none if it has to be folded from its first delta.
+# Shard → last epoch that a bucket holds; None if it has to be folded from its first delta.
 Covered = dict[int, int] | None
 
-# Files of `deltas` that were looked at, for as long as this process lives: they never change.
+# A cache over files of `deltas`, for the life of this process: files never change.
 _buckets_of: dict[str, frozenset[int]] = {}
 
 
 class BucketState(NamedTuple):
-    """A bucket of a table, against `deltas` at a version."""
+    """A bucket of a table, compared with `deltas` at a version."""
 
-    made_from: int | None  # the version up to which it holds everything; none if that cannot be relied on
-    is_due: bool  # whether folding it would change it, or what is known of it
+    made_from: int | None  # the version up to which it holds everything; None if that is not reliable
+    is_due: bool  # whether a fold would change its rows or its record
 
 
 def vector_sources(home: Home) -> list[str]:
@@ -51,7 +51,7 @@ def vector_sources(home: Home) -> list[str]:
 
 
 def due_buckets(home: Home, spec: TableSpec, records: Mapping[str, Record]) -> list[int]:
-    """The buckets to be folded. Of a home that has never seen a vector, no file is opened."""
+    """The buckets to fold. If a home has never seen a vector, no file is opened."""
     state = lake_files.readable_state(home.lake / DELTAS.name)
     if state is None or not vector_sources(home):
         return []
@@ -59,11 +59,11 @@ def due_buckets(home: Home, spec: TableSpec, records: Mapping[str, Record]) -> l
 
 
 def bucket_states(home: Home, spec: TableSpec, records: Mapping[str, Record], version: int) -> dict[int, BucketState]:
-    """Every bucket of a table, against `deltas` at a version.
+    """Every bucket of a table, compared with `deltas` at a version.
 
-    A bucket goes on from what it holds unless that cannot be relied on: it has rows and no record, the table or
-    `deltas` is another than the recorded one, somebody else has changed the bucket, or rows that were folded have been
-    written anew since. One that was committed and never recorded is due, so that the next run reports it.
+    A bucket goes on from its rows unless they are not reliable: it has rows but no record, the table or `deltas` is not
+    the recorded one, another process has changed the bucket, or folded rows have been rewritten since. A bucket that
+    was committed and never recorded is due, so that the next run reports it.
     """
     path, state = home.lake / spec.name, lake_files.readable_state(home.lake / spec.name)
     lineage = follow(LineageFile(home.plans, spec.name).read(), path, spec.name, state) if state else Lineage()
@@ -84,14 +84,14 @@ def bucket_states(home: Home, spec: TableSpec, records: Mapping[str, Record], ve
 
 
 def covered_epochs(home: Home, states: Mapping[int, BucketState], buckets: Iterable[int]) -> dict[int, Covered]:
-    """What some buckets hold, as a fold has to know it."""
+    """The epochs that some buckets cover, in the form that a fold needs."""
     versions = {bucket: states[bucket].made_from for bucket in buckets}
     held = {version: _durable(home, version) for version in versions.values() if version is not None}
     return {bucket: None if version is None else held[version] for bucket, version in versions.items()}
 
 
 def made_from_version(home: Home, spec: TableSpec) -> int | None:
-    """The version of `deltas` of which a table holds everything; none if that is not known of some bucket."""
+    """The version of `deltas` of which a table holds everything; None if that is unknown for some bucket."""
     state = lake_files.readable_state(home.lake / spec.name)
     if state is None:
         return None
@@ -103,7 +103,7 @@ def made_from_version(home: Home, spec: TableSpec) -> int | None:
 
 
 def buckets_in(files: Iterable[str]) -> set[int]:
-    """The buckets of the vectors that files of `deltas` have deltas of."""
+    """The buckets of the vectors that have deltas in these files of `deltas`."""
     asked = set(files)
     unseen = sorted(asked - _buckets_of.keys())
     if unseen:
@@ -117,7 +117,7 @@ def all_files(home: Home, version: int) -> list[str]:
 
 
 def names_parents(home: Home, version: int) -> bool:
-    """Whether any delta of `deltas` at a version names a parent: if none does, nobody needs to look for families."""
+    """Whether any delta of `deltas` at a version names a parent: if none does, there are no families to look for."""
     files = all_files(home, version)
     if not files:
         return False
@@ -127,7 +127,7 @@ def names_parents(home: Home, version: int) -> bool:
 
 
 class _Changes(NamedTuple):
-    """What commits have brought to `deltas`: files by version, as far back as nothing else has happened."""
+    """The files that commits have added to `deltas`, by version, as far back as commits only added rows."""
 
     relied_on_from: int  # at this version and later ones, rows were only added
     added: dict[int, list[str]]
@@ -137,7 +137,7 @@ class _Changes(NamedTuple):
 
 
 def _changes(path: Path, after: int, upto: int) -> _Changes:
-    """The commits after a version, the last first, until one has changed rows that were there, or is gone."""
+    """The commits after a version, the last first, until one that changed existing rows or is gone."""
     present: set[str] | None = None
     added = dict[int, list[str]]()
     for version in range(upto, after, -1):
@@ -160,7 +160,7 @@ def _changes(path: Path, after: int, upto: int) -> _Changes:
 def _since(
     home: Home, spec: TableSpec, records: Mapping[str, Record], lineage: Lineage, lying: Collection[int]
 ) -> dict[int, int]:
-    """Bucket → the version of `deltas` up to which nothing is missing in it, by what is remembered of it."""
+    """Bucket → the version of `deltas` up to which it is complete, from its record and lineage."""
     known, path = KnownTableFile(home.plans, spec.name).read(), home.lake / spec.name
     if find_break(path, known):
         return {}
@@ -171,7 +171,7 @@ def _since(
         record, made = records.get(spec.grain.key(bucket)), lineage.partitions.get(bucket, Made())
         source = made.source if made.generation == generation else UNKNOWN
         if record is None:
-            # An empty bucket may have been left out of every run, because nothing has ever come for it.
+            # An empty bucket may never have been in a run, because it never had a delta.
             if bucket not in lying and source >= 0:
                 found[bucket] = source
             continue

@@ -1,6 +1,6 @@
 """Records (O1) of the tables that are folded from vector deltas.
 
-Belongs here: where each number of a record comes from. No Spark: what a table holds is read from its files.
+Belongs here: where each number of a record comes from. No Spark: the contents of a table are read from its files.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NO_FILES = lake_files.PartitionFiles(files=(), rows=0, bytes=0)
 _REACH = "SELECT shard, min(first_epoch), max(last_epoch) + 1 FROM read_parquet($1) WHERE deltas > 0 GROUP BY shard"
-# What the rows of a table are made of: of a vector with several checkpoints, what the last of them holds.
+# What the rows of a table are made from; a vector with several checkpoints counts by the last of them.
 _DELTAS = {
     VECTORS.name: "SELECT coalesce(sum(deltas + parked + cycles), 0) FROM read_parquet($1)",
     VECTOR_CHECKPOINTS.name: "SELECT coalesce(sum(held), 0) FROM (SELECT max(deltas) AS held FROM read_parquet($1) "
@@ -36,7 +36,7 @@ _DELTAS = {
 
 
 def last_record(instance: "DagsterInstance", table: str) -> Record | None:
-    """What the table's last materialization recorded; none if there was none that can be read."""
+    """The record of the table's last materialization; None if there is none that can be read."""
     try:
         return Record.latest(instance, table)
     except RecordError:
@@ -53,9 +53,9 @@ def bucket_records(
     duration_ms: int,
     now_us: int,
 ) -> list[Record]:
-    """One record for each of these buckets as it lies there, made from `deltas` at one version.
+    """One record for each of these buckets as it is now, made from `deltas` at one version.
 
-    `durable` says how far it reaches: everything up to there is in it, and the next fold goes on behind it.
+    `durable` says how far it reaches: everything up to there is in it, and the next fold continues after that.
     """
     known = lake.known(spec.name)
     plan = plan_at(lake, version)
@@ -95,9 +95,9 @@ def bucket_records(
 
 
 def record_of_all(lake: Lake, spec: TableSpec, records: Iterable[Record]) -> Record | None:
-    """What may be said of a table as a whole: how far each of its buckets reaches; none where that is not known.
+    """The record of a table as a whole: how far all of its buckets reach; None if that is not known.
 
-    Runs are about some buckets. So it is what was recorded last among the runs that no bucket is behind.
+    A run is about some buckets only. So this is the latest record among the runs that no bucket is behind.
     """
     reached = made_from_version(lake.home, spec)
     of_all = [each for each in records if reached is not None and each.input_versions.get(DELTAS.name, -1) <= reached]
@@ -116,7 +116,7 @@ def index_record(
 ) -> Record:
     """The record of `vector_index`, made from `vectors` at one version, which reaches at least as far as `source` says.
 
-    Beside its input it names the versions of its parts: that is what a check reads.
+    It names its input and also the versions of its parts, which are what a check reads.
     """
     spec = VECTOR_INDEX
     known, path = lake.known(spec.name), lake.path(spec.name)
@@ -151,7 +151,7 @@ def index_record(
 
 
 def _contents(files: Sequence[str], deltas_in: str) -> tuple[dict[int, tuple[int, int]], int]:
-    """Of rows that are states: the epochs folded, shard by shard, and how many deltas they are made of."""
+    """For rows that are states: the folded epochs, shard by shard, and the number of deltas in them."""
     if not files:
         return {}, 0
     with lake_files.quiet_database() as database:

@@ -1,4 +1,4 @@
-"""Checkpoints of some vectors, folded again without one another: what they are held against (K1, O4).
+"""Checkpoints of some vectors, folded again independently of each other, for comparison in the check (K1, O4).
 
 Belongs here: a second way to the same rows, as a pure function of DataFrames. Does not belong here: comparing them
 (`expectations/suites/vector_checkpoints.yaml`).
@@ -16,7 +16,7 @@ from assets.vectors.transform import KEYS
 from tidemark.vectors.fold import whole_states
 from tidemark.vectors.places import PLACE_COLUMNS
 
-# Folding a hundred vectors takes about a second, and finds what is wrong with one in twenty of them almost surely.
+# Folding a hundred vectors takes about a second, and almost surely finds an error that one in twenty of them has.
 SAMPLED = 100
 
 _REFOLDED_DDL = ", ".join(
@@ -30,7 +30,7 @@ _IS_FOLLOWED = (
 
 
 def refolded_checkpoints(deltas: DataFrame, checkpoints: DataFrame, *, vectors: int = SAMPLED) -> DataFrame:
-    """Rows of `vector_checkpoints` again, of so many vectors: from the beginning, or from bases where they have to.
+    """Rows of `vector_checkpoints` again, for this many vectors: from the beginning, or from bases if necessary.
 
     `whole_state` is the other form that the table may have a state in.
     """

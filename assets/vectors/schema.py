@@ -1,7 +1,7 @@
 """Columns of `vectors`, `vector_checkpoints` and `vector_conflicts`, and their meaning.
 
-Belongs here: the tables as they are declared. A state has the columns of the fold (`tidemark/vectors/schema.py`), with
-times as times. Rows lie in buckets by a hash of what they are about: a change rewrites the buckets that it touches, and
+Belongs here: the declarations of the tables. A state has the columns of the fold (`tidemark/vectors/schema.py`), with
+times as timestamps. Rows are in buckets by a hash of their vector: a change rewrites the buckets that it touches, and
 a reader without a JVM knows which bucket to open. Each bucket is a partition of the orchestrator, with its own record
 and its own check result.
 """

@@ -1,4 +1,4 @@
-"""Vector deltas and the rows that are made of them, in DataFrames: what conflicts and checkpoints share.
+"""Vector deltas and the rows made from them, in DataFrames, shared by conflicts and checkpoints.
 
 Belongs here: the columns of deltas and of states to go on from, places, and which rows are new or stay. Does not belong
 here: the current state of every vector, which tasks fold from files (`job.py`), and reading and writing (`asset.py`).
@@ -19,9 +19,9 @@ from tidemark.vectors.places import Standing, with_places
 from tidemark.vectors.schema import CHECKPOINT, DELTA_FIELDS, START_FIELDS
 
 KEYS = ("namespace", "vector_id")
-# Where a delta stands in the log; no two have the same.
+# The place of a delta in the log; no two deltas share one.
 ARRIVAL = ("shard", "epoch", "ordinal")
-# What tells a delta's place, without its payload.
+# The columns that decide a delta's place, without its payload.
 ENVELOPE = (*KEYS, *ARRIVAL, "event_us", "origin", "delta_id", "parent_id")
 # Envelopes of whole vectors are placed together, about so many rows at once.
 PLACED_AT_ONCE = 1 << 16
@@ -49,12 +49,12 @@ def vector_deltas(deltas: DataFrame) -> DataFrame:
 
 
 def parented_vectors(deltas: DataFrame) -> DataFrame:
-    """The vectors in which some delta names a parent: the others need no look at all of their deltas to be placed."""
+    """The vectors in which some delta names a parent: the others can be placed delta by delta."""
     return deltas.where("parent_id IS NOT NULL").select(*KEYS).distinct()
 
 
 def place_alone(deltas: DataFrame) -> DataFrame:
-    """Deltas of vectors in which none names a parent: each stands at its own time."""
+    """Deltas of vectors in which none names a parent: the place of each is its own time."""
     own = {"eff_us": F.col("event_us"), "depth": F.lit(0), "standing": F.lit(Standing.PLACED.value)}
     return deltas.withColumns(own)
 
@@ -62,7 +62,7 @@ def place_alone(deltas: DataFrame) -> DataFrame:
 def place_families(deltas: DataFrame) -> DataFrame:
     """Deltas of vectors in which some name parents, with their places, or why they have none.
 
-    Only envelopes are brought together: a vector's payloads need not fit anywhere at once.
+    Only envelopes are brought together, so a vector's payloads need not fit in memory at once.
     """
     envelopes = deltas.select(*ENVELOPE).repartition(*KEYS).sortWithinPartitions(*KEYS)
     return deltas.join(envelopes.mapInArrow(_placed, _ENVELOPES_DDL), list(ARRIVAL), how="inner")
@@ -93,7 +93,7 @@ def untouched(present: DataFrame, touched: DataFrame) -> DataFrame:
 
 
 def new_in_buckets(covered: Mapping[int, Mapping[int, int] | None]) -> str:
-    """SQL: the deltas, with their bucket, that a bucket does not cover: all of one that covers nothing."""
+    """SQL: the deltas that their bucket does not cover, with the bucket; all deltas if a bucket covers nothing."""
     alike = defaultdict[str, list[int]](list)
     for bucket, epochs in covered.items():
         alike[_is_later(epochs or {})].append(bucket)
@@ -105,12 +105,12 @@ def _is_later(covered: Mapping[int, int]) -> str:
     """SQL: whether a delta arrived after the last epoch that is covered, shard by shard."""
     cases = " ".join(f"WHEN {int(shard)} THEN {int(epoch)}L" for shard, epoch in sorted(covered.items()))
     last = f"CASE shard {cases} ELSE 0L END" if cases else "0L"
-    # The least of them besides, as a plain number: by that, whole files are passed over.
+    # Also the least of them as a plain number, so that Spark can skip whole files.
     return f"epoch > {min(covered.values(), default=0)}L AND epoch > {last}"
 
 
 def latest_bases(checkpoints: DataFrame) -> DataFrame:
-    """Of each vector that has any, the base that reaches furthest (K5)."""
+    """The base that reaches furthest, for each vector that has one (K5)."""
     by_reach = Window.partitionBy(*KEYS).orderBy(F.desc("cut_ts"), F.desc("deltas"))
     ranked = checkpoints.where("is_base").withColumn("rank", F.row_number().over(by_reach))
     return ranked.where("rank = 1").drop("rank")
@@ -122,12 +122,12 @@ def with_bucket(rows: DataFrame) -> DataFrame:
 
 
 def arranged(rows: DataFrame, order_by: Sequence[str]) -> DataFrame:
-    """Rows from anywhere as they are written: a bucket's together and in order, so that each is one file."""
+    """Rows arranged for writing: those of a bucket together and in order, so that each bucket is one file."""
     return rows.repartition(BUCKET).sortWithinPartitions(BUCKET, *order_by)
 
 
 def _placed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Places of the envelopes of whole vectors, which lie together."""
+    """Places of the envelopes of whole vectors; those of one vector come together."""
     for table in whole_vectors(batches, PLACED_AT_ONCE):
         yield from with_places(table).select([*ARRIVAL, *(name for name, _ in _PLACES)]).combine_chunks().to_batches()
 
@@ -146,7 +146,7 @@ def whole_vectors(batches: Iterable[pa.RecordBatch], rows_at_once: int) -> Itera
             end = int(begins[-1]) + 1
             yield table.slice(0, end)
             held = table.slice(end).to_batches()
-        # One vector that is larger is looked at again when it has doubled, and not at every batch.
+        # A single larger vector is checked again when it has doubled, and not at every batch.
         wanted = max(rows_at_once, 2 * sum(each.num_rows for each in held))
     if held:
         yield pa.Table.from_batches(held)

@@ -1,8 +1,8 @@
 """Adaptive windows: the coordinator's recorded batches, as windows of a stream's own deltas (N1, C5).
 
-Belongs here: which batch a delta is in, and what a batch holds of each key. The segments record them (decisions
-0013 and 0038); a batch is a range of epochs of one shard, and every accepted delta is in exactly one. Nothing is ever
-late for a batch: it holds what came. Nothing is written.
+Belongs here: which batch a delta is in, and what a batch holds for each key. The segments record batches (decisions
+0013 and 0038); a batch is a range of epochs of one shard, and every accepted delta is in exactly one. No delta is ever
+late for a batch: it holds the deltas that came. Nothing is written.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ class Batches(NamedTuple):
     """The batches that were closed in a range of hours, and where their deltas are."""
 
     batches: list[Batch]
-    event_hours: list[int]  # in which their deltas lie; perhaps others, too
+    event_hours: list[int]  # the hours of their deltas; perhaps others, too
 
     @property
     def epochs(self) -> dict[int, tuple[int, int]]:
@@ -64,7 +64,7 @@ class Batches(NamedTuple):
 
 
 def closed_batches(log: Log, upto: Mapping[int, int], hours: Range) -> Batches:
-    """Batches that were closed in the hours, by the segments that are committed: those before `upto`."""
+    """Batches that were closed in the hours, by the committed segments: those before `upto`."""
     batches = [
         Batch(
             entry.shard,
@@ -85,7 +85,7 @@ def closed_batches(log: Log, upto: Mapping[int, int], hours: Range) -> Batches:
 
 
 def batch_rows(spark: "SparkSession", batches: Sequence[Batch]) -> DataFrame:
-    """The batches as a table, small enough to be sent along with the deltas."""
+    """The batches as a table, small enough to broadcast."""
     return spark.createDataFrame(list(batches), BATCHES_DDL)
 
 
@@ -102,10 +102,10 @@ def assign_batches(deltas: DataFrame, batches: DataFrame) -> DataFrame:
 
 
 def count_batches(deltas: DataFrame, batches: DataFrame, stream: Stream) -> DataFrame:
-    """What each batch holds of each key of a stream, as rows of the stream's table."""
+    """What each batch holds for each key of a stream, as rows of the stream's table."""
     of_batch = ["batch", "trigger", "opened_us", "closed_us"]
     placed = assign_batches(view_of(deltas, stream), batches)
-    # A batch is one shard's, and its number is only unique there.
+    # A batch belongs to one shard, and its number is only unique there.
     numbered = placed.withColumn("of_shard", F.col("shard"))
     rows = windows_by(numbered, stream, ["of_shard", *of_batch], F.lit(0).cast("bigint"))
     columns = {

@@ -1,8 +1,8 @@
-"""The streams of this home as tables: what is defined, which tables that makes, and what these are made from.
+"""The streams of this home as tables: the definitions, the tables that they make, and the inputs of these.
 
 Belongs here: from definitions to `TableSpec` and to the graph, and how far back in time that reaches. Definitions are
-read once, when this is imported, as the partitions of time are; a definition that cannot be used keeps everything from
-loading, with a message that says what to write. No Spark, no Dagster. Does not belong here: the assets (`factory.py`).
+read once, when this is imported, like the partitions of time; an invalid definition keeps everything from loading, with
+a message that says what to write. No Spark, no Dagster. Does not belong here: the assets (`factory.py`).
 """
 
 import hashlib
@@ -24,18 +24,18 @@ from tidemark.model.settings import Settings
 from tidemark.model.timegrid import HOUR, HOUR_US
 from tidemark.streams import Join, JoinForm, Stream, Streams, WindowType, find_streams, load_streams
 
-# What other tables and assets are called.
+# Names that other tables and assets have already.
 _OF_VECTORS = (VECTORS, VECTOR_CHECKPOINTS, VECTOR_CONFLICTS, VECTOR_INDEX, *PARTS)
 RESERVED = {spec.name for spec in (DELTAS, DEAD_LETTERS, *TIERS, WINDOWED_COUNTS, LATE_DELTAS, *_OF_VECTORS)} | {
     "drain"
 }
 PANES = (WindowType.TUMBLING, WindowType.SLIDING, WindowType.FIXED)
-# What a definition says that changes no row: what it is for, and how a watermark moves, which a delta is stamped with.
+# Fields of a definition that change no row: its purpose, and how the watermark moves that deltas are stamped with.
 NOT_OF_ROWS = {"description", "disorder_us", "idle_us"}
 
 
 def pane_needs(stream: Stream) -> tuple[Need, ...]:
-    """What an hour of a stream's panes is made of."""
+    """The inputs of an hour of a stream's panes."""
     after_us = look_ahead_us(stream)
     if stream.window.type is WindowType.FIXED:
         return (Need(DELTAS, By.RECEIPT, after_us=after_us),)
@@ -44,13 +44,13 @@ def pane_needs(stream: Stream) -> tuple[Need, ...]:
 
 
 def stamp_need(stream: Stream) -> Need:
-    """What is late goes into the pane that is open under its stamp: one that began up to its size before that."""
+    """A late delta goes into the pane that is open under its stamp: one that began up to its size before that."""
     allowed_us = stream.late.allowed_us
     return Need(DELTAS, By.STAMP, before_us=-allowed_us, after_us=allowed_us + look_ahead_us(stream))
 
 
 def derived_tables(streams: Streams) -> list[Derived]:
-    """Every table that the definitions make, and what it is made from."""
+    """Every table that the definitions make, with its inputs."""
     panes = [
         Derived(window_table(stream), pane_needs(stream), definition_of(stream)) for stream in of_type(streams, PANES)
     ]
@@ -64,28 +64,28 @@ def derived_tables(streams: Streams) -> list[Derived]:
 
 
 def session_tables(stream: Stream) -> list[Derived]:
-    """Open sessions, from those of the hour before; closed ones, from what was open at the end of the hour before."""
+    """Open sessions, made from those of the hour before; closed ones, from the sessions open at that hour's end."""
     still_open, own = open_table(stream), Need(DELTAS)
     carried = Need(still_open, By.CARRY, before_us=HOUR_US, after_us=-HOUR_US)
     return [Derived(spec, (own, carried), definition_of(stream)) for spec in (still_open, window_table(stream))]
 
 
 def join_tables(join: Join, streams: Streams) -> Derived:
-    """What an hour of pairs is made of: the deltas that either side may have in its panes, or sessions."""
+    """The inputs of an hour of pairs: the deltas that either side may have in its panes, or sessions."""
     left, right = streams.streams[join.left], streams.streams[join.right]
     spec, definition = join_table(join, left, right), definition_of(join, left, right)
     if join.form is JoinForm.SESSIONS:
         tables = window_table(left), window_table(right)
         meetings = [Need(one, By.MEETING, partner=other) for one, other in (tables, tables[::-1])]
         return Derived(spec, tuple(meetings), definition)
-    # A delta on the right that slides is looked for in the panes of the left.
+    # For a right side with sliding windows, the deltas are matched in the panes of the left side.
     rights = pane_needs(right) if join.form is JoinForm.SAME_PANE else (Need(DELTAS, after_us=look_ahead_us(left)),)
     own = pane_needs(left)
     return Derived(spec, (*own, *(need for need in rights if need not in own)), definition)
 
 
 def late_needs(streams: Iterable[Stream]) -> tuple[Need, ...]:
-    """What an hour of `late_deltas` is made of: all that any of the streams needs for it."""
+    """The inputs of an hour of `late_deltas`: all that any of the streams needs for it."""
     sessions = [Need(DELTAS, before_us=each.window.gap_us) for each in streams if each.window.gap_us]
     panes = [need for each in streams if not each.window.gap_us for need in pane_needs(each)]
     own = [need for need in (*sessions, *panes) if need.by is By.EVENT]
@@ -95,7 +95,7 @@ def late_needs(streams: Iterable[Stream]) -> tuple[Need, ...]:
 
 
 def definition_of(*meant: Stream | Join) -> str:
-    """A short hash of what definitions say of a table's rows; it changes when they mean something else."""
+    """A short hash of what definitions say about a table's rows; it changes when their meaning changes."""
     said = [
         {name: value for name, value in msgspec.to_builtins(each).items() if name not in NOT_OF_ROWS} for each in meant
     ]
@@ -103,7 +103,7 @@ def definition_of(*meant: Stream | Join) -> str:
 
 
 def _given(said: dict[str, Any]) -> dict[str, Any]:
-    """Without what is left out: a field that a later version adds changes the hash of nobody who does not use it."""
+    """Only the fields that are given: a field that a later version adds changes no hash of a definition without it."""
     return {name: _given(value) if isinstance(value, dict) else value for name, value in said.items() if value}
 
 
@@ -117,7 +117,7 @@ def earliest_us(settings: Settings, streams: Streams | None = None) -> int:
     disorder_us, skew_us = max([settings.disorder_ms * 1_000, *disorders_us]), settings.clock_skew_ms * 1_000
     behind_us = {By.STAMP: disorder_us, By.RECEIPT: skew_us, By.BATCH: skew_us}
     needs = [need for derived in derived_tables(known) for need in derived.needs]
-    # Hour by hour, as the log tells of deltas.
+    # In whole hours, because the log records deltas by the hour.
     reached = [HOUR.floor(first_us - behind_us.get(need.by, 0)) - need.after_us for need in needs]
     return HOUR.floor(min([first_us, *reached]))
 

@@ -1,8 +1,8 @@
 """From a definition to an asset: every stream and every join of `streams/` becomes one through here.
 
-Belongs here: what all of them share: dependencies that say what the graph says, reading one version of each input,
-replacing the partitions of some ranges in one job (O2), a record for each. Does not belong here: how rows are computed
-(`transform.py` and its neighbours), which tables there are (`catalog.py`).
+Belongs here: what all of them share: dependencies that follow the graph, reading one version of each input, replacing
+the partitions of some ranges in one job (O2), a record for each. Does not belong here: how rows are computed
+(`transform.py` and its neighbours), the list of tables (`catalog.py`).
 """
 
 import time
@@ -35,12 +35,12 @@ from tidemark.tables.lineage import Input
 
 # The rows of a range of hours, from `deltas` at one version.
 Compute: TypeAlias = Callable[[DataFrame, Range], DataFrame]
-# The tables that rows are made from, by name, each as it is read.
+# The tables that rows are made from, by name, each at the version that is read.
 Inputs: TypeAlias = Mapping[str, Input]
 
 
 def stream_assets() -> list[dg.AssetsDefinition]:
-    """The assets of everything that is defined."""
+    """The assets of all streams and joins that are defined."""
     late = by_event_time(STREAMS)
     return [*(pane_asset(stream) for stream in of_type(STREAMS, PANES)), *([late_asset(late)] if late else [])]
 
@@ -51,7 +51,7 @@ def pane_asset(stream: Stream) -> dg.AssetsDefinition:
 
 
 def late_asset(streams: Sequence[Stream]) -> dg.AssetsDefinition:
-    """The asset `late_deltas`, which holds what was late for any of the streams."""
+    """The asset `late_deltas`, which holds the deltas that were late for any of the streams."""
     return hourly_asset(
         GRAPH[LATE_DELTAS.name],
         lambda deltas, hours: late_deltas(deltas, streams, hours),
@@ -81,14 +81,14 @@ def hourly_asset(derived: Derived, compute: Compute, *, sources: Iterable[str]) 
 def one_by_one(
     materialize: Callable[[dg.AssetExecutionContext, TidemarkResource, Range], list[Record]],
 ) -> Materialize:
-    """Range after range: of what is handed from hour to hour, or reaches back, each is made by itself."""
+    """Range after range: if rows are carried from hour to hour, or reach back, each range is made separately."""
     return lambda context, tidemark, hours: [
         record for each in hours for record in materialize(context, tidemark, each)
     ]
 
 
 def write_hours(lake: Lake, derived: Derived, compute: Compute, *hours: Range) -> Inputs:
-    """Compute ranges of hours from `deltas` and replace them, in one commit; only what they are made of is read."""
+    """Compute ranges of hours from `deltas` and replace them, in one commit; only the needed rows are read."""
 
     def rows(inputs: Inputs) -> DataFrame:
         return rows_of(lake.read(DELTAS.name, inputs[DELTAS.name].version), derived, compute, hours)
@@ -97,17 +97,17 @@ def write_hours(lake: Lake, derived: Derived, compute: Compute, *hours: Range) -
 
 
 def replace_hours(lake: Lake, derived: Derived, rows: Callable[[Inputs], DataFrame], *hours: Range) -> Inputs:
-    """Replace ranges of hours, in one commit, by rows made from the inputs as they are now; says how these were.
+    """Replace ranges of hours, in one commit, by rows made from the inputs as they are now; returns these inputs.
 
-    What the inputs are is found with the table's lock held: so whoever writes last has read last, and no rows of an
-    older version take the place of rows of a newer one.
+    The versions of the inputs are chosen under the table's lock: so the last writer is also the last reader, and rows
+    of an older version never replace rows of a newer one.
     """
     spec = derived.spec
     with lake.lock(spec.name):
         inputs = {table: input_of(lake, table) for table in dict.fromkeys((DELTAS.name, *derived.inputs))}
         refuse_edited(lake, derived, hours)
         lake.settle(spec)
-        # Windows are small: one file per partition, in the order in which they are looked up.
+        # Windows are small: one file per partition, sorted for lookups.
         filed = rows(inputs).repartition(spec.partition_by).sortWithinPartitions(spec.partition_by, *spec.order_by)
         lake.replace(spec, filed, hours=partitions_in(hours, spec.grain), made_from=inputs[DELTAS.name])
     failpoint("rollup.committed")
@@ -142,8 +142,8 @@ def recorded(
 def rows_of(deltas: DataFrame, derived: Derived, compute: Compute, hours: Sequence[Range]) -> DataFrame:
     """The rows of some ranges of hours, the earliest first, as one plan.
 
-    Several are computed as the time that holds them all, from nothing but the deltas that they are made of. What comes
-    out between them is not whole, then, and is left out.
+    Several ranges are computed as one span of time around them all, but only from the deltas that they are made from.
+    Windows between the ranges are then incomplete, and are left out.
     """
     gaps_us = sum(after.start_us - before.end_us for before, after in pairwise(hours))
     whole = Range(hours[0].start_us, hours[-1].end_us, gaps_us)

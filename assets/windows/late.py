@@ -44,7 +44,7 @@ def late_of(deltas: DataFrame, stream: Stream) -> DataFrame:
 
 
 def _in_one(own: DataFrame, stream: Stream) -> DataFrame:
-    """Of deltas that lie in one pane, or session, each."""
+    """Late deltas of a stream in which each delta lies in one pane, or session."""
     is_session = stream.window.type is WindowType.SESSION
     end = session_end(stream) if is_session else pane_start(stream) + F.lit(stream.window.size_us)
     home = end if is_session else pane_start(stream)
@@ -62,7 +62,7 @@ def _in_one(own: DataFrame, stream: Stream) -> DataFrame:
 
 
 def _sliding(own: DataFrame, stream: Stream) -> DataFrame:
-    """Of deltas that lie in several panes; late is what is late for the first of them."""
+    """Late deltas of a stream in which a delta lies in several panes; it is late if it is late for the first one."""
     first, last, up_to_us = first_pane(stream), last_pane(stream), stream.late.admitted_up_to_us
     end, step_us = first + F.lit(stream.window.size_us), F.lit(stream.window.step_us)
     panes_late = (first_open_pane(stream) - first) / step_us

@@ -1,8 +1,8 @@
-"""Lateness: what becomes of a delta, by its time and the stamp that it got at arrival, and by nothing else (T4, T5).
+"""Lateness: what becomes of a delta, decided only by its time and the stamp that it got at arrival (T4, T5).
 
-Belongs here: the one verdict that windows, joins and `late_deltas` share. It is a function of a row and of a stream's
-definition, so another cut into segments, a backfill, a run a year later say the same. A delta without a stamp came
-before anybody had promised anything, and is on time. Columns in microseconds: `event_us`, `stamp_us`.
+Belongs here: the one rule that windows, joins and `late_deltas` share. It is a function of a row and of a stream's
+definition, so other segments, a backfill or a run a year later give the same result. A delta without a stamp came
+before the first watermark, and is on time. Columns in microseconds: `event_us`, `stamp_us`.
 """
 
 from enum import StrEnum
@@ -25,7 +25,7 @@ class LateOutcome(StrEnum):
     SIDE_OUTPUT = "side_output"
 
 
-# What each policy makes of a late delta, where it is not too late for it.
+# What each policy does with a late delta that is not too late for it.
 LATE = {
     LatePolicy.REEMIT: LateOutcome.REEMITTED,
     LatePolicy.DISCARD: LateOutcome.DISCARDED,
@@ -35,7 +35,7 @@ LATE = {
 
 
 def floor_us(time: Column, step_us: int) -> Column:
-    """Start of the step that holds a time; times before 1970 fall where they should."""
+    """Start of the step that holds a time; correct for times before 1970, too."""
     return time - F.pmod(time, F.lit(step_us))
 
 
@@ -45,14 +45,14 @@ def hour_of(time: Column) -> Column:
 
 
 def passed_by(end: Column, stream: Stream) -> Column:
-    """By how much the stamp has passed the moment at which a pane with this end closes; null without a stamp."""
+    """By how much the stamp has passed the time at which a pane with this end closes; null without a stamp."""
     return F.col("stamp_us") - (end + F.lit(stream.late.allowed_us))
 
 
 def is_late_for(end: Column, stream: Stream) -> Column:
     """Whether a delta is late for a pane: `pane_end + allowed_lateness <= stamp`; for a session, by more than that.
 
-    The end of a session, as far as one event knows, is the event plus the gap; an event exactly there belongs to it.
+    Seen from a single event, its session ends at the event plus the gap; an event exactly there still belongs to it.
     """
     by = passed_by(end, stream)
     is_late = by > 0 if stream.window.type is WindowType.SESSION else by >= 0
@@ -60,7 +60,7 @@ def is_late_for(end: Column, stream: Stream) -> Column:
 
 
 def is_too_late_for(end: Column, stream: Stream) -> Column:
-    """Whether a pane that takes what is late does not take this any more."""
+    """Whether a delta is too late for a pane that takes late deltas."""
     if not stream.late.is_admitted or stream.late.max_us is None:
         return F.lit(False)
     return is_late_for(end + F.lit(stream.late.max_us), stream)
@@ -74,7 +74,7 @@ def is_admitted_to(end: Column, stream: Stream) -> Column:
 
 
 def session_end(stream: Stream) -> Column:
-    """Up to when, as far as one event knows, its session is open."""
+    """The time up to which, seen from a single event, its session is open."""
     return F.col("event_us") + F.lit(stream.window.gap_us)
 
 

@@ -8,6 +8,6 @@ from tidemark.streams import Stream
 
 
 def look_ahead_us(stream: Stream) -> int:
-    """How far after the end of an hour the panes reach that begin in it."""
+    """How far the panes that begin in an hour reach beyond its end."""
     step_us, size_us = stream.window.step_us, stream.window.size_us
     return size_us - step_us if HOUR_US % step_us == 0 else size_us - 1

@@ -1,8 +1,8 @@
 """Columns of the tables of open sessions, and their meaning (N2).
 
-Belongs here: the table `<stream>_open` as it is declared. A session is carried in parts, one for each shard (and, where
-the stream's key does not say which key its deltas have, for each of these), so that what closes later knows the epochs
-and the keys of all its deltas.
+Belongs here: the declaration of the table `<stream>_open`. A session is carried in parts, one for each shard (and, if
+the stream's key does not determine the key of its deltas, for each of these keys), so that the session still has the
+epochs and the keys of all its deltas when it closes.
 """
 
 import pyarrow as pa
@@ -17,12 +17,12 @@ OPEN_HOUR = "open_hour"
 
 
 def open_name(stream: Stream) -> str:
-    """What the table of a stream's open sessions is called."""
+    """The name of the table of a stream's open sessions."""
     return f"{stream.name}{OPEN_SUFFIX}"
 
 
 def open_table(stream: Stream) -> TableSpec:
-    """The table of what is open at the end of each hour."""
+    """The table of the sessions that are open at the end of each hour."""
     keys = [Column(field.column, field.type, f"{field.name} of the deltas.") for field in stream.key_fields]
     own_key = [] if stream.has_one_key else [Column("delta_key", pa.string(), "What the deltas are about.")]
     means = {each.columns[0] for each in stream.aggregates if each.function is Function.MEAN}

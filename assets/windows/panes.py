@@ -1,7 +1,7 @@
 """Which panes a delta is in: tumbling, fixed and sliding windows (N1), and which of them take it (T4, T5).
 
 Belongs here: arithmetic on `event_us`, `received_us` and `stamp_us`. All grids are anchored at 1970 and use floor
-division. Does not belong here: what a pane says of its deltas (`transform.py`), sessions (`sessions.py`).
+division. Does not belong here: what a pane says about its deltas (`transform.py`), sessions (`sessions.py`).
 """
 
 from pyspark.sql import Column, DataFrame
@@ -24,7 +24,7 @@ def open_pane(stream: Stream) -> Column:
 
 
 def assign_panes(deltas: DataFrame, stream: Stream) -> DataFrame:
-    """Each delta that its tumbling or fixed pane takes, with `pane_us`, the start of that, and `is_late`."""
+    """Each delta that its tumbling or fixed pane takes, with `pane_us`, the start of that pane, and `is_late`."""
     own, size_us = pane_start(stream), F.lit(stream.window.size_us)
     if stream.window.type is WindowType.FIXED:
         return deltas.withColumns({"pane_us": own, "is_late": F.lit(False)})
@@ -35,12 +35,12 @@ def assign_panes(deltas: DataFrame, stream: Stream) -> DataFrame:
 
 
 def first_pane(stream: Stream, time: str = "event_us") -> Column:
-    """Start of the first sliding pane that a moment lies in."""
+    """Start of the first sliding pane that a time lies in."""
     return floor_us(F.col(time) - F.lit(stream.window.size_us), stream.window.step_us) + F.lit(stream.window.step_us)
 
 
 def last_pane(stream: Stream, time: str = "event_us") -> Column:
-    """Start of the last one."""
+    """Start of the last sliding pane that a time lies in."""
     return floor_us(F.col(time), stream.window.step_us)
 
 

@@ -1,6 +1,6 @@
-"""Records (O1) of windows and joins: what they cover, how far event time has got, and what is in each partition.
+"""Records (O1) of windows and joins: what they cover, how far event time has come, and what is in each partition.
 
-Belongs here: where each number of a record comes from. No Spark: what a partition holds is read from its files.
+Belongs here: where each number of a record comes from. No Spark: the contents of a partition are read from its files.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,28 +39,28 @@ PARTS = (
 class Contents:
     """What a partition of windows holds."""
 
-    deltas: int = 0  # of all its windows; one that lies in several panes counts in each
+    deltas: int = 0  # in all its windows; a delta that lies in several panes counts in each
     late: int = 0
-    epochs: dict[int, tuple[int, int]] = field(default_factory=dict)  # shard → first, and the one after the last
+    epochs: dict[int, tuple[int, int]] = field(default_factory=dict)  # shard → first epoch, and the one after the last
 
 
 @dataclass(frozen=True)
 class Carried:
-    """What was handed from hour to hour, by checksums."""
+    """The carry-over from hour to hour, by checksums."""
 
     into: Mapping[int, str] = field(default_factory=dict)
     out_of: Mapping[int, str] = field(default_factory=dict)
 
 
 def plan_at(lake: Lake, version: int) -> Plan | None:
-    """The plan up to which a version of `deltas` holds the log: what is made from that version covers its epochs."""
+    """The plan up to which a version of `deltas` holds the log: rows made from that version cover its epochs."""
     generation = lake.known(DELTAS.name).generation
     number = lake_files.marker(lake.path(DELTAS.name), app_id(DELTAS.name, generation), version) or 0
     return PlanStore(lake.home.plans / DELTAS.name, generation).committed(number)
 
 
 def stream_watermark(log: Log, upto: Mapping[int, int], sources: Iterable[str]) -> Watermark:
-    """The minimum over these namespaces and kinds, up to some epochs; those that are idle do not count (T2, T3)."""
+    """The minimum over these namespaces and kinds, up to some epochs; idle ones do not count (T2, T3)."""
     marks = log.sources(upto)
     return least([marks[source] for source in dict.fromkeys(sources) if source in marks])
 
@@ -77,7 +77,7 @@ def window_records(
     now_us: int,
     carried: Carried | None = None,
 ) -> list[Record]:
-    """One record for each hour, computed from inputs as they were when they were read, and from what was carried."""
+    """One record for each hour, computed from the inputs as they were read, and from the carry-over."""
     spec = derived.spec
     known, path = lake.known(spec.name), lake.path(spec.name)
     plan = plan_at(lake, inputs[DELTAS.name].version)
@@ -121,7 +121,7 @@ def window_records(
 
 
 def _contents_by_start(files: Mapping[int, Sequence[str]], spec: TableSpec) -> dict[int, Contents]:
-    """What each partition holds. One database for all of them: to open it takes longer than to read an hour."""
+    """What each partition holds. They share one database, because opening one takes longer than reading an hour."""
     with lake_files.quiet_database() as database:
         return {start: contents_of(each, spec, database) for start, each in files.items()}
 

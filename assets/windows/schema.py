@@ -1,8 +1,8 @@
 """Columns of the windows and of `late_deltas`, and their meaning (N3, T5).
 
-Belongs here: a stream's table as it is declared. The columns are the same for every type of window; besides them there
-are those of the stream's key and its aggregates. The change feed is on, so that consumers can follow what is emitted
-again and what is gone (T6).
+Belongs here: the declaration of a stream's table. The columns are the same for every type of window, plus those of the
+stream's key and its aggregates. The change feed is on, so that consumers can follow which windows are emitted again and
+which are gone (T6).
 """
 
 from enum import StrEnum
@@ -31,10 +31,10 @@ HOUR_COMMENTS = {
 
 
 class CloseReason(StrEnum):
-    """What ends a window; a batch is ended by its trigger (C5)."""
+    """Why a window closed; a batch closes by its trigger (C5)."""
 
     END = "end"  # its time is over
-    GAP = "gap"  # nothing came for as long as the gap
+    GAP = "gap"  # no delta came for as long as the gap
 
 
 def window_table(stream: Stream) -> TableSpec:

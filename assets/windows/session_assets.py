@@ -1,7 +1,7 @@
 """The assets of streams with sessions, and of those with adaptive windows.
 
-Belongs here: reading what was carried, going forward as long as something else is carried than before (N2), the batches
-of the manifest. Does not belong here: which deltas are a session (`sessions.py`) or a batch (`adaptive.py`).
+Belongs here: reading the carry-over, going forward as long as the carry-over changes (N2), the batches of the manifest.
+Does not belong here: which deltas are a session (`sessions.py`) or a batch (`adaptive.py`).
 """
 
 import time
@@ -35,7 +35,7 @@ from tidemark.tables import lake_files, table_checksums
 
 
 def session_assets() -> list[dg.AssetsDefinition]:
-    """Two assets for each stream with sessions: what is open, and what has closed."""
+    """Two assets for each stream with sessions: the open ones, and the closed ones."""
     streams = of_type(STREAMS, [WindowType.SESSION])
     return [asset for stream in streams for asset in (open_asset(stream), closed_asset(stream))]
 
@@ -46,7 +46,7 @@ def adaptive_assets() -> list[dg.AssetsDefinition]:
 
 
 def open_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.AssetsDefinition:
-    """The asset of what is open at each hour's end."""
+    """The asset of the sessions that are open at each hour's end."""
     derived = graph[open_name(stream)]
 
     def materialize(context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Range) -> list[Record]:
@@ -99,14 +99,14 @@ def batches_of(lake: Lake, stream: Stream, version: int, hours: Range) -> DataFr
     plan = plan_at(lake, version)
     found = closed_batches(Log(lake.home), plan.upto if plan else {}, hours)
     deltas = lake.read(DELTAS.name, version)
-    # The manifest knows in which hours the deltas of a batch happened: no others are read.
+    # The manifest knows in which hours the deltas of a batch happened, so no other hours are read.
     is_needed = [partition_predicate(DELTAS.partition_by, found.event_hours)] if found.event_hours else ["false"]
     is_needed += [f"({_epochs(found.epochs)})"] if found.epochs else []
     return count_batches(deltas.where(" AND ".join(is_needed)), batch_rows(lake.spark, found.batches), stream)
 
 
 def carried_to(lake: Lake, table: str, version: int, hours: Range) -> dict[int, str]:
-    """What is carried to each hour of a range, by checksum; nothing to those that nothing is carried to."""
+    """The carry-over to each hour of a range, by checksum; hours without a carry-over are left out."""
     starts = [start - HOUR_US for start in starts_in(hours, HOUR)]
     found = table_checksums.partition_checksums(lake.path(table), version, starts)
     return {start + HOUR_US: checksum for start, checksum in found.items()}
@@ -115,9 +115,9 @@ def carried_to(lake: Lake, table: str, version: int, hours: Range) -> dict[int, 
 def _write_open(
     context: dg.AssetExecutionContext, tidemark: TidemarkResource, stream: Stream, derived: Derived, hours: Range
 ) -> list[Record]:
-    """What is open at the end of each hour of a range, from what was open before it."""
+    """Write the sessions open at the end of each hour of a range, from those open before it."""
     started, lake, spec = time.monotonic(), tidemark.lake, derived.spec
-    # Nobody else may change what is carried between its being read and what follows from it being written.
+    # No other process may change the carry-over after it is read and before the new rows are written.
     with lake.lock(spec.name):
         lake.settle(spec)
         own = input_of(lake, spec.name).version
@@ -144,9 +144,9 @@ def _go_forward(
     hours: Range,
     last: Record,
 ) -> None:
-    """On from some hours, as long as something else is carried to the next ones than they were made from (N2).
+    """Go on from some hours as long as the carry-over to the next ones is not the one that they were made from (N2).
 
-    These hours are reported one by one: the run was not asked for them.
+    These hours are reported one by one, because they are not among the run's requested partitions.
     """
     while following := _hours_after(context, tidemark, stream, derived, hours, last):
         records = _write_open(context, tidemark, stream, derived, following)
@@ -163,10 +163,10 @@ def _hours_after(
     hours: Range,
     last: Record,
 ) -> Range | None:
-    """The hours that are to be made next because of what the last one hands over, if there are any.
+    """The hours to make next because of the last hour's carry-over, if there are any.
 
-    What an hour that was made before will hand over is known only when it is made again, so it is taken alone. Through
-    hours that were never made, all is carried as it is until it closes, so they are taken together.
+    The carry-over of an hour that was made before is known only when it is made again, so such an hour is taken alone.
+    Through hours that were never made, every session is carried unchanged until it closes, so they are taken together.
     """
     spec, start = derived.spec, hours.end_us
     key = spec.grain.key(start)
@@ -180,10 +180,10 @@ def _hours_after(
 def hours_to_cross(
     context: dg.AssetExecutionContext, tidemark: TidemarkResource, stream: Stream, spec: TableSpec, start_us: int
 ) -> Range | None:
-    """The hours from one that was never made to the one in which the last of what is carried closes, if they exist yet.
+    """The hours from one that was never made to the one in which the last carried session closes, if they exist yet.
 
-    An hour that was made is not among them, nor one with deltas of its own: that is stale by itself, and perhaps held
-    back (O4).
+    They include no hour that was made, and none with deltas of its own: such an hour is stale by itself, and perhaps
+    blocked (O4).
     """
     lake = tidemark.lake
     closes_us = last_event_us(lake, spec, start_us - HOUR_US) + stream.window.gap_us
@@ -198,7 +198,7 @@ def hours_to_cross(
 
 
 def last_event_us(lake: Lake, spec: TableSpec, start_us: int) -> int:
-    """The last event of what is open at the end of an hour; the hour's start if nothing is."""
+    """The last event of the sessions open at the end of an hour; the hour's start if none is open."""
     held = lake_files.partitions(lake.path(spec.name)).get(start_us)
     with lake_files.quiet_database() as database:
         query = "SELECT epoch_us(max(last_event_ts)) FROM read_parquet($1)"

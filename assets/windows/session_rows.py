@@ -1,4 +1,4 @@
-"""Sessions of a stream: from its deltas to rows of its two tables, closed sessions and what is open (N2, N3).
+"""Sessions of a stream: from its deltas to rows of its two tables, closed sessions and open ones (N2, N3).
 
 Belongs here: what a stream's definition means for `sessions.py`: its key, its gap, its aggregates, which of its deltas
 are admitted; and the columns of both tables. Pure functions of DataFrames.
@@ -20,33 +20,33 @@ from tidemark.model.timegrid import HOUR_US
 from tidemark.streams import Aggregate, Function, Stream
 from tidemark.streams.fields import field_of
 
-# Times of a part, in the table and as they are computed with.
+# Times of a part: the column in the table, and the one to compute with.
 TIMES = {"session_start": "session_us", "first_event_ts": "first_us", "last_event_ts": "last_us", OPEN_HOUR: "hour_us"}
 
 
 def shape_of(stream: Stream) -> SessionShape:
-    """What the stream's sessions are made of."""
+    """The shape of the stream's sessions."""
     folded = tuple(column for each in stream.aggregates for column, _ in _folds(stream, each))
     return SessionShape(tuple(keys_of(stream)), stream.window.gap_us, folded, is_one_key=stream.has_one_key)
 
 
 def parts_of(deltas: DataFrame, carried: DataFrame, stream: Stream, hours: Range) -> DataFrame:
-    """All parts of the sessions of a range: from the rows of `deltas` of its hours, and what was open before them."""
+    """All parts of the sessions of a range: from its rows of `deltas`, and the sessions open before it."""
     shape = shape_of(stream)
     return session_parts(admitted(deltas, stream), _states(carried), shape=shape, hours=hours)
 
 
 def admitted(deltas: DataFrame, stream: Stream) -> DataFrame:
-    """The stream's deltas that its sessions take, each with what it adds to the aggregates."""
+    """The stream's deltas that its sessions take, each with its contribution to the aggregates."""
     rows = view_of(deltas, stream).where(is_admitted_to(session_end(stream), stream))
     values = {folded.name: value for each in stream.aggregates for folded, value in _folds(stream, each)}
     return rows.withColumns({"is_late": is_late_for(session_end(stream), stream), **values})
 
 
 def closed_by_hour(deltas: DataFrame, carried: DataFrame, stream: Stream, hours: Range) -> DataFrame:
-    """The sessions that close in each hour of the range, from the hour's own deltas and what was open before it.
+    """The sessions that close in each hour of the range, from the hour's own deltas and those open before it.
 
-    Each hour is a pure function of its own: what was carried into it is read, and not computed again.
+    Each hour is a pure function by itself: its carry-over is read, and not computed again.
     """
     shape, of_hour = shape_of(stream), "of_hour_us"
     mine = admitted(deltas, stream).withColumn(of_hour, floor_us(F.col("event_us"), HOUR_US))
@@ -65,8 +65,8 @@ def closed_rows(parts: DataFrame, stream: Stream, hours: Range) -> DataFrame:
 def _finished(sessions: DataFrame, stream: Stream) -> DataFrame:
     """Closed sessions as rows of the stream's table.
 
-    A session is named by its key and its first event: one that goes on keeps its name and gets a higher revision, and
-    one that another is joined to from before is gone under the name it had (T6).
+    A session is named by its key and its first event: a session that goes on keeps its name and gets a higher revision;
+    if an earlier session joins it, its old name is gone (T6).
     """
     columns = {
         "window_id": window_id(stream, F.col("first_us")),
@@ -84,7 +84,7 @@ def _finished(sessions: DataFrame, stream: Stream) -> DataFrame:
 
 
 def open_rows(parts: DataFrame, stream: Stream, hours: Range) -> DataFrame:
-    """What is open at the end of each hour of the range, as rows of the table of it."""
+    """The sessions open at the end of each hour of the range, as rows of their table."""
     states = open_parts(parts, shape=shape_of(stream), hours=hours)
     columns = {
         **{column: F.timestamp_micros(own) for column, own in TIMES.items()},
@@ -96,14 +96,14 @@ def open_rows(parts: DataFrame, stream: Stream, hours: Range) -> DataFrame:
 
 
 def _states(carried: DataFrame) -> DataFrame:
-    """Rows of the table of what is open, as they are computed with: what `open_rows` was made of."""
+    """Rows of the table of open sessions, in the form to compute with; the inverse of `open_rows`."""
     times = {own: F.unix_micros(column) for column, own in TIMES.items()}
     places = {f"{end}_position": position("shard", f"{end}_epoch") for end in ("first", "last")}
     return carried.withColumns({**times, **places})
 
 
 def _folds(stream: Stream, aggregate: Aggregate) -> list[tuple[Folded, Column]]:
-    """The columns that an aggregate is folded in, each with what a delta adds to it."""
+    """The columns that an aggregate is folded in, each with the contribution of a delta."""
     if aggregate.field is None:
         return [(Folded(aggregate.name, Fold.SUM), F.lit(1).cast("bigint"))]
     value, is_float = F.col(value_column(aggregate.field)), not field_of(stream.kind, aggregate.field).is_integral

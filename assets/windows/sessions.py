@@ -1,17 +1,17 @@
 """Sessions: deltas of a key that follow one another within the gap, whatever hours they lie in (N2).
 
-Belongs here: which deltas are one session, over any range of hours and from what was carried into it; which sessions
-close in the range, and what is open at the end of each of its hours. Pure functions of DataFrames. Does not belong
-here: which deltas are admitted (`lateness.py`), how a stream says it (`session_rows.py`).
+Belongs here: which deltas are one session, over any range of hours and with its carry-over; which sessions close in the
+range, and which are open at the end of each of its hours. Pure functions of DataFrames. Does not belong here: which
+deltas are admitted (`lateness.py`), the definition of a stream (`session_rows.py`).
 
-Deltas are first summed up in buckets, where they lie: a bucket is no wider than the gap and does not cross an hour, so
-all its deltas are one session, and only buckets are shuffled and sorted. Buckets of a key are put in order of time, and
-a session begins where one comes later than all before it by more than the gap. What is carried has the form of a
-bucket, so it is one more row in that order. Where the session's key does not say which key its deltas have, buckets are
-kept apart by it and by shard: then the epochs and the keys of a session are found without carrying a list along.
+Deltas are first summed up in buckets, before any shuffle: a bucket is no wider than the gap and does not cross an hour,
+so all its deltas are one session, and only buckets are shuffled and sorted. The buckets of a key are sorted by time,
+and a session begins at a bucket that comes later than all before it by more than the gap. The carry-over has the form
+of a bucket, so it is one more row in that order. If the session's key does not determine the key of its deltas, buckets
+are kept apart by that key and by shard: this gives the epochs and the keys of a session without carrying a list along.
 
-Sums of integers are exact. A sum of floats is taken in one order, which no border of a partition changes: within a
-moment by value, then moment by moment, then by shard and key; a bucket is then one moment.
+Sums of integers are exact. A sum of floats is taken in one order, which no border of a partition changes: by value at
+the same time, then time by time, then by shard and key; a bucket is then a single point in time.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ class Folded:
 
 @dataclass(frozen=True)
 class SessionShape:
-    """What sessions are made of: the columns of their key, the gap, and what is folded."""
+    """The parameters of sessions: the columns of their key, the gap, and the folded columns."""
 
     keys: tuple[str, ...]
     gap_us: int
@@ -59,7 +59,7 @@ class SessionShape:
 
     @property
     def part_keys(self) -> list[str]:
-        """What tells the parts of a session apart that are carried on their own."""
+        """The columns that tell the separately carried parts of a session apart."""
         return [*self.keys, *([] if self.is_one_key else ["shard", "delta_key"])]
 
     @property
@@ -76,7 +76,7 @@ class SessionShape:
 
 # The bounds of a session in the log (`view.py`).
 POSITIONS = (Folded("first_position", Fold.MIN), Folded("last_position", Fold.MAX))
-# What every session has, whatever its aggregates are. Times are microseconds: they are only compared and added to.
+# The columns of every session, whatever its aggregates are. Times are microseconds: only compared and added to.
 OWN_MEASURES = (
     Folded("first_us", Fold.MIN),
     Folded("last_us", Fold.MAX),
@@ -88,17 +88,17 @@ OWN_MEASURES = (
 
 
 def session_parts(deltas: DataFrame, carried: DataFrame, *, shape: SessionShape, hours: Range) -> DataFrame:
-    """Buckets of the deltas of a range, and what was carried into it, each with the start of its session.
+    """Buckets of the deltas of a range, and its carry-over, each with the start of its session.
 
     `deltas` are the admitted ones of the range: columns of the key, `delta_key`, `shard`, `position`, `event_us`,
-    `is_late`, `bytes`, and the folded ones. `carried` is what `open_parts` gave for the hour before.
+    `is_late`, `bytes`, and the folded ones. `carried` is the result of `open_parts` for the hour before.
     """
     columns = [*shape.part_keys, *(measure.name for measure in shape.measures)]
     pieces = _buckets(deltas, shape).select(*columns).unionByName(carried.select(*columns))
-    # All that follows is about one key at a time: brought together once, sorted by a number before its text.
+    # From here on each key is handled by itself: rows are shuffled once, sorted by a number before the key's text.
     parts = together(pieces.withColumn("key_hash", F.xxhash64(*shape.keys)), ["key_hash"], hours, hours_each=6)
     in_order = Window.partitionBy("key_hash", *shape.keys).orderBy("first_us")
-    # Parts of several shards or keys overlap, so it is not the part before that counts but whatever came last so far.
+    # Parts of several shards or keys overlap, so the latest end so far counts, and not the end of the part before.
     so_far = F.max("last_us").over(in_order.rowsBetween(Window.unboundedPreceding, -1))
     goes_on = F.col("first_us") <= so_far + F.lit(shape.gap_us)
     started = parts.withColumn("started_us", F.when(~F.coalesce(goes_on, F.lit(False)), F.col("first_us")))
@@ -145,9 +145,9 @@ def _many_places(parts: DataFrame, shape: SessionShape) -> DataFrame:
 
 
 def open_parts(parts: DataFrame, *, shape: SessionShape, hours: Range) -> DataFrame:
-    """What is open at the end of each hour of the range: of each session what it had by then, in parts.
+    """The sessions open at the end of each hour of the range, with what each had by then, in parts.
 
-    A session is open at an hour's end when an event at that very moment would still belong to it.
+    A session is open at an hour's end when an event at exactly that time would still belong to it.
     """
     of_session = Window.partitionBy("key_hash", *shape.keys, "session_us")
     ends = F.max("last_us").over(of_session) + F.lit(shape.gap_us)
@@ -160,7 +160,7 @@ def open_parts(parts: DataFrame, *, shape: SessionShape, hours: Range) -> DataFr
             "next_us": F.lead("hour_us").over(of_part),
         }
     )
-    # The last of a part's rows in an hour stands for it until the part has another, or the session ends.
+    # The last of a part's rows in an hour represents the part until its next row, or the end of the session.
     first_end = F.greatest(F.col("hour_us") + F.lit(HOUR_US), F.lit(hours.start_us + HOUR_US))
     last_end = F.least(F.coalesce("next_us", "ends_us"), F.lit(hours.end_us))
     standing = grown.withColumns({"first_end": first_end, "last_end": last_end}).where("first_end <= last_end")

@@ -1,9 +1,9 @@
 """From deltas to windows: one row per key and pane, as one plan of Spark's own functions (N3, N5, N6).
 
-Belongs here: what a pane says of its deltas. Sums of integers are exact, and an overflow is an error. A sum of floats
-is taken in one order, by value, from the values themselves: it depends on the set of deltas, and neither on their order
-nor on how slices are cut. Does not belong here: sessions (`sessions.py`), batches (`adaptive.py`), which files are read
-and written (`factory.py`).
+Belongs here: what a pane says about its deltas. Sums of integers are exact, and an overflow is an error. A sum of
+floats is taken in one order, by value, from the values themselves: it depends on the set of deltas, and neither on
+their order nor on how slices are cut. Does not belong here: sessions (`sessions.py`), batches (`adaptive.py`), which
+files are read and written (`factory.py`).
 """
 
 from collections.abc import Sequence
@@ -23,19 +23,19 @@ from tidemark.streams.fields import field_of
 
 
 def count_windows(deltas: DataFrame, stream: Stream, hours: Range) -> DataFrame:
-    """The windows that begin in these hours, from the rows of `deltas` that they are made of (or more of them)."""
+    """The windows that begin in these hours, from the rows of `deltas` that they are made from (or more rows)."""
     rows = view_of(deltas, stream)
     if stream.window.type is not WindowType.SLIDING:
         panes = assign_panes(rows, stream).where(within(hours))
         return finish(windows_by(panes, stream, ["pane_us"], F.count_if("is_late")), stream)
-    # There are many keys of deltas, each with few slices: they are spread over panes where they lie.
+    # There are many keys of deltas, each with few slices: they are spread over panes without a shuffle.
     placed = together(rows, keys_of(stream), hours, hours_each=2) if stream.has_one_key else rows
     slices = _spread(_slices(placed, stream), stream).where(within(hours))
     return finish(_whole(_again(slices, stream, [*_parts(stream), "pane_us"]), stream, ["pane_us"]), stream)
 
 
 def windows_by(rows: DataFrame, stream: Stream, by: Sequence[str], late: Column) -> DataFrame:
-    """What deltas of a key, and of one value of `by`, say together; `late` counts the late ones of them."""
+    """The deltas of a key, and of one value of `by`, aggregated; `late` counts the late ones among them."""
     return _whole(_summed(rows, stream, by, late), stream, by)
 
 
@@ -45,7 +45,7 @@ def keys_of(stream: Stream) -> list[str]:
 
 
 def window_id(stream: Stream, *places: Column) -> Column:
-    """A stable name of a window in its table: no two keys or places are written alike, because lengths come first."""
+    """A stable name of a window in its table: lengths come first, so different keys or places never look the same."""
     keys = [F.coalesce(F.concat(F.octet_length(key), F.lit(":"), key), F.lit("-")) for key in keys_of(stream)]
     return F.concat_ws("/", *keys, *(place.cast("string") for place in places))
 
@@ -64,7 +64,7 @@ def finish(windows: DataFrame, stream: Stream) -> DataFrame:
 
 
 def shown(windows: DataFrame, stream: Stream, columns: dict[str, Column]) -> DataFrame:
-    """Rows of the table, from sums and what is said of each window besides."""
+    """Rows of the table, from sums and the other columns of each window."""
     statistics = {
         "revision": F.col("deltas"),
         "mean_bytes": F.col("bytes").cast("double") / F.col("deltas"),
@@ -74,13 +74,13 @@ def shown(windows: DataFrame, stream: Stream, columns: dict[str, Column]) -> Dat
     }
     rows = windows.withColumns({**statistics, **columns})
     if averages := means(stream.aggregates):
-        # Spark Connect refuses to add no columns, which a session in this process takes for nothing to do.
+        # Spark Connect refuses to add zero columns; a session in this process accepts it and does nothing.
         rows = rows.withColumns(averages)
     return rows.select(*window_table(stream).names)
 
 
 def means(aggregates: Sequence[Aggregate]) -> dict[str, Column]:
-    """Each mean from its sum and its count; none where nothing was counted."""
+    """Each mean from its sum and its count; null if the count is zero."""
     return {
         each.columns[0]: F.try_divide(F.col(each.columns[1]).cast("double"), F.col(each.columns[2]).cast("double"))
         for each in aggregates
@@ -106,9 +106,9 @@ def _spread(slices: DataFrame, stream: Stream) -> DataFrame:
 
 
 def _parts(stream: Stream) -> list[str]:
-    """What first sums are kept apart by: the key; and the deltas' own key and shard where a window may hold several.
+    """The columns that keep first sums apart: the key; also the deltas' own key and shard if a window may hold several.
 
-    All deltas of a key of their own lie in one shard (Q3), so a window about one has one shard.
+    All deltas of one own key are in one shard (Q3), so a window about one such key has one shard.
     """
     return keys_of(stream) if stream.has_one_key else [*keys_of(stream), "delta_key", "shard"]
 
@@ -162,7 +162,7 @@ def _whole(partial: DataFrame, stream: Stream, by: Sequence[str]) -> DataFrame:
 def _first_sums(stream: Stream, aggregate: Aggregate) -> list[Column]:
     name, function = aggregate.name, aggregate.function
     value = F.col(value_column(aggregate.field)) if aggregate.field else F.lit(1)
-    # Of floats the values themselves, until the window has them all: their sum depends on the order.
+    # Floats keep their values until the window has them all, because their sum depends on the order.
     total = F.sum if _is_integral(stream, aggregate) else F.collect_list
     if function is Function.MEAN:
         return [total(value).alias(aggregate.columns[1]), F.count(value).alias(aggregate.columns[2])]
@@ -189,7 +189,7 @@ def _float_sums(stream: Stream, aggregate: Aggregate) -> list[str]:
 
 
 def _in_order(column: str) -> Column:
-    """The sum of the values of a column, the least first; none of none."""
+    """The sum of the values of a column, the least first; null if there are none."""
     total = F.aggregate(F.array_sort(column), F.lit(0.0), lambda left, right: left + right)
     return F.when(F.size(column) > 0, total)
 

@@ -1,6 +1,6 @@
-"""The deltas of a stream: which rows of `deltas` it is a view of, and the columns that windows are made of.
+"""The deltas of a stream: which rows of `deltas` it is a view of, and the columns that windows are made from.
 
-Belongs here: the condition, the key's columns, the values that are aggregated, and what a delta weighs in bytes. Times
+Belongs here: the condition, the key's columns, the values that are aggregated, and the size of a delta in bytes. Times
 are microseconds from here on: panes are arithmetic. Does not belong here: which pane a delta is in (`panes.py`).
 """
 
@@ -15,14 +15,14 @@ from tidemark.model.timegrid import HOUR_US
 from tidemark.streams import Stream
 from tidemark.streams.fields import OWN_KEY, field_of
 
-# Where a delta stands in the log, and what it is: what joins and late deltas are told apart by (Q3).
+# The place of a delta in the log, and its identity: these tell the rows of joins and late deltas apart (Q3).
 PLACE = ("shard", "epoch", "ordinal")
 IDENTITY = ("namespace", "key", "event_ts", "delta_id")
 # How many bits of a position are its epoch. A shard's number has ten.
 EPOCH_BITS = 48
 
 # The bytes of a delta: those of its texts, four for each dimension and index, eight for each number and for its time.
-# It is what was sent, whatever its encoding, and the same wherever the row lies and after its payload was removed.
+# This is the size as sent, whatever the encoding; it stays the same in every table and after the payload is removed.
 BYTES = {kind: f"8 + octet_length(key) + octet_length(delta_id) + {rule.bytes}" for kind, rule in KINDS.items()}
 
 
@@ -32,7 +32,7 @@ def value_column(field: str) -> str:
 
 
 def position(shard: str, epoch: str) -> Column:
-    """Shard and epoch as one number in their order: the least and the greatest say the epochs and the shard of all."""
+    """Shard and epoch as one ordered number: the least and the greatest give the epochs and the shard of all."""
     return F.shiftleft(F.col(shard).cast("bigint"), EPOCH_BITS) + F.col(epoch)
 
 
@@ -54,8 +54,8 @@ def epochs_between(first: str, last: str) -> Column:
 def epochs_of_one_key(first: str, last: str, keys: Sequence[str]) -> Column:
     """The list of epochs of everything about a key, from its first and its last position; two shards are an error.
 
-    A key lies in one shard (Q3), and how many shards there are is fixed once data is in. Whoever lets keys move must
-    keep windows apart by shard.
+    A key lies in one shard (Q3), and the number of shards is fixed once there is data. A change that lets keys move
+    must keep windows apart by shard.
     """
     two = F.raise_error(F.concat_ws(" ", F.lit("A key has deltas in two shards, which no window can say:"), *keys))
     is_one = shard_of(first) == shard_of(last)
@@ -63,9 +63,9 @@ def epochs_of_one_key(first: str, last: str, keys: Sequence[str]) -> Column:
 
 
 def together(rows: DataFrame, keys: Sequence[str], hours: Range, *, hours_each: int) -> DataFrame:
-    """Rows of a key in one place: what is computed of it there is shuffled no more.
+    """Rows of a key in one place, so that later steps need no more shuffles.
 
-    As many places as there are pieces of so many hours: what one of them holds fits its memory, however long the range.
+    There is one place per so many hours: the rows of one place fit its memory, however long the range is.
     """
     return rows.repartition(max(1, hours.asked_us // (hours_each * HOUR_US)), *keys)
 
@@ -81,7 +81,7 @@ def is_of(stream: Stream) -> Column:
 def view_of(deltas: DataFrame, stream: Stream) -> DataFrame:
     """The stream's deltas: identity, place and key, their times in microseconds, `position`, `bytes` and the values."""
     fields = dict.fromkeys(aggregate.field for aggregate in stream.aggregates if aggregate.field)
-    # What a delta is about stands in its envelope, too, where it is read faster.
+    # The key of a delta is in its envelope, too, where reading it is faster.
     own = OWN_KEY[stream.kind]
     keys = {each.column: F.col("key") if each.name in own else F.expr(each.sql) for each in stream.key_fields}
     envelope = [name for name in (*PLACE, *IDENTITY) if name not in keys]
