@@ -1,6 +1,6 @@
-"""Runs that sensors ask for: one at a time, and again when one has failed, until somebody has to look.
+"""Runs that sensors request: one at a time, repeated after a failure, until a person has to look.
 
-Belongs here: what all sensors do alike. What makes a run due is theirs.
+Belongs here: what all sensors have in common. Each sensor decides for itself when a run is due.
 """
 
 from typing import Protocol
@@ -13,7 +13,7 @@ from tidemark.model.buckets import BUCKET
 
 # A run that takes longer than this hangs: a drain commits every twenty million rows.
 MAX_RUNTIME_S = 3_600
-# After so many failures about the same thing somebody has to look.
+# After so many failures about the same thing a person has to look.
 MAX_ATTEMPTS = 5
 
 OPEN = [
@@ -27,14 +27,14 @@ FAILED = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
 
 class Job(Protocol):
-    """A job, whether Dagster has resolved its assets yet or not: its name is all that is asked for."""
+    """A job, whether Dagster has resolved its assets yet or not: only its name is needed."""
 
     @property
     def name(self) -> str: ...
 
 
 class GaveUpError(dg.DagsterError):
-    """Runs about the same thing have failed several times in a row."""
+    """Several runs in a row about the same thing have failed."""
 
 
 def is_under_way(instance: dg.DagsterInstance, job: Job) -> bool:
@@ -45,11 +45,11 @@ def is_under_way(instance: dg.DagsterInstance, job: Job) -> bool:
 def attempt(
     instance: dg.DagsterInstance, job: Job, *, tag: str, about: str, what: str, work: Due | None = None
 ) -> dg.RunRequest:
-    """A run about something that its tag names; `what` says in words what could not be done if all attempts failed.
+    """A run about the thing that its tag names; `what` says in words what could not be done if all attempts fail.
 
-    With `work` it is of these tables and buckets alone, and else of the whole job. Its key names the thing and the
-    attempt: two ticks ask for the same run, which the orchestrator starts once, and a run that finds nothing to do is
-    not asked for again.
+    With `work` it covers these tables and buckets alone, otherwise the whole job. Its key names the thing and the
+    attempt: if two ticks request the same run, the orchestrator starts it once, and a run that finds nothing to do is
+    not requested again.
     """
     tried = dg.RunsFilter(job_name=job.name, tags={tag: about}, statuses=FAILED)
     failed = instance.get_runs_count(tried)

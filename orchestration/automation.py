@@ -1,7 +1,7 @@
-"""When a table follows its inputs: the automation condition that every derived table gets by being declared.
+"""When a table follows its inputs: the automation condition that every declared derived table gets.
 
 Belongs here: the condition, and the sensor that evaluates it. Does not belong here: when new segments are drained
-(`sensors.py`), what runs by the clock (`schedules.py`), what makes a partition stale (`assets/stale.py`).
+(`sensors.py`), runs by the clock (`schedules.py`), when a partition is stale (`assets/stale.py`).
 """
 
 from collections import defaultdict
@@ -26,23 +26,23 @@ from tidemark.storage.home import Home
 
 AC = dg.AutomationCondition
 
-# What the orchestrator's mappings cannot say: which partitions these are made of stands in the log, or in the tables.
+# The orchestrator's mappings cannot say which partitions these are made from: the log or the tables say it.
 LOOKED_UP = (By.RECEIPT, By.STAMP, By.BATCH, By.MEETING)
 
 # Records by the number of their event, for each storage of events, for as long as this process lives; see
 # `Record.latest_by_partition`.
 _seen: defaultdict[str, dict[int, Record | None]] = defaultdict(dict)
-# What was found stale, for each look of the sensor, by its view of the assets: all conditions of a look are about the
-# same moment.
+# The stale partitions that each look of the sensor found, by its view of the assets: all conditions of a look see the
+# same state.
 _stale: WeakKeyDictionary[object, dict[str, dict[str, str]]] = WeakKeyDictionary()
 
 
 class IsStale(dg.AutomationCondition[dg.AssetKey]):
-    """True for the partitions that were made from less than their inputs hold now.
+    """True for the partitions that were made from less data than their inputs hold now.
 
-    It asks for what is, and not for what has happened since the last tick: events of the orchestrator that arrive
-    between a request and the next tick, a tick that was lost in a crash, a run that was killed, all end in the same
-    answer. Followers of a stale partition are stale too, so that they are requested together, in one run.
+    It looks at the present state, not at what has happened since the last tick. So orchestrator events between a
+    request and the next tick, a tick lost in a crash, and a killed run all lead to the same answer. Followers of a
+    stale partition are stale too, so they are requested together, in one run.
     """
 
     @property
@@ -51,7 +51,7 @@ class IsStale(dg.AutomationCondition[dg.AssetKey]):
         return "is_stale"
 
     def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
-        """The stale ones among the partitions in question."""
+        """The stale partitions among the given ones."""
         view, partitions = context.asset_graph_view, context.partitions_def
         if partitions is None or context.candidate_subset.is_empty:
             return dg.AutomationResult(context, context.get_empty_subset())
@@ -69,7 +69,7 @@ class IsStale(dg.AutomationCondition[dg.AssetKey]):
 
 
 class IsStillStale(IsStale):
-    """The same, asked anew: a run may have ended since the look began, and what it made is stale no more."""
+    """The same, computed again: a run may have ended since the look began, and its partitions are no longer stale."""
 
     @property
     def name(self) -> str:
@@ -77,23 +77,23 @@ class IsStillStale(IsStale):
         return "is_still_stale"
 
     def find(self, context: dg.AutomationContext[dg.AssetKey]) -> dict[str, dict[str, str]]:
-        """As it is now."""
+        """The present state."""
         return find_stale(context.asset_graph_view.instance)
 
 
 def find_stale(instance: dg.DagsterInstance) -> dict[str, dict[str, str]]:
-    """What is stale in this home; records that were read before are not read again."""
+    """The stale partitions of this home; records that were read before are not read again."""
     seen = _seen[instance.run_storage.get_run_storage_id()]  # type: ignore[attr-defined]
     return stale_partitions(instance, Home.locate(), seen=seen)
 
 
 class HangsOnWrong(dg.AutomationCondition[dg.AssetKey]):
-    """True for the partitions that must not be computed now, because of what they are made of (`assets/trust.py`).
+    """True for the partitions that must not be computed now because of their inputs (`assets/trust.py`).
 
-    The orchestrator's own mappings cannot always tell. What arrived in an hour may have happened at any time, so for it
-    every partition hangs on every hour; the log says which really do. And a session may have begun any time ago; the
-    tables say when. Nothing is read as long as nobody asks about any partition: with a year of hours, Dagster's own
-    conditions on checks take seconds of every ten.
+    The orchestrator's own mappings cannot always tell. Deltas that arrived in an hour may have happened at any time, so
+    for the orchestrator every partition depends on every hour; the log says which really do. And a session may have
+    begun any time ago; the tables say when. Without a partition in question, nothing is read: with a year of hours,
+    Dagster's own conditions on checks take seconds of every ten.
     """
 
     @property
@@ -102,7 +102,7 @@ class HangsOnWrong(dg.AutomationCondition[dg.AssetKey]):
         return "hangs_on_wrong"
 
     def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
-        """Those of the partitions in question that hang on such a one."""
+        """The given partitions that depend on a blocked or failed one."""
         view, partitions = context.asset_graph_view, context.partitions_def
         if partitions is None or context.candidate_subset.is_empty:
             return dg.AutomationResult(context, context.get_empty_subset())
@@ -111,7 +111,7 @@ class HangsOnWrong(dg.AutomationCondition[dg.AssetKey]):
         return dg.AutomationResult(context, view.get_subset_from_partition_keys(context.key, partitions, set(held)))
 
     def held(self, context: dg.AutomationContext[dg.AssetKey], derived: Derived, wanted: Set[str]) -> Collection[str]:
-        """Those of the wanted partitions that have to wait: the same answer that a command gets."""
+        """The wanted partitions that have to wait: the same answer that a command gets."""
         together = {
             need.table.name: requested_keys(context, need.table.name)
             for need in derived.needs
@@ -121,7 +121,7 @@ class HangsOnWrong(dg.AutomationCondition[dg.AssetKey]):
 
 
 class HangsOnStale(HangsOnWrong):
-    """The same for what is stale and waits itself: what is made of it now would still be stale afterwards."""
+    """The same for stale partitions that wait themselves: anything made from them now would still be stale."""
 
     @property
     def name(self) -> str:
@@ -129,9 +129,10 @@ class HangsOnStale(HangsOnWrong):
         return "hangs_on_stale"
 
     def held(self, context: dg.AutomationContext[dg.AssetKey], derived: Derived, wanted: Set[str]) -> Collection[str]:
-        """What is made of the stale partitions of an input that are not requested in this look.
+        """Partitions made from the stale partitions of an input that are not requested in this look.
 
-        Not of the table itself: what an hour hands over is known when it was made, and then the next one is stale.
+        Not of the table itself: the carry-over of an hour is known only when the hour was made, and then the next one
+        is stale.
         """
         stale = IsStale().find(context)
         waiting = {table: stale.get(table, {}).keys() - requested_keys(context, table) for table in derived.inputs}
@@ -140,19 +141,19 @@ class HangsOnStale(HangsOnWrong):
 
 
 def requested_keys(context: dg.AutomationContext[dg.AssetKey], table: str) -> Set[str]:
-    """The partitions of a table that are requested in this look; it comes before what is made of it."""
+    """The partitions of a table that are requested in this look; a table comes before those that are made from it."""
     requested = context.request_subsets_by_key.get(dg.AssetKey(table))
     return requested.expensively_compute_partition_keys() if requested else set()
 
 
 def _is_of_the_same_time(need: Need, derived: Derived) -> bool:
-    """Whether a partition is made of that of the same time and of no other: requested together, they are one run."""
+    """Whether a partition is made only from the one of the same time: requested together, they are one run."""
     is_one = need.by is By.EVENT and not need.before_us and not need.after_us
     return is_one and need.table.grain == derived.spec.grain
 
 
 def follow_inputs(*, is_looked_up: bool = False) -> dg.AutomationCondition[Any]:
-    """Exactly the partitions that are behind their inputs, unless one is under way or an input is wrong (O4)."""
+    """Exactly the partitions that are behind their inputs, unless one is under way or an input failed (O4)."""
     is_idle = (~AC.any_deps_in_progress() & ~AC.in_progress()).with_label("nothing is under way")
     is_time = (AC.cron_tick_passed(RETRY_AT) & ~IsPaused()).with_label("it is time to try again")
     may_be_tried = (~AC.execution_failed() | is_time).with_label("the last run did not fail, or it is time")
@@ -161,12 +162,13 @@ def follow_inputs(*, is_looked_up: bool = False) -> dg.AutomationCondition[Any]:
         if is_looked_up
         else AC.any_deps_match(IsStale() & ~AC.will_be_requested()).with_label("an input is stale and waits itself")
     )
-    # Last, because what was under way at the first question may be done at the second, and is not to be done again.
+    # Last, because a run that was under way at the first question may be finished at the second, and must not be
+    # repeated.
     return IsStale() & is_idle & may_be_tried & ~HangsOnWrong() & ~must_wait & IsStillStale()
 
 
 def automated(asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
-    """The asset, following its inputs if it has any; without partitions of time it follows a clock or a sensor."""
+    """The asset. It follows its inputs if it has any; without partitions of time it follows a clock or a sensor."""
     if not isinstance(asset.partitions_def, dg.TimeWindowPartitionsDefinition):
         return asset
 
@@ -188,7 +190,7 @@ class RangeSensor(dg.AutomationConditionSensorDefinition):
     """
 
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> SensorExecutionData:
-        """What is requested, in ranges."""
+        """The requested partitions, in ranges."""
         data = super().evaluate_tick(context)
         return copy(data, run_requests=in_ranges(data.run_requests)) if data.run_requests else data
 
@@ -202,7 +204,7 @@ def in_ranges(requests: Sequence[dg.RunRequest]) -> list[dg.RunRequest]:
             what = (frozenset(request.asset_selection or ()), frozenset(request.asset_check_keys or ()))
             alike[what][request.partition_key] = request
     for (assets, checks), by_key in alike.items():
-        # What is requested together has the same partitions.
+        # Assets that are requested together have the same partitions.
         table = next(iter(assets or {check.asset_key for check in checks})).to_user_string()
         for keys in ranges_of(by_key, TABLES[table].grain):
             starts = range(0, len(keys), PARTITIONS_PER_RUN)

@@ -1,7 +1,7 @@
-"""How long a partition is left alone whose runs fail again and again (O3).
+"""How long a partition is left alone if its runs fail again and again (O3).
 
-Belongs here: counting the failures in a row, in the orchestrator's runs, and the pause that follows from them. Does not
-belong here: when a run is due (`automation.py`), how often sensors try (`attempts.py`), what `status` says of it
+Belongs here: counting failures in a row among the orchestrator's runs, and the pause that follows. Does not belong
+here: when a run is due (`automation.py`), how often sensors try (`attempts.py`), and how `status` shows it
 (`run_status.py`).
 """
 
@@ -11,29 +11,29 @@ import dagster as dg
 
 from assets.names import PARTITION, RANGE_END, RANGE_START, more_partitions
 
-# As many runs of a table as are looked at; who has failed more often is beyond the longest pause by far.
+# How many runs of a table are looked at; with more failures the pause has long been at its longest.
 RUNS_SEEN = 500
 STEP_S = 600.0
-# So that what was mended meanwhile is not waited for longer.
+# So that a repaired partition does not wait longer than this.
 LONGEST_S = 3_600.0
 ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
 
 
 def pause_s(failures: int) -> float:
     """How long to wait after so many failures in a row: nothing, ten minutes, half an hour, then an hour."""
-    # Beyond some doublings it is the longest in any case, and the number would have no end.
+    # After some doublings it is the longest anyway, and the number would grow without end.
     doublings = min(max(failures - 1, 0), 10)
     return min(STEP_S * ((1 << doublings) - 1), LONGEST_S)
 
 
 def last_runs(instance: dg.DagsterInstance, asset: dg.AssetKey) -> list[dg.RunRecord]:
-    """The runs of an asset that have ended, the newest first."""
+    """The finished runs of an asset, newest first."""
     found = instance.get_run_records(dg.RunsFilter(statuses=ENDED), limit=RUNS_SEEN)
     return [each for each in found if asset in (each.dagster_run.asset_selection or ())]
 
 
 def is_paused(runs: Sequence[dg.RunRecord], partition: str, now_s: float) -> bool:
-    """Whether runs of a partition have failed in a row, and it is not time yet to try again."""
+    """Whether the runs of a partition have failed in a row and it is too early to try again."""
     failures, last_s = 0, 0.0
     for run in _of_partition(runs, partition):
         if run.dagster_run.status is dg.DagsterRunStatus.SUCCESS:
@@ -62,7 +62,7 @@ class IsPaused(dg.AutomationCondition[dg.AssetKey]):
         return "is_paused"
 
     def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
-        """Those among the partitions in question; without any, no run is looked at."""
+        """These among the given partitions; without any, no run is looked at."""
         if context.partitions_def is None or context.candidate_subset.is_empty:
             return dg.AutomationResult(context, context.get_empty_subset())
         view, now_s = context.asset_graph_view, context.evaluation_time.timestamp()

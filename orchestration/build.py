@@ -1,7 +1,7 @@
-"""Putting it together: assets, a suite for each table, jobs and resources, as one `Definitions`.
+"""All parts together: assets, a suite for each table, jobs and resources, as one `Definitions`.
 
-Belongs here: the lists. A table in `TABLE_ASSETS` gets its checks, its metadata and its automation by that; tiers of
-counts and defined streams are there by being declared. Loading this starts no JVM and imports no Great Expectations.
+Belongs here: the lists. A table in `TABLE_ASSETS` gets its checks, its metadata and its automation; declared tiers of
+counts and streams are added by themselves. Loading this starts no JVM and imports no Great Expectations.
 """
 
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ TABLE_ASSETS = (
 
 
 def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Definitions:
-    """All definitions; a test gives resources of its own."""
+    """All definitions; a test passes its own resources."""
     return dg.Definitions(
         assets=[with_freshness(drain_asset(check_drained)), *(automated(asset) for asset in TABLE_ASSETS)],
         asset_checks=[suite_check(asset) for asset in TABLE_ASSETS],

@@ -1,15 +1,15 @@
 """Compaction of vectors: checkpoints, and the removal of payloads in an order that no crash can turn round (K4, K5).
 
-Belongs here: the steps. What is computed is in `assets/vectors`, what the log does in `tidemark/coordinator`.
+Belongs here: the steps. The computations are in `assets/vectors`, the log's part in `tidemark/coordinator`.
 
-1. What there is, is drained, and it is asked what would go: a cut that would remove nothing is not made.
+1. Everything in the log is drained, and the removal is previewed: a cut that would remove nothing is not made.
 2. The log refuses changes to vectors before the cut, by a control frame in every shard.
-3. What was accepted before that is drained.
-4. Checkpoints that are due are made, then a base of every vector that has deltas before the cut; the table is judged.
+3. Deltas accepted before that are drained.
+4. Due checkpoints are made, then a base of every vector that has deltas before the cut; the table is checked.
 5. The payloads that bases hold are removed from `deltas`.
 
-Without removal it is only the checkpoints of the fourth. Each step is done again, or found done, when the command is
-repeated after a crash; and producers may go on during all of them.
+Without removal only the checkpoints of step 4 are made. When the command is repeated after a crash, it repeats each
+step or finds it done. Producers may go on during all steps.
 """
 
 from collections.abc import Callable
@@ -46,26 +46,26 @@ if TYPE_CHECKING:
 
 
 class CompactionError(TidemarkError):
-    """Payloads are to be removed that must not be."""
+    """The payloads must not be removed."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a compaction is asked for; what is none is as the home's settings have it."""
+    """What a compaction should do; a field that is None follows the home's settings."""
 
     strategy: Strategy | None = None
     horizon_us: int | None = None
     is_forced: bool = False
     is_removing: bool = False
-    is_clock_right: bool = False  # somebody vouches for it, although the last write is long ago
+    is_clock_right: bool = False  # the operator confirms the clock, although the last write is long ago
 
 
 @dataclass(frozen=True)
 class Compaction:
-    """What a compaction came to; `outcome` is the work that had to be done for it."""
+    """The result of a compaction; `outcome` is the work done for it."""
 
-    cut_us: int | None = None  # in force in the log; none if nothing would go with it, or if it did not come to that
-    considered_us: int | None = None  # the cut that was asked for
+    cut_us: int | None = None  # in force in the log; None if it would remove nothing, or if that step was not reached
+    considered_us: int | None = None  # the requested cut
     compacted: Compacted = field(default_factory=Compacted)
     removed: Removed = field(default_factory=Removed)
     outcome: RunResults = field(default_factory=RunResults)
@@ -83,10 +83,11 @@ def cut_of(home: Home, wanted: Wanted, now_us: int) -> int:
 def compact(
     home: Home, wanted: Wanted, *, clock: Callable[[], int], progress: Progress | None = None, cut: "Cut | None" = None
 ) -> Compaction:
-    """Make checkpoints, and remove payloads if that is wanted, for ever.
+    """Make checkpoints and, if requested, remove payloads for ever.
 
-    After a failed run nothing is removed: repair it, then repeat the command. `cut` has the log refuse older changes; a
-    program that has the home open gives its own, `platform.cut_vectors`. Removal is refused if the clock may be ahead.
+    After a failed run nothing is removed: repair it, then repeat the command. `cut` makes the log refuse older changes;
+    a program that has the home open passes its own, `platform.cut_vectors`. Removal is refused if the clock may be
+    ahead.
     """
     if not wanted.is_removing:
         outcome, done = _checkpoints(home, wanted, None, progress)
@@ -111,7 +112,7 @@ def compact(
     return _remove_before(home, wanted, cut_us, outcome, progress)
 
 
-# Has every shard's log refuse changes to vectors before a moment; returns when it is on the disk.
+# Makes every shard's log refuse changes to vectors before a time; returns when that is on the disk.
 Cut = Callable[[int], None]
 
 
@@ -137,7 +138,7 @@ def remove_payloads_job() -> None:
 def _remove_before(
     home: Home, wanted: Wanted, cut_us: int, outcome: RunResults, progress: Progress | None
 ) -> Compaction:
-    """The log refuses older changes by now."""
+    """Remove payloads before the cut; the log must refuse older changes by now."""
     outcome += drain(home, progress=progress)
     if outcome.succeeded:
         _refuse_undrained(home)
@@ -151,9 +152,9 @@ def _remove_before(
 
 
 def _seal(home: Home, cut_us: int, clock: Callable[[], int]) -> None:
-    """Seal what an earlier process has left in the log.
+    """Seal the log that an earlier process left.
 
-    Where the log has the cut already, this is not needed, and a producer may have the home open.
+    If the log has the cut already, this is not needed, and a producer may have the home open.
     """
     known = read_cut(home)
     is_cut = known is not None and known.cut_us >= cut_us
@@ -183,9 +184,9 @@ def _cut_log(home: Home, cut_us: int, clock: Callable[[], int], cut: Cut | None)
 def _checkpoints(
     home: Home, wanted: Wanted, cut_us: int | None, progress: Progress | None
 ) -> tuple[RunResults, Compacted]:
-    """Checkpoints in every bucket that has vectors: which of these are due, the run finds exactly.
+    """Checkpoints in every bucket that has vectors; the run finds out which of them are due.
 
-    A bucket of `vectors` that was found wrong is left alone until it is repaired.
+    A bucket of `vectors` that failed its check is left alone until it is repaired.
     """
     config: dict[str, Any] = {"force": wanted.is_forced}
     config |= {"strategy": wanted.strategy.value} if wanted.strategy else {}
@@ -222,7 +223,7 @@ def _remove(home: Home) -> Removed:
 
 
 def _refuse_undrained(home: Home) -> None:
-    """What was accepted before older changes were refused must be in the tables before a base is made."""
+    """Deltas accepted before older changes were refused must be in the tables before a base is made."""
     cut = read_cut(home)
     if cut is None or not cut.is_settled(durable_epochs(home)):
         raise CompactionError(
@@ -232,7 +233,7 @@ def _refuse_undrained(home: Home) -> None:
 
 
 def _refuse_wrong(home: Home, cut_us: int) -> None:
-    """Nothing is removed from what was found wrong, or was not judged: afterwards nobody could judge it."""
+    """Remove nothing from partitions that failed or were not checked: afterwards no check is possible."""
     with open_instance(home) as instance:
         wrong = sorted(key for key in _wrong_hours(home, instance) if DELTAS.grain.start(key) < cut_us)
     if wrong:

@@ -1,7 +1,7 @@
 """Compaction starts when vectors are due (K3).
 
-Belongs here: the sensor. It keeps no cursor: who is due follows from the tables, without a JVM. So a lost tick, a crash
-between a tick and its run, or a failed run are made up for at the next look.
+Belongs here: the sensor. It keeps no cursor: the tables say which vectors are due, without a JVM. So the next look
+makes up for a lost tick, a crash between a tick and its run, or a failed run.
 """
 
 import time
@@ -42,13 +42,13 @@ def compact_when_due(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.
     due = find_due(home, rules, now_us)
     if not due.reasons:
         return dg.SkipReason("No vector is due.")
-    # Who is due is asked of `vectors`: a bucket of it that is wrong says nothing.
+    # `vectors` says which vectors are due; a bucket of it that failed its check cannot.
     wrong_buckets = found_wrong(home, context.instance, VECTORS.name)
     buckets = tuple(key for key in map(BUCKET.key, due.buckets) if key not in wrong_buckets)
     if not buckets:
         return dg.SkipReason(waits_for({VECTORS.name: sorted(wrong_buckets)}))
     number = sum(due.reasons.values())
-    # Time alone can make more of them due, and the end of an interval gives what was due something to do.
+    # Time alone can make more of them due, and only the end of an interval gives some due vectors work to do.
     seen = f"{as_seen(home, (VECTORS.name, VECTOR_CHECKPOINTS.name))} due:{number} in:{now_us // rules.interval_us}"
     what = f"The pending deltas of {number} vectors could not be compacted"
     work = Due((VECTOR_CHECKPOINTS.name,), buckets)

@@ -1,4 +1,4 @@
-"""The one code location: what `workspace.yaml` and `[tool.dg]` point at. Everything is put together in `build.py`."""
+"""The one code location: `workspace.yaml` and `[tool.dg]` point at it. `build.py` puts everything together."""
 
 from orchestration.build import build_defs
 

@@ -1,7 +1,7 @@
 """The orchestrator's instance of a home: its settings file and its storage, both inside the home.
 
 Belongs here: making it, opening it, and whether there is one. Does not belong here: running anything on it
-(`materialize.py`, `ui.py`), and what it is asked (`run_history.py`, `verdicts.py`).
+(`materialize.py`, `ui.py`), and queries of it (`run_history.py`, `verdicts.py`).
 """
 
 import shutil
@@ -23,13 +23,13 @@ SETTINGS_FILE = "dagster.yaml"
 # Where Dagster keeps runs and events when its settings say nothing else.
 RUNS_FILE = Path("history") / "runs.db"
 EVENTS_FILE = Path("history") / "runs" / "index.db"
-# As long as failures are kept in dagster.yaml; nobody looks for the output of an older run.
+# As long as dagster.yaml keeps failures; the output of an older run is of no use.
 OUTPUT_KEPT_S = 90 * 86_400.0
 STORAGE_SETTINGS = ("storage", "run_storage", "event_log_storage")
 
 
 def ensure_instance(home: Home) -> Path:
-    """The instance's directory, with its settings file; one that is there is left as it is."""
+    """The instance's directory, with its settings file; an existing file is left as it is."""
     home.dagster.mkdir(parents=True, exist_ok=True)
     target = home.dagster / SETTINGS_FILE
     if not target.exists():
@@ -38,14 +38,14 @@ def ensure_instance(home: Home) -> Path:
 
 
 def remove_old_output(home: Home, *, now_s: float) -> None:
-    """Remove what runs of long ago printed: Dagster keeps it for ever. The runs and their events stay."""
+    """Remove the printed output of old runs, which Dagster keeps for ever. The runs and their events stay."""
     for printed in (home.dagster / "storage").glob("*/compute_logs"):
         if printed.stat().st_mtime < now_s - OUTPUT_KEPT_S:
             shutil.rmtree(printed, ignore_errors=True)
 
 
 def has_storage(home: Home) -> bool:
-    """Whether there is anything to read; asking makes nothing, and does not import Dagster."""
+    """Whether there is anything to read; this creates no file and does not import Dagster."""
     if _has_files(home.dagster):
         return True
     try:
@@ -60,7 +60,7 @@ def has_storage(home: Home) -> bool:
         return False
     match settings.get("storage"):
         case {"sqlite": {"base_dir": str(base)}}:
-            # Dagster would make the files that are not there.
+            # Dagster would create missing files.
             return _has_files(Path(base))
     return any(settings.get(name) for name in STORAGE_SETTINGS)
 
@@ -80,7 +80,7 @@ def open_instance(home: Home) -> "Iterator[DagsterInstance]":
 
 @contextmanager
 def existing_instance(home: Home) -> "Iterator[DagsterInstance]":
-    """The instance of a home that has a storage: to ask it, and without making a settings file."""
+    """The instance of a home that has a storage, for reading, without making a settings file."""
     from dagster import DagsterInstance
 
     with DagsterInstance.from_config(str(home.dagster)) as instance:

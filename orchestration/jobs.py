@@ -1,4 +1,4 @@
-"""The jobs: what a person or a daemon starts by name.
+"""The jobs that a person or the daemon starts by name.
 
 Belongs here: which assets go together. All of them run in one process: a process per step would start a JVM per step.
 """
@@ -31,7 +31,7 @@ rebuild_job = dg.define_asset_job(
 
 
 def _sums(grain: Grain) -> str:
-    """What a job of the tiers with such partitions does, in words."""
+    """What a job of the tiers with these partitions does, in words."""
     tiers = [tier for tier in Tier if tier.partition_grain is grain]
     sums = [f"{tier}s from {f'{tier.made_from}s' if tier.made_from else tier.source}" for tier in tiers]
     return f"Sum up {sums[0]}." if len(sums) == 1 else f"Sum up {grain.name}s: {', '.join(sums)}."

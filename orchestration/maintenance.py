@@ -1,7 +1,6 @@
 """The nightly work: small files of closed hours become large ones, old files go, and every stored byte is read again.
 
-Belongs here: the job. How a table is maintained is in `resources/lake.py`, what is verified in
-`tidemark/observe/verification.py`.
+Belongs here: the job. `resources/lake.py` maintains a table, `tidemark/observe/verification.py` verifies stored bytes.
 """
 
 import dagster as dg
@@ -12,7 +11,7 @@ from tidemark.model.errors import DamageError
 from tidemark.model.timegrid import HOUR_US
 from tidemark.observe.verification import prove
 
-# Producers' clocks and the disorder they are allowed reach back this far at most; an hour is closed after that.
+# Producers' clocks and their allowed disorder reach back this far at most; an hour is closed after that.
 CLOSED_AFTER_US = 2 * HOUR_US
 
 

@@ -1,7 +1,7 @@
-"""What the command line and the demo ask for: a drain, hours of some assets, everything that is stale, checks again.
+"""The requests of the command line and the demo: a drain, hours of some assets, everything that is stale, new checks.
 
-Belongs here: which runs are needed for what was asked, and which partitions are held back. Does not belong here: how a
-run is started (`runs.py`), what it does (`assets`).
+Belongs here: which runs a request needs, and which partitions are blocked. Does not belong here: how a run is started
+(`runs.py`), what it does (`assets`).
 """
 
 import hashlib
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance
 
 DRAIN = "drain"
-# The assets that have partitions, by what a partition is; in the order in which they follow one another.
+# The assets that have partitions, by grain, in the order in which they follow one another.
 PARTITIONED = {
     grain: names
     for grain in GRAINS.values()
     if (names := tuple(spec.name for spec in TABLES.values() if not spec.is_whole and spec.grain is grain))
 }
 PARTITIONED_ASSETS = tuple(name for names in PARTITIONED.values() for name in names)
-# Those whose partitions are buckets: no hour is in one of them, and each is checked whenever the table is.
+# Those whose partitions are buckets: no hour lies in a bucket, and every check of the table covers all buckets.
 BUCKETED_ASSETS = tuple(spec.name for spec in TABLES.values() if spec.buckets and not spec.is_whole)
 CHECKED_ASSETS = (*PARTITIONED_ASSETS, *BUCKETED_ASSETS)
 
-# A week of hours in a run: a month is a handful of runs, and what a crash undoes is minutes of work.
+# A week of hours in a run: a month is a handful of runs, and a crash undoes minutes of work.
 PARTITIONS_PER_RUN = 168
 BACKFILL_TAG, PART_TAG = "tidemark/backfill", "tidemark/part"
 
-# What is asked for, or a run of it: assets, all of one grain, and their partitions.
+# A request, or one run of it: assets, all of one grain, and their partitions.
 Part = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class UnknownAssetError(TidemarkError):
-    """Something is to be materialized that is not an asset with partitions."""
+    """The requested name is not an asset with partitions."""
 
 
 def drain(home: Home, *, progress: Progress | None = None) -> RunResults:
-    """Drain all sealed segments and judge the hours that they touched."""
+    """Drain all sealed segments and check the hours that they touched."""
     with open_instance(home) as instance:
         return RunResults((run(home, instance, [DRAIN], (), progress),))
 
@@ -61,9 +61,9 @@ def materialize_hours(
 ) -> RunResults:
     """Materialize hours of assets, and the days, weeks and months that hold them where an asset has such partitions.
 
-    Unbroken ranges of hours, at most a week of them in a run with all hourly assets in it; then coarser ones. What
-    hangs on a partition that was found wrong is held back. With `is_resumed`, parts that an interrupted request for the
-    same has finished are not done again.
+    Unbroken ranges of hours, at most a week of them in a run with all hourly assets in it; then coarser ones.
+    Partitions that depend on one that failed its check are blocked. With `is_resumed`, parts that an interrupted
+    request for the same has finished are not done again.
     """
     _refuse_unknown(assets)
     starts = {hour_start(key) for key in hours}
@@ -88,9 +88,9 @@ def materialize_hours(
 def materialize_everything_stale(
     home: Home, *, progress: Progress | None = None, clock: Callable[[], int] | None = None
 ) -> RunResults:
-    """Bring every table up to date: exactly the partitions that are behind, unless their input was found wrong.
+    """Bring every table up to date: exactly the partitions that are behind, unless their input failed its check.
 
-    What is carried to hours that lie ahead waits until these are partitions, as it does for the daemon.
+    Carry-over to hours that lie ahead waits until these are partitions, as it does for the daemon.
     """
     from assets.partitions import existing
     from assets.stale import stale_partitions
@@ -100,8 +100,8 @@ def materialize_everything_stale(
         outcome, held = RunResults(), _Held(home, instance)
         for grain, names in PARTITIONED.items():
             tried: set[Part] = set()
-            # Asked anew for each grain, and again until nothing new is found: only what was made is an input of what
-            # follows, and what an hour carries to the next is known when it was made.
+            # Computed anew for each grain, and again until nothing more is stale: only finished tables are inputs of
+            # the next ones, and the carry-over of an hour is known only when the hour was made.
             while True:
                 stale = stale_partitions(instance, home)
                 wanting = {name: {*stale.get(name, ()), *unfinished(home, instance, name)} for name in names}
@@ -119,10 +119,10 @@ def materialize_everything_stale(
 
 
 def side_by_side(stale: Mapping[str, Iterable[str]]) -> list[Part]:
-    """Assets of one grain, in the order in which they follow one another, put together where the same is stale of them.
+    """Assets of one grain, in the order in which they follow one another, grouped where the same partitions are stale.
 
-    A run takes one range for all of its assets, and every asset in it costs seconds, however little there is to do: so
-    each is run once for all of its partitions. None is put before what it is made from.
+    A run takes one range for all of its assets, and every asset in it costs seconds, however little there is to do. So
+    each is run once for all of its partitions, and never before its inputs.
     """
     groups: list[tuple[list[str], tuple[str, ...]]] = []
     place: dict[str, int] = {}
@@ -139,10 +139,10 @@ def side_by_side(stale: Mapping[str, Iterable[str]]) -> list[Part]:
 
 
 def near_one_another(parts: Iterable[Part]) -> Iterator[Part]:
-    """Parts as runs: ranges of partitions are one run, however many gaps there are, if no more than a week lies in it.
+    """Parts as runs: ranges of partitions are one run, however many gaps there are, if they lie within a week.
 
-    A run for one lone hour costs as much as one for a day. What is further apart is computed apart, because the tables
-    in a run are computed over all the time from its first partition to its last.
+    A run for one lone hour costs as much as one for a day. Ranges that are further apart get separate runs, because the
+    tables in a run are computed over all the time from its first partition to its last.
     """
     for names, keys in parts:
         grain, together = TABLES[names[0]].grain, list[str]()
@@ -157,9 +157,9 @@ def near_one_another(parts: Iterable[Part]) -> Iterator[Part]:
 def check_hours(
     home: Home, tables: Sequence[str], hours: Iterable[str], *, progress: Progress | None = None
 ) -> RunResults:
-    """Run the suites of tables again on hours (days and coarser) that were materialized; only verdicts are written.
+    """Run the suites of tables again on materialized hours (days and coarser); only check results are written.
 
-    A table of buckets is judged in all of them.
+    A table of buckets is checked in all of them.
     """
     from resources.record import Record
 
@@ -177,17 +177,17 @@ def check_hours(
 
 
 def hours_between(first: str, last: str) -> list[str]:
-    """Keys of all hours from the first to the last, both of them in it."""
+    """Keys of all hours from the first to the last, both included."""
     return [hour_key(start) for start in range(floor_to(hour_start(first), HOUR_US), hour_start(last) + 1, HOUR_US)]
 
 
 def _keys(grain: Grain, starts: Iterable[int]) -> list[str]:
-    """Keys of the partitions that hold these moments."""
+    """Keys of the partitions that hold these times."""
     return sorted({grain.key(start) for start in starts})
 
 
 class _Request:
-    """A request as numbered parts, each a run; the runs' tags say which were finished."""
+    """A request as numbered parts, one run each; the runs' tags say which were finished."""
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ class _Request:
         return found
 
     def run(self, number: int, names: tuple[str, ...], keys: tuple[str, ...], *, is_end: bool) -> RunResults:
-        """One part, or a range of it; the last of them says that the part is finished."""
+        """One part, or a range of it; the last range says that the part is finished."""
         tags = {BACKFILL_TAG: self._id, PART_TAG: str(number)} if is_end else {}
         return RunResults((run(self._home, self._instance, names, keys, self._tell(number), tags=tags),))
 
@@ -240,37 +240,37 @@ def _refuse_unknown(assets: Sequence[str], known_assets: Sequence[str] = PARTITI
 
 
 class _Held:
-    """What hangs on a partition that must not be built upon, and is left alone."""
+    """The blocked partitions: they depend on one that must not be built upon."""
 
     def __init__(self, home: Home, instance: "DagsterInstance") -> None:
         self._home, self._instance = home, instance
         self._all: dict[str, set[str]] = defaultdict(set)
-        # Those whose own input is wrong, and not only another one that is held back in the same run; and why.
+        # Those whose own input failed, and not only another one that is blocked in the same run; and why.
         self._first: dict[str, dict[str, str]] = defaultdict(dict)
 
     @property
     def outcome(self) -> RunResults:
-        """What was held back, by asset."""
+        """The blocked partitions, by asset."""
         first = {asset: dict(sorted(whys.items())) for asset, whys in self._first.items() if whys}
         held_back = {asset: tuple(whys) for asset, whys in first.items()}
         return RunResults(held_back=held_back or None, held_because=first or None)
 
     def release(self, made: Mapping[str, Iterable[str]]) -> None:
-        """What was made after all is no longer held back: its input was repaired in an earlier round."""
+        """A partition that was made after all is no longer blocked: its input was repaired in an earlier round."""
         for asset, keys in made.items():
             for key in keys:
                 self._first[asset].pop(key, None)
             self._all[asset].difference_update(keys)
 
     def good_parts(self, names: tuple[str, ...], keys: Sequence[str]) -> list[Part]:
-        """What may be run: for each partition the assets that do not hang on a wrong one."""
+        """What may be run: for each partition the assets that do not depend on a failed one."""
         wanted, held = set(keys), dict[str, set[str]]()
         for name in names:
             held[name] = set[str]()
             if name not in GRAPH:
                 continue
             inputs = GRAPH[name].inputs
-            # What is made before in the same run counts as it will be; what was held back before, as what waits.
+            # Partitions made earlier in the same run count as they will be; those blocked before count as waiting.
             together = {each: wanted for each in inputs if each in names}
             waiting = {each: self._all[each] for each in inputs if each not in names}
             first = blocked(self._home, self._instance, GRAPH[name], wanted, together=together, waiting=waiting)

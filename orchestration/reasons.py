@@ -1,13 +1,13 @@
-"""What went wrong, in one line: of an error that the orchestrator stored, and of what a check had to say.
+"""What went wrong, in one line: from an error that the orchestrator stored, or from a failed check.
 
-Belongs here: shortening what others said. Does not belong here: where it was said (`run_history.py`, `verdicts.py`,
-`runs.py`). Dagster is not imported.
+Belongs here: shortening messages. Does not belong here: finding them (`run_history.py`, `verdicts.py`, `runs.py`).
+Dagster is not imported.
 """
 
 from collections.abc import Sequence
 from typing import Protocol
 
-# A line of `status`; all of an error is on the run's page.
+# A line of `status`; the whole error is on the run's page.
 LONGEST_REASON = 400
 
 
@@ -25,14 +25,14 @@ class StoredError(Protocol):
 
 
 def innermost(error: StoredError | None) -> StoredError | None:
-    """The error that all others were raised from: it is the one that knows."""
+    """The error that all others were raised from: it names the cause."""
     while error and error.cause:
         error = error.cause
     return error
 
 
 def in_a_line(message: str, stack: Sequence[str]) -> str:
-    """An error's class and the first line of what it says; of one that says nothing, where it was raised."""
+    """An error's class and the first line of its message; without a message, where it was raised."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if not lines:
         lines = ["an error without a word"]
@@ -45,12 +45,12 @@ def in_a_line(message: str, stack: Sequence[str]) -> str:
 
 
 def shortened(line: str) -> str:
-    """A line, cut where it is too long to be read."""
+    """A line, cut if it is too long to read."""
     return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 1]}…"
 
 
 def first_sentence(message: str) -> str:
-    """What is wrong, without the examples: those are rows, and a status goes to places where rows should not."""
+    """What is wrong, without the examples: those are rows, and a status goes to places where rows should not go."""
     line = next(iter(message.strip().splitlines()), "")
     sentence, _, example = line.partition(", for example ")
     return sentence if example else line.partition(". ")[0]

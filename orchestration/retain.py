@@ -1,13 +1,13 @@
 """Retention of the rollups: old minutes, hours and days go, in an order that no crash can turn round (R5).
 
-Belongs here: the steps. What may go is decided by pure functions in `tidemark/counts/retention.py`.
+Belongs here: the steps. Pure functions in `tidemark/counts/retention.py` decide what may be dropped.
 
-1. The log refuses older events, by a control frame in every shard: nothing can change any more what is dropped.
-2. What was accepted before that is drained, and every rollup is brought up to date: nothing is missing in what is kept.
-3. It is decided, in a file: from here on nobody asks for what goes, and nobody computes it again.
+1. The log refuses older events, by a control frame in every shard: the partitions to drop can no longer change.
+2. Deltas accepted before that are drained, and every rollup is brought up to date: the kept tiers miss nothing.
+3. The decision is written to a file: from here on these partitions are neither read nor computed again.
 4. The partitions are dropped, finest tier first.
 
-Each step is done again, or found done, when the command is repeated after a crash.
+When the command is repeated after a crash, it repeats each step or finds it done.
 """
 
 from collections.abc import Callable, Mapping
@@ -51,7 +51,7 @@ DROPPED = {tier: COUNTS[tier] for tier in CUT_AT}
 
 @dataclass(frozen=True)
 class Dropping:
-    """What goes from one table."""
+    """The partitions to drop from one table."""
 
     table: str
     before_us: int
@@ -62,7 +62,7 @@ class Dropping:
 
 @dataclass(frozen=True)
 class Retained:
-    """What a retention came to; `outcome` is the work that had to be done before it."""
+    """The result of a retention; `outcome` is the work done before it."""
 
     cuts: Cuts
     dropped: tuple[Dropping, ...]
@@ -71,7 +71,7 @@ class Retained:
 
 
 def plan_retention(home: Home, wanted: Mapping[Tier, int], *, now_us: int) -> Retained:
-    """What would go; nothing is changed. An error for what must not go."""
+    """What would be dropped; nothing is changed. Raises for partitions that must not be dropped."""
     cuts = decide_cuts(wanted, gone_before(home), now_us, half_lives_of(home))
     return Retained(cuts, tuple(_droppings(home, cuts)), is_done=False)
 
@@ -84,7 +84,7 @@ def retain(
     progress: Progress | None = None,
     is_clock_right: bool = False,
 ) -> Retained:
-    """Drop what is wanted, for ever. After a failed run nothing is dropped: repair it, then repeat the command.
+    """Drop partitions for ever. After a failed run nothing is dropped: repair it, then repeat the command.
 
     Refused if only a clock that may be wrong says that nobody needs it any more, unless the caller vouches for it.
     """
@@ -120,7 +120,7 @@ def drop_settled(home: Home, cuts: Cuts, clock: Callable[[], int]) -> tuple[Drop
 
 
 def raise_earliest(home: Home, earliest_us: int, clock: Callable[[], int]) -> None:
-    """Have every shard's log refuse older events, unless it does already; returns when it is on the disk."""
+    """Make every shard's log refuse older events, unless it does already; returns when that is on the disk."""
     raised_us = read_raised(home)
     if raised_us is not None and raised_us >= earliest_us:
         return
@@ -153,7 +153,7 @@ def _refuse_young(home: Home, wanted: Mapping[Tier, int], now_us: int) -> None:
 
 
 def _refuse_undrained(home: Home, flushed: Mapping[int, int]) -> None:
-    """What was accepted before older events were refused must be counted before anything goes."""
+    """Deltas accepted before older events were refused must be counted before anything is dropped."""
     durable = durable_epochs(home)
     for shard, epoch in flushed.items():
         if durable.get(shard, 0) < epoch:
@@ -165,7 +165,7 @@ def _refuse_undrained(home: Home, flushed: Mapping[int, int]) -> None:
 
 
 def _refuse_wrong(home: Home, cuts: Cuts) -> None:
-    """Nothing is dropped under what was found wrong, or was not judged: afterwards nobody could judge it."""
+    """Drop nothing below partitions that failed or were not checked: afterwards no check is possible."""
     gone, dropped = gone_before(home), dropped_before(home)
     with open_instance(home) as instance:
         for tier, cut_us in cuts.items():
@@ -178,12 +178,13 @@ def _refuse_wrong(home: Home, cuts: Cuts) -> None:
 
 
 def _refuse_unsettled(home: Home, cuts: Cuts) -> None:
-    """What is dropped must be in what is kept: the next coarser bucket is the sum of the deltas that there are."""
+    """The kept tiers must contain what is dropped: the next coarser bucket is the sum of all its deltas."""
     dropped = dropped_before(home)
     tables = Tables(home, gone_before(home), dropped_before=dropped, tiers=tuple(Tier))
     for tier, cut_us in cuts.items():
         for coarser in tier.made_of_it:
-            # What an earlier version dropped is in no tier that did not exist then, and cannot be put into it any more.
+            # Hours that an earlier version dropped are missing from tiers that did not exist then, and cannot be added
+            # any more.
             lost_us = None if coarser.is_trailing else dropped.get(tier)
             behind = sorted(
                 start

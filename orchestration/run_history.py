@@ -1,8 +1,8 @@
-"""The runs and backfills of a home, as the orchestrator tells of them.
+"""The runs and backfills of a home, as the orchestrator reports them.
 
-Belongs here: questions to Dagster's instance about runs, and what follows from the answers: what fails in a row, and
-why. Does not belong here: verdicts (`verdicts.py`), and the types of the answers (`run_status.py`). This imports
-Dagster; only `run_status.py` imports it, and only when it is needed.
+Belongs here: queries of Dagster's instance about runs, and which failures in a row follow from them, and why. Does not
+belong here: check results (`verdicts.py`), and the types of the answers (`run_status.py`). This imports Dagster; only
+`run_status.py` imports it, and only when it is needed.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,18 +21,18 @@ from tidemark.storage.home import Home
 FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 UNFINISHED = [status for status in dg.DagsterRunStatus if status not in FINISHED]
 UNFINISHED_BACKFILLS = [status for status in BulkActionStatus if status not in BULK_ACTION_TERMINAL_STATUSES]
-# As many as one looks at together; all of them are on the orchestrator's pages.
+# As many as a person reads together; all of them are on the orchestrator's pages.
 LAST_RUNS = 8
-# Of so many it is told what has failed in a row; a run an hour among the drains of an hour is in them.
+# Failures in a row are looked for among so many runs; an hourly run is among them, in spite of an hour of drains.
 FAILURES_AMONG = 200
-# What is stored of a failure holds its whole stack. Those that are wanted are nearly always among the last.
+# A stored failure contains its whole stack. The wanted ones are nearly always among the last.
 FAILURES_READ = 20
-# The orchestrator's own name for the job of whatever was selected.
+# The orchestrator's own name for the job of selected assets.
 UNNAMED_JOB = "__ASSET_JOB"
 
 
 def read_history(home: Home, *, now_us: int) -> OrchestratorStatus:
-    """All that is asked in one look, of a home whose orchestrator has a storage."""
+    """All queries of one look at a home whose orchestrator has a storage."""
     with existing_instance(home) as instance:
         return OrchestratorStatus(
             runs=_runs(instance, now_us),
@@ -75,7 +75,7 @@ def _ends(run: dg.DagsterRun) -> tuple[str, str]:
 
 
 def _holds(run: dg.DagsterRun, other: dg.DagsterRun) -> bool:
-    """Whether a run did all that another was to do; keys of partitions sort as the time that they stand for."""
+    """Whether a run did everything that another had to do; partition keys sort by the time that they stand for."""
     if run.job_name != other.job_name or not (other.asset_selection or set()) <= (run.asset_selection or set()):
         return False
     (start, end), (first, last) = _ends(run), _ends(other)
@@ -112,10 +112,10 @@ def _first_line(reason: str) -> str:
 
 
 def _errors(instance: dg.DagsterInstance, failed: Sequence[dg.RunRecord]) -> dict[str, str]:
-    """Run → the step that failed and what its innermost error says, or who found it dead; nothing if nobody spoke.
+    """Run → the failed step and its innermost error, or the message of the process that found it dead, if any.
 
-    The last failures are read, whoever's they are, until all that are wanted are among them. A run can say twice that
-    it failed, and no more is looked through than all of the last runs can have said.
+    The last failures of all runs are read until the wanted ones are among them. A run can report twice that it failed,
+    and no more events are read than the last runs can have written.
     """
     wanted, found = {record.dagster_run.run_id for record in failed}, dict[str, str]()
     cursor: str | None = None
@@ -125,7 +125,7 @@ def _errors(instance: dg.DagsterInstance, failed: Sequence[dg.RunRecord]) -> dic
         page = instance.fetch_run_status_changes(dg.DagsterEventType.RUN_FAILURE, FAILURES_READ, cursor)
         for event in page.records:
             if event.run_id in wanted and event.event_log_entry.dagster_event:
-                # The first that it said is read last, and is the one that knows.
+                # The first failure of a run is read last, and names the cause.
                 found[event.run_id] = _reason(event.event_log_entry.dagster_event)
         if not page.has_more:
             break
@@ -134,7 +134,7 @@ def _errors(instance: dg.DagsterInstance, failed: Sequence[dg.RunRecord]) -> dic
 
 
 def _reason(failure: dg.DagsterEvent) -> str:
-    # Who finds a run dead from outside, as the daemon does, leaves a message and no error.
+    # A process that finds a run dead from outside, such as the daemon, leaves a message and no error.
     data = failure.job_failure_data if failure.event_specific_data else None
     step = data.first_step_failure_event if data else None
     if step:

@@ -1,9 +1,8 @@
-"""Whether a run that claims to be under way is: the question that the daemon's monitoring asks of its run launcher.
+"""Whether a run that claims to be under way is alive: the daemon's monitoring asks its run launcher.
 
-Belongs here: finding the process of a run and saying whether it lives. Dagster's own launcher cannot tell, so that a
-run whose process was killed together with the one that would have noticed stays "started" for ever, and whatever waits
-for it waits too. Every run leaves the number of its process behind with the event that started it, whoever started it:
-the daemon, the pages, or a command.
+Belongs here: finding the process of a run and saying whether it lives. Dagster's own launcher cannot tell. If a run's
+process is killed together with its watcher, the run stays "started" for ever, and everything that waits for it waits
+too. Every run records its process id with its start event, whether the daemon, the pages or a command started it.
 """
 
 import os
@@ -15,9 +14,9 @@ from dagster import DagsterEventType, DagsterRun, DefaultRunLauncher
 from resources.dagster_internals import CheckRunHealthResult, WorkerStatus
 
 PROC = Path("/proc")
-# Wall clocks are set right now and then. A process that began so much later than its run has only got its number.
+# Wall clocks are corrected now and then. A process that began so much later than its run only reuses its number.
 CLOCK_STEP_S = 60.0
-DEAD_STATES = "ZX"  # killed, and not yet fetched by its parent
+DEAD_STATES = "ZX"  # killed, and not yet reaped by its parent
 
 
 class WatchedRunLauncher(DefaultRunLauncher):
@@ -25,11 +24,11 @@ class WatchedRunLauncher(DefaultRunLauncher):
 
     @property
     def supports_check_run_worker_health(self) -> bool:
-        """Where there is no /proc, a run is believed, as Dagster's own launcher does."""
+        """Without /proc a run counts as alive, as in Dagster's own launcher."""
         return (PROC / "self" / "stat").exists()
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
-        """By the event that made the run a started one: it carries the number of the process that wrote it."""
+        """Look for the process that wrote the run's start event: the event contains its process id."""
         started = self._instance.event_log_storage.get_logs_for_run(
             run.run_id, of_type={DagsterEventType.RUN_START}, limit=1
         )
@@ -42,7 +41,7 @@ class WatchedRunLauncher(DefaultRunLauncher):
 
 
 def is_alive(pid: int, *, since: float) -> bool:
-    """Whether the process that had this number at that moment still runs; numbers are used again."""
+    """Whether the process that had this id at that time still runs; ids are reused."""
     try:
         text = (PROC / str(pid) / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

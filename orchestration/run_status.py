@@ -1,8 +1,8 @@
-"""What the orchestrator knows, for somebody who looks: the last runs, open backfills, and every table's verdicts.
+"""What the orchestrator knows: the last runs, open backfills, and every table's check results.
 
-Belongs here: the typed answers, and whether there is anybody to ask. Does not belong here: how runs and verdicts are
-asked for (`run_history.py`, `verdicts.py`), and how the answers are shown (`cli/status_view.py`). Dagster is imported
-only once there is a storage to ask.
+Belongs here: the typed answers, and whether there is an orchestrator to ask. Does not belong here: how runs and check
+results are queried (`run_history.py`, `verdicts.py`), and how the answers are shown (`cli/status_view.py`). Dagster is
+imported only if there is a storage to read.
 """
 
 from msgspec import Struct
@@ -26,14 +26,14 @@ class RunStatus(Struct, frozen=True):
     to_partition: str | None
     status: str  # the orchestrator's word, in small letters
     is_open: bool
-    at_us: int  # when it started, or was asked for if it has not started
+    at_us: int  # when it started, or was requested if it has not started
     seconds: float | None  # so far, if it is still running
     error: str | None = None  # the step, and the class and first line of the innermost error
-    more_partitions: tuple[str, ...] = ()  # those of it that lie outside of that range
+    more_partitions: tuple[str, ...] = ()  # its partitions outside of that range
 
 
 class FailingStatus(Struct, frozen=True):
-    """What fails again and again, and has not succeeded since."""
+    """A request that fails again and again, and has not succeeded since."""
 
     what: str
     from_partition: str | None
@@ -45,7 +45,7 @@ class FailingStatus(Struct, frozen=True):
 
 
 class BackfillStatus(Struct, frozen=True):
-    """One backfill that is not finished."""
+    """One unfinished backfill."""
 
     backfill_id: str
     what: str
@@ -54,14 +54,14 @@ class BackfillStatus(Struct, frozen=True):
 
 
 class FailedCheck(Struct, frozen=True):
-    """A partition that was found wrong, and why."""
+    """A partition that failed its check, and why."""
 
     partition: str
     message: str
 
 
 class CheckStatus(Struct, frozen=True):
-    """The verdicts on a table's partitions as they are now; a verdict on earlier rows does not count."""
+    """The check results of a table's partitions as they are now; a result for earlier rows does not count."""
 
     passed: int
     failed: list[FailedCheck]  # newest partition first
@@ -69,16 +69,16 @@ class CheckStatus(Struct, frozen=True):
 
 
 class OrchestratorStatus(Struct, frozen=True):
-    """All that is read in one look."""
+    """Everything that is read in one look."""
 
     runs: list[RunStatus] = []  # open ones first, each group newest first
     backfills: list[BackfillStatus] = []
     checks: dict[str, CheckStatus] = {}
-    failing: list[FailingStatus] = []  # what failed last comes first
+    failing: list[FailingStatus] = []  # latest failure first
 
 
 def read_run_status(home: Home, *, now_us: int) -> OrchestratorStatus:
-    """Runs, backfills and verdicts; nothing at all when the orchestrator has never run in this home."""
+    """Runs, backfills and check results; empty if the orchestrator has never run in this home."""
     if not has_storage(home):
         return OrchestratorStatus()
     from orchestration.run_history import read_history
@@ -93,6 +93,6 @@ def read_run_status(home: Home, *, now_us: int) -> OrchestratorStatus:
 
 
 def _briefly(error: Exception) -> str:
-    """Its kind and its first two lines: of a settings file, the second says what in it is wrong."""
+    """Its kind and its first two lines: for a settings file, the second names the mistake."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return shortened(" ".join([f"{type(error).__name__}:", *lines[:2]]))

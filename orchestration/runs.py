@@ -1,7 +1,7 @@
-"""Runs of the orchestrator in this process, on the home's own instance, in one JVM; and what came out of them.
+"""Runs of the orchestrator in this process, on the home's own instance, in one JVM; and their results.
 
-Belongs here: starting a run over a range of partitions, and typed results. The runs are the same that the UI starts,
-and are seen there. Does not belong here: which runs are needed (`materialize.py`), what a run does (`assets`).
+Belongs here: starting a run over a range of partitions, and typed results. The UI starts the same runs and shows these.
+Does not belong here: which runs are needed (`materialize.py`), what a run does (`assets`).
 """
 
 import importlib
@@ -23,13 +23,13 @@ from tidemark.storage.home import HOME_VARIABLE, Home
 if TYPE_CHECKING:
     from dagster import AssetCheckKey, DagsterEvent, DagsterInstance, JobDefinition
 
-# The orchestrator would log every event to the terminal; whoever calls this shows progress in its own way.
+# The orchestrator would log every event to the terminal; the caller shows progress in its own way.
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a run that has just begun, for whoever shows progress."""
+    """A step of a run that has just begun, for showing progress."""
 
     asset: str
     is_check: bool
@@ -43,18 +43,18 @@ Progress = Callable[[Step], None]
 
 @dataclass(frozen=True)
 class CheckOutcome:
-    """The verdict of a table's suite on one partition."""
+    """The check result of one partition."""
 
     asset: str
     partition: str | None
     passed: bool
-    is_blocking: bool  # whether it stops what is downstream
+    is_blocking: bool  # whether it stops downstream assets
     message: str
 
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """One run. `partitions` are those that it has materialized; `error` says why it failed, if it did."""
+    """One run. `partitions` are those that it materialized; `error` says why it failed, if it did."""
 
     run_id: str
     assets: tuple[str, ...]
@@ -71,27 +71,27 @@ class RunOutcome:
 
 @dataclass(frozen=True)
 class RunResults:
-    """All runs that a request took, and what was left alone because its input was found wrong."""
+    """All runs that a request took, and the partitions that were blocked."""
 
     runs: tuple[RunOutcome, ...] = ()
     held_back: dict[str, tuple[str, ...]] | None = None  # asset → partitions
     resumed: int = 0  # parts that an earlier, interrupted request had finished
-    # Asset → partition → which of its inputs keeps it back, and why, where that is known partition by partition.
+    # Asset → partition → which of its inputs blocks it, and why, where that is known partition by partition.
     held_because: dict[str, dict[str, str]] | None = None
 
     @property
     def succeeded(self) -> bool:
-        """Whether every run succeeded, every check passed and nothing was held back."""
+        """Whether every run succeeded, every check passed and nothing was blocked."""
         return all(run.succeeded for run in self.runs) and not self.failed_checks and not self.held_back
 
     @property
     def checks(self) -> tuple[CheckOutcome, ...]:
-        """Every verdict, in the order of the runs."""
+        """Every check result, in the order of the runs."""
         return tuple(check for run in self.runs for check in run.checks)
 
     @property
     def failed_checks(self) -> tuple[CheckOutcome, ...]:
-        """The verdicts that stop what is downstream."""
+        """The check results that stop downstream assets."""
         return tuple(check for check in self.checks if not check.passed and check.is_blocking)
 
     @property
@@ -121,7 +121,7 @@ def ranges_of(keys: Iterable[str], grain: Grain) -> list[tuple[str, ...]]:
 
 
 def tags_of(keys: Sequence[str], grain: Grain) -> dict[str, str]:
-    """The tags of a run over partitions: the longest unbroken range of them as the orchestrator's own, and the rest."""
+    """The tags of a run over partitions: the longest unbroken range in the orchestrator's own tags, and the rest."""
     own = max(ranges_of(keys, grain), key=len)
     return {RANGE_START: own[0], RANGE_END: own[-1], **tags_for_more(sorted(set(keys) - set(own)))}
 
@@ -137,7 +137,7 @@ def run(
     is_check: bool = False,
     config: Mapping[str, Any] | None = None,
 ) -> RunOutcome:
-    """One run in this process, of assets with their checks or of checks alone; what fails is told, not raised.
+    """One run in this process, of assets with their checks or of checks alone; failures are returned, not raised.
 
     `config` is for an asset that takes one, and then is the only one of the run.
     """
@@ -224,7 +224,7 @@ def _checks(events: Sequence["DagsterEvent"]) -> Iterator[CheckOutcome]:
 
 
 def _reason(events: Sequence["DagsterEvent"]) -> str:
-    """Why a run failed, in the words of the innermost error, which is the one that knows."""
+    """Why a run failed, in the words of the innermost error, which names the cause."""
     for event in events:
         if event.is_step_failure:
             error = innermost(event.step_failure_data.error)
@@ -239,7 +239,7 @@ def _reason(events: Sequence["DagsterEvent"]) -> str:
 def _listening(
     instance: "DagsterInstance", run_id: str, keys: tuple[str, ...], progress: Progress | None
 ) -> Iterator[None]:
-    """Tell of every step that begins."""
+    """Report every step that begins."""
     if progress is None:
         yield
         return

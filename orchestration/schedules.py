@@ -1,7 +1,7 @@
-"""What happens because the clock says so.
+"""Runs that start by the clock.
 
 Belongs here: the hourly floor under the sensors, the windows of the hour, and the nightly maintenance. Nothing here is
-needed for a row to arrive; the floor bounds how long a missed one can go unnoticed.
+needed for a row to arrive; the floor bounds how long a missed segment can go unnoticed.
 """
 
 from datetime import timedelta
@@ -16,7 +16,7 @@ from orchestration.timetable import DRAIN_AT, MAINTENANCE_AT, WINDOWED_COUNTS_AT
 from orchestration.windowed_counts import standing, wrong_inputs
 from tidemark.storage.home import Home
 
-# The floor makes a drain every hour, also when nothing was sent: one that is older than two hours has been missed.
+# The floor drains every hour, even if nothing was sent: if the last drain is older than two hours, one was missed.
 DRAIN_FRESHNESS = dg.FreshnessPolicy.time_window(
     fail_window=timedelta(hours=2), warn_window=timedelta(hours=1, minutes=15)
 )

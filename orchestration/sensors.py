@@ -1,8 +1,8 @@
-"""What happens because something happened: new segments in the manifest are drained, new vector deltas are folded.
+"""Runs that start because data arrived: new segments in the manifest are drained, new vector deltas are folded.
 
-Belongs here: the sensors. They keep no cursor of their own: how far has been drained stands in the drain's last record,
-and how far has been sealed in the manifest; how far has been folded stands in the records of the buckets. So two ticks,
-a crash between a tick and its run, or a failed run can neither lose a segment nor drain it twice.
+Belongs here: the sensors. They keep no cursor of their own: the drain's last record says how far the log is drained,
+the manifest how far it is sealed, and the records of the buckets how far vectors are folded. So two ticks, a crash
+between a tick and its run, or a failed run can neither lose a segment nor drain it twice.
 """
 
 import dagster as dg
@@ -22,7 +22,7 @@ SEEN_TAG = "tidemark/tables_seen"
 
 
 def reported_epochs(instance: dg.DagsterInstance) -> dict[int, int]:
-    """Shard → first epoch that no drain has reported."""
+    """Shard → the first epoch that no drain has recorded."""
     try:
         return {shard: end for shard, (_, end) in Record.latest(instance, "drain").epochs.items()}
     except RecordError:

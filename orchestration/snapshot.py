@@ -1,7 +1,7 @@
-"""A home as it is at one moment: the log, what waits for the lake, the tables, and what the orchestrator says of them.
+"""A home at one time: the log, the segments waiting for the lake, the tables, and the orchestrator's view of them.
 
-Belongs here: taking the snapshot, in two steps because asking the orchestrator takes longer than all files together,
-and its form as JSON. It opens nothing for writing and starts no JVM. Does not belong here: how each part is read
+Belongs here: taking the snapshot, in two steps because the orchestrator takes longer than all files together, and its
+form as JSON. It opens nothing for writing and starts no JVM. Does not belong here: how each part is read
 (`tidemark/observe/status.py`, `tidemark/observe/lake_status.py`, `run_status.py`), and how it is shown
 (`cli/status_view.py`).
 """
@@ -32,7 +32,7 @@ class Pending(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True):
-    """Everything that `status` says."""
+    """Everything that `status` shows."""
 
     home: str
     now_us: int
@@ -41,19 +41,19 @@ class Snapshot(Struct, frozen=True):
     pending: Pending
     tables: dict[str, TableStatus]
     orchestrator: OrchestratorStatus
-    orchestrator_error: str | None = None  # why nothing is known of runs and checks, if it cannot be known
+    orchestrator_error: str | None = None  # why runs and checks could not be read, if so
     event_time: WatermarkTree = WatermarkTree()
 
 
 def take_snapshot(home: Home, *, now_us: int) -> Snapshot:
-    """Look at everything once. What the orchestrator's storage hides does not hide the rest."""
+    """Look at everything once. If the orchestrator's storage cannot be read, the rest is still shown."""
     return ask_orchestrator(home, read_files(home, now_us=now_us))
 
 
 def read_files(home: Home, *, now_us: int) -> Snapshot:
-    """Everything but what the orchestrator knows; Dagster is not imported."""
-    # The lake first: a segment that is drained while we look counts as pending once more, and no epoch is shown as
-    # durable that is not shown as sealed.
+    """Everything but the orchestrator's part; Dagster is not imported."""
+    # The lake first: a segment that is drained meanwhile still counts as pending, and no epoch is shown as durable
+    # without being shown as sealed.
     durable = durable_epochs(home)
     shards = read_status(home)
     return Snapshot(
@@ -69,7 +69,7 @@ def read_files(home: Home, *, now_us: int) -> Snapshot:
 
 
 def ask_orchestrator(home: Home, snapshot: Snapshot) -> Snapshot:
-    """The same with runs and verdicts, or why they cannot be known."""
+    """The same with runs and check results, or why they could not be read."""
     try:
         return replace(snapshot, orchestrator=read_run_status(home, now_us=snapshot.now_us))
     except (RunsUnreadableError, ConfigurationError) as unreadable:
@@ -77,7 +77,7 @@ def ask_orchestrator(home: Home, snapshot: Snapshot) -> Snapshot:
 
 
 def read_pending(home: Home, shards: list[ShardStatus], durable: dict[int, int]) -> Pending:
-    """What the next drain would bring in. Only the manifest of a shard that has something is read again."""
+    """What the next drain would bring in. Only manifests of shards with pending segments are read again."""
     waiting = [
         entry
         for shard in shards
@@ -143,7 +143,7 @@ def _shard_as_json(shard: ShardStatus, durable: dict[int, int]) -> dict[str, Any
 
 
 def _timed_as_json(answer: Struct) -> dict[str, Any]:
-    """A run or a backfill; its moments as text, like every other one here."""
+    """A run or a backfill; its times as text, like all others here."""
     fields: dict[str, Any] = to_builtins(answer)
     moments = {name: fields.pop(name) for name in ("at_us", "since_us") if name in fields}
     return {**{name.removesuffix("_us"): from_us(moment).isoformat() for name, moment in moments.items()}, **fields}

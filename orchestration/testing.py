@@ -1,7 +1,7 @@
 """Testing an asset in five lines: a tiny platform, deltas given as a table, one materialization, expected rows.
 
-Belongs here: what a test of an asset needs, on the real stack (a real log, real Spark, real Delta, every check).
-Nothing of the platform itself uses it.
+Belongs here: helpers for testing an asset on the real stack (a real log, real Spark, real Delta, every check). The
+platform itself does not use them.
 
     def test_hours_are_sums_of_minutes(tmp_path):
         platform = TinyPlatform(tmp_path)
@@ -38,11 +38,11 @@ DEFAULTS = {"namespace": "shop"}
 
 
 class TableTextError(TidemarkError):
-    """A table that was written as text cannot be read."""
+    """A table written as text cannot be read."""
 
 
 def read_table(text: str) -> list[dict[str, Any]]:
-    """Rows of a table like the ones above: names in the first line, then a line a row; empty cells are left out.
+    """Rows of a table like the ones above: names in the first line, then one line per row; empty cells are left out.
 
     A cell is JSON if it can be read as such (numbers, lists, "quoted text"), and plain text otherwise.
     """
@@ -57,7 +57,7 @@ def read_table(text: str) -> list[dict[str, Any]]:
 
 
 def as_deltas(text: str, *, first_number: int = 1) -> list[dict[str, Any]]:
-    """Deltas as a producer sends them. A name with a dot is a field of the payload, which also tells the kind."""
+    """Deltas as a producer sends them. A name with a dot is a field of the payload, and says the kind."""
     deltas = []
     for number, row in enumerate(read_table(text), start=first_number):
         delta: dict[str, Any] = {**DEFAULTS, "delta_id": f"d{number}"}
@@ -73,7 +73,7 @@ def as_deltas(text: str, *, first_number: int = 1) -> list[dict[str, Any]]:
 
 
 class TinyPlatform:
-    """A platform of its own, empty at first, whose clock stands an hour after the latest event."""
+    """A platform in an empty home, whose clock stands an hour after the latest event."""
 
     def __init__(self, directory: Path, settings: str = SETTINGS) -> None:
         self.home = Home(directory / "home").create(settings)
@@ -90,7 +90,7 @@ class TinyPlatform:
             platform.producer("test").write(deltas)
 
     def materialize(self, asset: str) -> RunResults:
-        """Drain what was given, then compute the asset and what it is made from, for the hours that have deltas."""
+        """Drain the given deltas, then compute the asset and its inputs for the hours that have deltas."""
         outcome = drain(self.home)
         chain = [asset] if asset in GRAPH else []
         while chain and (before := [table for table in GRAPH[chain[0]].inputs if table in GRAPH]):
@@ -104,7 +104,7 @@ class TinyPlatform:
         return outcome
 
     def expect(self, table: str, text: str) -> None:
-        """The table has exactly these rows, in the columns that are named; their order does not matter."""
+        """Assert that the table has exactly these rows in the named columns; their order does not matter."""
         wanted = read_table(text)
         names = [cell.strip() for cell in text.strip().splitlines()[0].strip()[1:-1].split("|")]
         found = sorted(self.rows(table, names), key=repr)

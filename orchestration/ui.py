@@ -1,7 +1,7 @@
-"""The orchestrator's pages and its daemon, and a Spark for their runs, for one home, for as long as somebody watches.
+"""The orchestrator's pages and its daemon, and a Spark for their runs, for one home, until Ctrl-C.
 
-Belongs here: starting them as children, and ending them with this process. Whoever can reach the port of the pages can
-do everything: it listens on this machine only, and has no passwords.
+Belongs here: starting them as children, and ending them with this process. Anyone who can reach the port of the pages
+can do everything: it has no passwords, so it listens on this machine only.
 """
 
 import ctypes
@@ -22,12 +22,12 @@ from tidemark.model.errors import TidemarkError
 from tidemark.storage.home import HOME_VARIABLE, Home
 
 WORKSPACE = Path(__file__).resolve().parent.parent / "workspace.yaml"
-# The console script beside the interpreter: it has no module that is public.
+# The console script beside the interpreter, because it has no public module.
 DAEMON = Path(sys.executable).with_name("dagster-daemon")
 PR_SET_PDEATHSIG = 1
-# A run that is in the middle of a commit is asked to end, and given this long.
+# A run in the middle of a commit is asked to end, and has this long.
 GRACE_S = 20.0
-# The one child that runs can do without: if it dies, it is started again, after a pause that doubles each time.
+# Runs can do without this one child: if it dies, it is started again, after a pause that doubles each time.
 SPARK = "Spark"
 PAUSE_S = 10.0
 
@@ -37,7 +37,7 @@ class UiStoppedError(TidemarkError):
 
 
 def commands(port: int, *, is_read_only: bool = False) -> dict[str, list[str]]:
-    """What is started besides Spark, by name."""
+    """The children besides Spark, by name."""
     workspace = ["-w", str(WORKSPACE)]
     web = [sys.executable, "-m", "dagster_webserver", "-h", "127.0.0.1", "-p", str(port), *workspace]
     return {
@@ -47,7 +47,7 @@ def commands(port: int, *, is_read_only: bool = False) -> dict[str, list[str]]:
 
 
 def environment(home: Home) -> dict[str, str]:
-    """What all children need to find this home, each other, and Java."""
+    """The environment in which all children find this home, each other, and Java."""
     activate_toolchain()
     return {
         **os.environ,
@@ -85,7 +85,7 @@ class Children:
         self._spark_due, self._pause_s = 0.0, PAUSE_S
 
     def start(self, name: str, command: list[str], notes: BinaryIO | None = None) -> None:
-        """Start one, to be ended with this process."""
+        """Start a child that ends with this process."""
         self._processes[name] = subprocess.Popen(
             command,
             env=self._environment,
@@ -97,7 +97,7 @@ class Children:
         )
 
     def watch(self) -> None:
-        """Until one that is needed ends. Spark is started behind the others, whenever there is none."""
+        """Wait until a needed child ends. Spark is started after the others, whenever there is none."""
         while True:
             for name, child in self._processes.items():
                 if name != SPARK and child.poll() is not None:
@@ -109,7 +109,7 @@ class Children:
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """End them all. What is in the middle of a commit is given time, and Spark until then."""
+        """End them all. A run in the middle of a commit is given time, and keeps Spark until then."""
         spark = self._processes.pop(SPARK, None)
         _end(list(self._processes.values()))
         _end([spark] if spark else [])
@@ -125,7 +125,7 @@ def _interrupt(_signum: int, _frame: object) -> None:
 
 
 def _die_with_parent() -> None:
-    """In the child, before it becomes the program: be told to end when the parent dies, however it dies."""
+    """In the child, before it becomes the program: have the kernel end it when the parent dies for any reason."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 

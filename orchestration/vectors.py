@@ -1,7 +1,7 @@
-"""The tables of vectors, when deltas have arrived that they do not hold.
+"""The tables of vectors, when new deltas have arrived.
 
-Belongs here: whether they are due, what keeps them from being computed, and the run. Does not belong here: what they
-compute (`assets/vectors`), how often somebody looks (`sensors.py`).
+Belongs here: whether they are due, whether they are blocked, and the run. Does not belong here: what they compute
+(`assets/vectors`), how often the sensor looks (`sensors.py`).
 """
 
 from collections.abc import Collection, Iterable
@@ -38,16 +38,16 @@ class Due(NamedTuple):
 
 
 def due_work(instance: "DagsterInstance", home: Home) -> Due:
-    """The tables that do not hold every vector delta of `deltas`, and the buckets in which they do not; no JVM.
+    """The tables that miss vector deltas of `deltas`, and the buckets in which they miss some; no JVM.
 
-    Both tables get the same deltas, so that a run is about the same buckets of both, if both are due at all.
+    Both tables get the same deltas, so a run covers the same buckets of both, if both are due.
     """
     due = {spec.name: keys for spec in FOLDED if (keys := _due_buckets(instance, home, spec))}
     return Due((*due, *_index_due(instance, home, due)), tuple(sorted(set().union(*due.values()))))
 
 
 def _due_buckets(instance: "DagsterInstance", home: Home, spec: TableSpec) -> set[str]:
-    """What has new deltas, and what was written and not found right since: that is folded anew until it is right."""
+    """Buckets with new deltas, and those that did not pass a check since: these are folded anew until they do."""
     records = Record.latest_by_partition(instance, spec.name)
     behind = {spec.grain.key(bucket) for bucket in due_buckets(home, spec, records)}
     return behind | unfinished(home, instance, spec.name)
@@ -65,10 +65,10 @@ def _index_due(instance: "DagsterInstance", home: Home, due: Collection[str]) ->
 
 
 def as_seen(home: Home, tables: Iterable[str]) -> str:
-    """Tables as they were looked at: which generation of each, at which version, as a run is tagged with it.
+    """The state of the tables at a look, for a run's tag: the generation and version of each.
 
-    A run that finds nothing to do about this is not asked for again, and one that is due again is: whatever makes it
-    so, a commit, an edit by hand or a deletion, is seen here.
+    If a run finds nothing to do in this state, it is not requested again; if it is due again, it is requested. A
+    commit, an edit by hand or a deletion is seen here.
     """
     states = (
         (name, KnownTableFile(home.plans, name).read(), lake_files.readable_state(home.lake / name)) for name in tables
@@ -82,7 +82,7 @@ def wrong_hours(instance: "DagsterInstance", home: Home) -> dict[str, tuple[str,
 
 
 def materialize_vectors(home: Home, *, progress: Progress | None = None) -> RunResults:
-    """Fold what is new, in one run of the tables and buckets that are behind; none if nothing is new."""
+    """Fold new deltas, in one run of the tables and buckets that are behind; without new deltas there is no run."""
     with open_instance(home) as instance:
         due = due_work(instance, home)
         if not due.tables:

@@ -1,9 +1,9 @@
-"""The verdicts on every table's partitions, as the orchestrator tells of them.
+"""The check results of every table's partitions, as the orchestrator reports them.
 
-Belongs here: the states of all partitions, counted, and why a check failed. Dagster's instance is asked a fixed number
-of questions per table and never one per partition: a year has 8,760 of them. What is stored of a verdict in full is
-read only where it is not good. Does not belong here: what passed, failed and not checked mean
-(`assets/check_states.py`), and runs (`run_history.py`).
+Belongs here: the states of all partitions, counted, and why a check failed. Dagster's instance gets a fixed number of
+queries per table and never one per partition: a year has 8,760 of them. The full stored check result is read only for
+partitions that did not pass. Does not belong here: what passed, failed and not checked mean (`assets/check_states.py`),
+and runs (`run_history.py`).
 """
 
 import gc
@@ -21,12 +21,12 @@ from tidemark.model.timegrid import GRAINS
 from tidemark.storage.home import Home
 from tidemark.tables.known_table import current_edits
 
-# Verdicts in full that are read at once: a page, not a bound of truth.
+# Full check results that are read at once: the size of a page, not a limit on the answer.
 VERDICTS_READ = 1_000
 
 
 def read_checks(instance: dg.DagsterInstance, home: Home) -> dict[str, CheckStatus]:
-    """What is known of each table; nothing of what is neither partitioned nor judged, as `drain` is."""
+    """The check results of each table; none for an asset without partitions and checks, such as `drain`."""
     with _without_collector():
         tables = (key.to_user_string() for key in instance.get_asset_keys())
         return {table: status for table in tables if (status := _check_status(instance, home, table))}
@@ -34,9 +34,9 @@ def read_checks(instance: dg.DagsterInstance, home: Home) -> dict[str, CheckStat
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Without looking for garbage: the answers for a year come and go by the ten thousand, and none is in a cycle.
+    """Pause the garbage collector: the answers for a year come and go by the ten thousand, and none is in a cycle.
 
-    They would make the collector walk through all that Dagster consists of, again and again.
+    They would make the collector walk through all of Dagster's objects, again and again.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -53,7 +53,8 @@ def _check_status(instance: dg.DagsterInstance, home: Home, table: str) -> Check
         return None
     failed = {partition or "" for partition, state in states.items() if state is CheckState.FAILED}
     messages = _messages(instance, check_key(table), failed) if failed else {}
-    # What somebody else has edited fails its next check, and nothing is built upon it from now on (decision 0010).
+    # A partition that was edited by hand fails its next check, and nothing is built upon it from now on (decision
+    # 0010).
     messages = _edits(home, table, states) | messages
     passed = sum(state is CheckState.PASSED and (key or "") not in messages for key, state in states.items())
     return CheckStatus(
@@ -64,9 +65,9 @@ def _check_status(instance: dg.DagsterInstance, home: Home, table: str) -> Check
 
 
 def _edits(home: Home, table: str, states: Mapping[str | None, CheckState]) -> dict[str, str]:
-    """Partition → what somebody else has done there, of those that the orchestrator knows; "" is the table as a whole.
+    """Partition → which foreign edit was made there, if the orchestrator knows it; "" is the whole table.
 
-    What a partition is, is not asked of the table's declaration, which would need Arrow: its key says it.
+    The grain comes from the key, and not from the table's declaration, which would need Arrow.
     """
     found: dict[str, str] = {}
     for start, edit in current_edits(home, table).items():
@@ -76,9 +77,9 @@ def _edits(home: Home, table: str, states: Mapping[str | None, CheckState]) -> d
 
 
 def _messages(instance: dg.DagsterInstance, check: dg.AssetCheckKey, failed: set[str]) -> dict[str, str]:
-    """Partition → first sentence of its verdict; a table without partitions is under no name.
+    """Partition → first sentence of its check result; a table without partitions is under no name.
 
-    Only bad verdicts are read, the last first, until each partition has its own.
+    Only failed check results are read, latest first, until each partition has its own.
     """
     found, missing, cursor = dict[str, str](), set(failed), None
     while missing:

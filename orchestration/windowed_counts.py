@@ -1,6 +1,6 @@
-"""`windowed_counts` when somebody wants it: as of a minute, or because the inputs have moved on since the last time.
+"""`windowed_counts` on request: as of a minute, or because the inputs have changed since the last time.
 
-Belongs here: whether it is due, what keeps it from being computed, and the run. Does not belong here: what it computes
+Belongs here: whether it is due, whether it is blocked, and the run. Does not belong here: what it computes
 (`assets/rollups`), at which hour (`schedules.py`).
 """
 
@@ -26,11 +26,11 @@ NAME = WINDOWED_COUNTS.name
 
 @dataclass(frozen=True)
 class Standing:
-    """How the table stands to its inputs."""
+    """How the table compares with its inputs."""
 
-    last: Record | None  # of the table as it lies there
+    last: Record | None  # of the stored table
     watermark_us: int | None  # of the inputs
-    are_inputs_new: bool  # whether one was written since
+    are_inputs_new: bool  # whether an input was written since
 
     @property
     def is_due(self) -> bool:
@@ -40,17 +40,17 @@ class Standing:
 
     @property
     def is_an_hour_behind(self) -> bool:
-        """Whether an hour of event time has begun that it says nothing of."""
+        """Whether an hour of event time has begun that it does not contain."""
         return self.watermark_us is not None and (self.last_us is None or self.last_us < HOUR.floor(self.watermark_us))
 
     @property
     def last_us(self) -> int | None:
-        """The moment that it holds."""
+        """The time that it is as of."""
         return self.last.as_of_us if self.last else None
 
 
 def standing(instance: "DagsterInstance", home: Home) -> Standing:
-    """Compare the last record with what lies there; no JVM."""
+    """Compare the last record with the stored tables; no JVM."""
     from assets.rollups.records import input_watermark
 
     inputs = [Record.latest_by_partition(instance, spec.name) for spec in TRAILING_COUNTS.values()]
@@ -62,17 +62,17 @@ def standing(instance: "DagsterInstance", home: Home) -> Standing:
     is_new = last is None or any(version > last.input_versions.get(name, -1) for name, version in versions.items())
     ceiling = ceiling_us(home, system_clock())
     if last is not None and ceiling is not None and (last.as_of_us or 0) > ceiling:
-        last, is_new = None, True  # it holds a moment that only a wrong clock has seen (C15)
+        last, is_new = None, True  # it is as of a time that only a wrong clock has seen (C15)
     return Standing(last, input_watermark(inputs, ceiling), is_new)
 
 
 def wrong_inputs(instance: "DagsterInstance", home: Home) -> dict[str, tuple[str, ...]]:
-    """Tiers with partitions that must not be built upon (O4): everything there ever was is an input."""
+    """Tiers with partitions that must not be built upon (O4): all data of all time is an input."""
     return against(home, instance, *(spec.name for spec in TRAILING_COUNTS.values()))
 
 
 def materialize_windowed_counts(home: Home, as_of: str = "", *, progress: Progress | None = None) -> RunResults:
-    """Compute it as of a minute; without one as of the last that the watermark has passed, if that changes anything."""
+    """Compute it as of a minute; by default as of the last that the watermark has passed, if that changes anything."""
     with open_instance(home) as instance:
         if not as_of and not standing(instance, home).is_due:
             return RunResults()
@@ -82,7 +82,7 @@ def materialize_windowed_counts(home: Home, as_of: str = "", *, progress: Progre
 
 
 def _last(instance: "DagsterInstance", home: Home) -> Record | None:
-    """The last record, if it is of the table that lies there."""
+    """The last record, if it belongs to the stored table."""
     known = KnownTableFile(home.plans, NAME).read()
     try:
         found = Record.latest(instance, NAME)

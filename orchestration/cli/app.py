@@ -1,6 +1,6 @@
 """All commands of `./tidemark`: the library's, and those that start runs of the orchestrator or look at them.
 
-Belongs here: the table. How a command is found and called is in `tidemark.cli.app`.
+Belongs here: the table. `tidemark.cli.app` finds and calls a command.
 """
 
 from collections.abc import Sequence

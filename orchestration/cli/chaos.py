@@ -1,6 +1,6 @@
 """`chaos`: try to break the coordinator on a disk that forgets and fails, by seed.
 
-Belongs here: the options. What is done with them is in `chaos/`, which is run from the checkout and not installed.
+Belongs here: the options. The work is in `chaos/`, which is run from the checkout and not installed.
 """
 
 import sys

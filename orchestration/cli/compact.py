@@ -1,6 +1,6 @@
 """`compact`: make checkpoints of vectors, and remove payloads before the horizon.
 
-Belongs here: the options, and what is said. The steps are in `orchestration/compact.py`.
+Belongs here: the options and the output. The steps are in `orchestration/compact.py`.
 """
 
 import time
@@ -75,7 +75,7 @@ def compact(
 
 
 def compaction_as_json(done: Compaction) -> dict[str, Any]:
-    """What was made and removed, and what had to be done for it."""
+    """What was made and removed, and the work this took."""
     return {
         "is_done": done.is_done,
         "cut": None if done.cut_us is None else shown(done.cut_us),
@@ -129,7 +129,7 @@ def _show_removal(done: Compaction) -> None:
 def _show_due(home: Home, wanted: Wanted, as_json: bool) -> None:
     rules = CompactionRules.from_settings(home.settings.compaction)
     rules = replace(rules, strategy=wanted.strategy or rules.strategy)
-    # What is pending at all has waited for no time, and more.
+    # Every pending delta has waited for zero time or more.
     rules = replace(rules, max_age_us=0) if wanted.is_forced else rules
     due, cut_us = find_due(home, rules, _now_us()).reasons, cut_of(home, wanted, _now_us())
     if as_json:

@@ -1,6 +1,6 @@
 """`demo`: a seeded day, from producers to checked tables.
 
-Belongs here: the options and the end. What happens is in `orchestration/demo/`.
+Belongs here: the options and the exit code. The demo itself is in `orchestration/demo/`.
 """
 
 import click
@@ -11,7 +11,7 @@ from tidemark.storage.home import Home
 
 # About two minutes on two cores, from an empty home.
 DEFAULT_DELTAS = 60_000
-# Below this there is no room for one of everything.
+# A smaller day has no room for one of everything.
 FEWEST_DELTAS = 100
 
 

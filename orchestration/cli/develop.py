@@ -17,7 +17,7 @@ from tidemark.cli.output import say
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
-# pytest's code for "no tests were collected": nothing wrong if a whole tier was asked for and it is empty.
+# pytest's code for "no tests were collected": no error if a whole tier was requested and it is empty.
 NO_TESTS = 5
 # The whole default tier runs in two processes: one has Spark, and `tests/conftest.py` says which tests those are.
 # A test that hangs ends and says where; the longest takes a minute or two.
@@ -92,7 +92,7 @@ LINTERS: dict[str, list[str]] = {
 
 
 def _lint(name: str, environment: dict[str, str]) -> bool:
-    """Run one linter; what it says is shown only if it found something."""
+    """Run one linter; its output is shown only if it found something."""
     started = time.monotonic()
     done = subprocess.run(LINTERS[name], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     say(f"{name:<13} {'ok' if done.returncode == 0 else 'failed'} ({time.monotonic() - started:.1f} s)")
@@ -107,5 +107,5 @@ def run_in_checkout(command: list[str], environment: dict[str, str]) -> int:
 
 
 def exit_code(code: int) -> int:
-    """Ours: a process that was killed has failed, and so has one that ended with a code that we do not know."""
+    """Our exit code: a process that was killed has failed, and so has one that ended with an unknown code."""
     return code if code in {0, 1, 2} else 1

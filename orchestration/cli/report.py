@@ -1,6 +1,6 @@
 """`report`: one HTML page with plots of this home.
 
-Belongs here: the options. What is on the page is in `orchestration/report/`.
+Belongs here: the options. The page itself is made in `orchestration/report/`.
 """
 
 import time

@@ -1,6 +1,6 @@
 """`retain`: drop old minutes, hours and days of the counts.
 
-Belongs here: the options, and what is said. The steps are in `orchestration/retain.py`.
+Belongs here: the options and the output. The steps are in `orchestration/retain.py`.
 """
 
 import time
@@ -60,7 +60,7 @@ def retain(home: Home, clock_is_right: bool, dry_run: bool, as_json: bool, **cut
 
 
 def retained_as_json(retained: Retained) -> dict[str, Any]:
-    """What is gone, what was dropped for it, and what had to be done before."""
+    """What is gone, what was dropped for it, and what was done before."""
     return {
         "is_done": retained.is_done,
         "gone_before": {f"{tier}s": shown(cut_us) for tier, cut_us in retained.cuts.items()},

@@ -1,8 +1,7 @@
 """`status`: how far each shard and each table is, once or again and again.
 
-Belongs here: the options, and when one looks. It opens nothing for writing and starts no JVM, so it may be asked at
-any time, also while another process writes. What is read is in `orchestration/snapshot.py`, how it looks in
-`status_view.py`.
+Belongs here: the options, and when to look. It opens nothing for writing and starts no JVM, so it can run at any time,
+also while another process writes. `orchestration/snapshot.py` reads the home, `status_view.py` draws the page.
 """
 
 import time
@@ -45,7 +44,7 @@ def status(home: Home, watch: bool, every: float, as_json: bool) -> None:
 
 
 def show(home: Home, *, now_us: int) -> None:
-    """Print the page from above, and its lower part once the orchestrator was asked, which takes a second or two."""
+    """Print the upper part at once, and the lower part after asking the orchestrator, which takes a second or two."""
     out, files = console(), read_files(home, now_us=now_us)
     for part in file_parts(files):
         out.print(part)
@@ -61,7 +60,7 @@ def watch_home(
     now_us: Callable[[], int] | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Show snapshot after snapshot. Ctrl-C is how this ends well."""
+    """Show snapshot after snapshot until Ctrl-C, which is no error."""
     now_us = now_us or _now_us
     try:
         if as_json:
@@ -82,7 +81,7 @@ def watch_home(
 
 
 def _look(home: Home, now_us: int) -> RenderableType:
-    """One page. A watcher outlives what is wrong at one moment: a writer may be in the middle of something."""
+    """One page. A watcher goes on after an error: a writer may be in the middle of something."""
     try:
         return status_view(take_snapshot(home, now_us=now_us))
     except (TidemarkError, OSError) as error:

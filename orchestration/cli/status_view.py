@@ -1,6 +1,6 @@
-"""How `status` looks to people: tables, ages in words, and what is wrong at the end, where the eye rests.
+"""How `status` looks to people: tables, ages in words, and the problems at the end, where the eye rests.
 
-Belongs here: what is put on the screen, from a snapshot that was taken before. Nothing is read here.
+Belongs here: drawing a snapshot that was taken before. Nothing is read here.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def status_view(snapshot: Snapshot) -> RenderableType:
 
 
 def file_parts(snapshot: Snapshot) -> Iterator[RenderableType]:
-    """The upper part, which can be shown before the orchestrator was asked."""
+    """The upper part, which needs no answer from the orchestrator."""
     yield f"Home {snapshot.home}, {at(snapshot.now_us)} UTC"
     yield shard_table(snapshot.shards, snapshot.durable)
     if running := [shard.live for shard in snapshot.shards if shard.live]:
@@ -37,7 +37,7 @@ def file_parts(snapshot: Snapshot) -> Iterator[RenderableType]:
 
 
 def orchestrator_parts(snapshot: Snapshot) -> Iterator[RenderableType]:
-    """The lower part: verdicts, runs, and what is wrong anywhere."""
+    """The lower part: check results, runs, and all problems."""
     orchestrator = snapshot.orchestrator
     if orchestrator.checks:
         yield check_table(orchestrator.checks)
@@ -60,7 +60,7 @@ def shard_table(shards: list[ShardStatus], durable: dict[int, int]) -> Table:
 
 
 def live_table(running: list[LiveStatus], now_us: int) -> Table:
-    """What shards that take writes now have in memory, and when and why they last flushed and delivered."""
+    """What the shards that take writes now have in memory, and when and why they last flushed and delivered."""
     columns = ("shard", "state", "in line", "pending", "last flush", "last batch", "by", "batch limit")
     rows = table(
         "Taking writes now", *columns, numbers=("in line", "pending", "last flush", "last batch", "batch limit")
@@ -82,7 +82,7 @@ def live_table(running: list[LiveStatus], now_us: int) -> Table:
 
 
 def watermark_table(watermarks: dict[str, int], *, now_us: int | None = None) -> Table:
-    """Event time, by stream; with a clock also how far behind it."""
+    """Event time, by stream; with a clock also how far each is behind it."""
     lag = () if now_us is None else ("lag",)
     rows = table("Watermarks", "stream", "no older event is expected, UTC", *lag, numbers=lag)
     for stream, watermark in watermarks.items():
@@ -100,7 +100,7 @@ def lake_table(tables: dict[str, TableStatus]) -> Table:
 
 
 def check_table(checks: dict[str, CheckStatus]) -> Table:
-    """How many partitions of each table were found right."""
+    """How many partitions of each table passed their check."""
     numbers = ("passed", "failed", "not judged yet")
     rows = table("Checks, by partitions", "table", *numbers, numbers=numbers)
     for name, found in checks.items():
@@ -118,7 +118,7 @@ def run_table(runs: list[RunStatus]) -> Table:
 
 
 def backfill_table(backfills: list[BackfillStatus]) -> Table:
-    """Backfills that are not finished."""
+    """Unfinished backfills."""
     rows = table("Open backfills", "asked for, UTC", "what", "status", "id")
     for backfill in backfills:
         rows.add_row(at(backfill.at_us), backfill.what, backfill.status, backfill.backfill_id)

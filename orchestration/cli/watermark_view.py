@@ -1,6 +1,6 @@
-"""How the tree of watermarks looks: the platform at its root, and below each table what it is made from.
+"""How the tree of watermarks looks: the platform at its root, and below each table its inputs.
 
-Belongs here: what is put on the screen. What it says is in `tidemark/observe/watermark_tree.py`.
+Belongs here: drawing the tree. Its contents come from `tidemark/observe/watermark_tree.py`.
 """
 
 from rich.table import Table
@@ -11,7 +11,7 @@ from tidemark.observe.watermark_tree import Node, WatermarkTree
 
 
 def watermark_tree_table(tree: WatermarkTree, *, now_us: int) -> Table:
-    """Rows of a tree, each table once with its inputs below it; where it comes again it is only named."""
+    """Rows of a tree. Each table shows its inputs once; where it comes again it is only named."""
     rows = table("Watermarks", "table or source", "no older event is expected, UTC", "lag", "", numbers=("lag",))
     rows.add_row("the platform", at(tree.watermark_us), _lag(tree.watermark_us, now_us), _held(tree.held_by))
     shown: set[str] = set()

@@ -1,7 +1,6 @@
 """`drain`, `rebuild` and `backfill`: work on the tables, as runs of the orchestrator in this process.
 
-Belongs here: which hours are meant, and what is said in the end. How runs are made is in
-`orchestration/materialize.py`.
+Belongs here: which hours are meant, and the output at the end. `orchestration/materialize.py` makes the runs.
 """
 
 import time
@@ -37,7 +36,7 @@ from tidemark.storage.home import Home
 from tidemark.tables.lake_files import partitions
 
 INGESTED = ("deltas", "dead_letters")
-# What is computed again unless something is named: all that is made from deltas, partition by partition.
+# Computed again if no asset is named: everything that is made from deltas, partition by partition.
 DERIVED = tuple(GRAPH)
 # The running hour is a partition, and so is the next one, in which a producer's clock may be (O3).
 HOURS_AHEAD = 2
@@ -112,7 +111,7 @@ def backfill(
     Without names: everything that is made from deltas: counts of every tier, windows and joins. One that was
     interrupted goes on where it stopped.
     """
-    # Of what is settled nothing is left to compute it from; whoever names such hours is told (R5).
+    # The inputs of these hours were dropped, so they cannot be computed again; naming such hours is an error (R5).
     settled_us = settled_before(home, MINUTE_COUNTS.name)
     hours = [key for key in _hours(home, first, end) if first is not None or hour_start(key) >= (settled_us or 0)]
     with watched("backfilling") as watch:
@@ -168,20 +167,20 @@ def watched(what: str) -> Iterator[Callable[[Step], None]]:
 
 
 def describe(step: Step) -> str:
-    """The step in words, with the number of partitions that it is about."""
+    """The step in words, with its number of partitions."""
     size = f" ({len(step.partitions)})" if step.partitions else ""
     part = f", part {step.part} of {step.parts}" if step.parts > 1 else ""
     return f"{'checking' if step.is_check else 'computing'} {step.asset}{size}{part}"
 
 
 def _hours(home: Home, first: int | None, end: int | None) -> list[str]:
-    """Keys of the hours that are meant, all of them between the first that a window may begin in and the next hour."""
+    """Keys of the requested hours, all of them between the first that a window may begin in and the next hour."""
     starts = [start for name in INGESTED for start in partitions(home.lake / name)]
     if not starts:
         raise click.UsageError("There is nothing in the tables yet. Send something, then './tidemark drain'.")
     first = min(starts) if first is None else first
     earliest, latest = earliest_us(home.settings), time.time_ns() // 1_000 + HOURS_AHEAD * HOUR_US
-    # Hours that only a wrong clock has seen are no partitions before they come (C15): nobody can mean them.
+    # Hours that only a wrong clock has seen are no partitions before they come (C15), so they cannot be meant.
     end = max([start for start in starts if start + HOUR_US <= latest] or starts) + HOUR_US if end is None else end
     if first >= end:
         raise click.UsageError(f"The range is empty: {hour_key(first)} is not before {hour_key(end)}.")
@@ -193,7 +192,7 @@ def _hours(home: Home, first: int | None, end: int | None) -> list[str]:
 
 
 def outcome_as_json(outcome: RunResults) -> dict[str, Any]:
-    """What was done, and what was found."""
+    """What was done, and what the checks found."""
     return {
         "partitions": {asset: list(keys) for asset, keys in outcome.partitions.items()},
         "checks": {
@@ -215,7 +214,7 @@ def outcome_as_json(outcome: RunResults) -> dict[str, Any]:
 
 
 def problems(outcome: RunResults) -> list[str]:
-    """Everything that went wrong, a sentence each."""
+    """Everything that went wrong, one sentence each."""
     return [
         *(f"The run {run.run_id} failed: {run.error}" for run in outcome.runs if run.error),
         *(f"{check.asset} {check.partition or ''}: {check.message}" for check in outcome.failed_checks),
@@ -228,7 +227,7 @@ def problems(outcome: RunResults) -> list[str]:
 
 
 def _by_reason(keys: Sequence[str], because: Mapping[str, str]) -> dict[str, list[str]]:
-    """Partitions that were held back, by why."""
+    """Blocked partitions, by reason."""
     found: dict[str, list[str]] = {}
     for key in keys:
         why = f"it is made of {because[key]}" if key in because else "its input was found wrong"

@@ -1,6 +1,6 @@
-"""The day, sent: through the platform itself, with a clock that follows the day.
+"""Sends the day through the platform itself, with a clock that follows the day.
 
-Belongs here: the demo's settings and its producers at work. What is sent is `generator.py`'s business.
+Belongs here: the demo's settings and its producers at work. `generator.py` decides what they send.
 """
 
 import sys
@@ -15,7 +15,7 @@ from tidemark.coordinator.platform import SplitWrite
 from tidemark.event_time.clock import SteadyClock
 from tidemark.storage.home import Home
 
-# Writes handed over and not yet acknowledged: enough for the disk to take several with one sync.
+# Writes sent and not yet acknowledged: enough for the disk to take several with one sync.
 IN_FLIGHT = 32
 
 # A new home gets these; one that exists keeps what it has.
@@ -39,7 +39,7 @@ dimension = {SHOP_DIMENSION}
 
 @dataclass
 class Fed:
-    """What came of sending the day."""
+    """The result of sending the day."""
 
     writes: int = 0  # numbered now
     repeated: int = 0  # answered with the epoch of the first time
@@ -47,7 +47,7 @@ class Fed:
 
 
 class DayClock:
-    """A clock that stands still until it is set: a write arrives when the day says so."""
+    """A clock that stands still until it is set, so a write arrives at its time in the day."""
 
     def __init__(self, now_us: int) -> None:
         self.now_us = now_us
@@ -60,17 +60,17 @@ class DayClock:
 def feed(home: Home, writes: Iterable[Write], on_write: Callable[[Write], None]) -> Fed:
     """Send all writes in order, wait until each is flushed, then seal every shard.
 
-    The day is a source that is read from its beginning: whatever of it was taken before is answered, not taken again.
+    The day is a source that is read from its beginning: writes that were taken before are answered, not taken again.
     """
     clock = DayClock(DAY_START_US)
     fed = Fed()
     producers: dict[str, Producer] = {}
     to_repeat: dict[tuple[str, int], SplitWrite] = {}
     on_the_way: deque[tuple[Write, SplitWrite]] = deque()
-    # The day is made up, and may be added to a log that is ahead of it: that is no wrong clock.
+    # The day is made up and may be added to a log that is ahead of it; that does not mean that the clock is wrong.
     with Platform.open(home, clock=SteadyClock(clock, None, bound_us=sys.maxsize)) as platform:
         for write in writes:
-            # Writes are stamped when they are handed over, so the clock may go on before they are flushed.
+            # Writes are stamped when they are sent, so the clock may go on before they are flushed.
             clock.now_us = write.arrival_us
             if write.producer not in producers:
                 producers[write.producer] = platform.producer(write.producer, from_start=True)

@@ -1,6 +1,6 @@
 """A seeded day of deltas, as several producers would send it: skewed, out of order, repeated, late and partly wrong.
 
-Belongs here: what is sent when, and what must become of it. Pure: the same seed and size give the same bytes; no
+Belongs here: what is sent when, and its expected verdict. Pure: the same seed and size give the same bytes, and no
 clock is read. The day is Monday 2026-03-02, UTC.
 """
 
@@ -18,28 +18,28 @@ from orchestration.demo.traffic import PROFILES, Profile, Traffic
 from tidemark.model.deltas import Delta, Kind, Reason, Verdict
 from tidemark.model.timegrid import HOUR_US, MINUTE_US, SECOND_US, from_us, to_us
 
-# To be raised whenever the same seed and size give another day: a home that has the old one must not take it for this.
+# Raise this whenever the same seed and size give another day: a home that has the old day must not take it for this.
 DAY_VERSION = 1
 DAY_START_US = to_us(datetime(2026, 3, 2, tzinfo=UTC))
-# Hours in which something stood still and sent later: one of the Friday before, and the last one of the Sunday; both
+# Hours in which a producer stood still and sent later: one on the Friday before, and the last one of the Sunday; both
 # are in the week before. Few, because every hour is a partition that has to be run.
 PAST_HOURS_US = (DAY_START_US - 55 * HOUR_US, DAY_START_US - HOUR_US)
-# How much of the day falls into each hour: little at night, most in the evening.
+# How much of the day falls into each hour: least at night, most in the evening.
 _HOURS = (3, 2, 1, 1, 1, 2, 4, 6, 8, 9, 9, 10, 11, 10, 9, 9, 10, 12, 14, 16, 15, 12, 8, 5)
-# Shares of the day, in thousandths, of what is not simply new and on time.
+# Shares of the day, in thousandths, of deltas that are not simply new and on time.
 _REPEATED, _REUSED, _LATE, _AHEAD, _SPOILED = 15, 4, 30, 5, 15
 _RETRIED_WRITES = 30
 _MAX_DISORDER_US = 5 * MINUTE_US
-# Within the default clock skew of five minutes, with room for the time that a write takes.
+# Within the default clock skew of five minutes, with room for the duration of a write.
 _MAX_AHEAD_US = 4 * MINUTE_US
 
-# What must become of a delta: accepted, duplicate, or the reason for which it is refused.
+# The expected verdict on a delta: accepted, duplicate, or the reason for which it is refused.
 Fate = Verdict | Reason
 
 
 @dataclass(frozen=True)
 class Write:
-    """One write of one producer, and what must become of each of its deltas.
+    """One write of one producer, and the expected verdict on each of its deltas.
 
     A retry is the same write under the same number: it is answered with the first one's epoch and changes nothing.
     """
@@ -56,7 +56,8 @@ class Write:
 def generate(*, seed: int, deltas: int) -> Iterator[Write]:
     """The writes of the day in order of arrival, with `deltas` deltas in all (retries of whole writes not counted).
 
-    Names of producers carry version, seed and size, and ids of deltas the names: two different days never meet.
+    Names of producers contain version, seed and size, and ids of deltas contain these names: two days never share an
+    identity.
     """
     suffix = f"{DAY_VERSION}_{seed}_{deltas}".replace("-", "m")
     yield from _Day(Random(suffix), suffix=suffix, size=deltas).writes()
@@ -68,7 +69,7 @@ def planted(writes: Iterator[Write]) -> Counter[Fate]:
 
 
 class _Day:
-    """One run of the generator: chance, what was sent so far, and how much of what is still to come."""
+    """One run of the generator: its random numbers, the deltas sent so far, and how many of each fate are left."""
 
     def __init__(self, rng: Random, *, suffix: str, size: int) -> None:
         self._rng = rng
@@ -98,7 +99,7 @@ class _Day:
             yield heapq.heappop(retries)[2]
 
     def _deal_roles(self) -> list[str | Sort]:
-        """What each delta of the day will be. Every sort of malformed delta is there at least once."""
+        """The fate of each delta of the day. Every sort of malformed delta is there at least once."""
         spoiled = max(len(SORTS), self._size * _SPOILED // 1000)
         roles: list[str | Sort] = [SORTS[n % len(SORTS)] for n in range(spoiled)]
         for role, share in (("repeated", _REPEATED), ("reused", _REUSED), ("late", _LATE), ("ahead", _AHEAD)):
@@ -109,7 +110,7 @@ class _Day:
         return roles
 
     def _schedule(self) -> Iterator[tuple[int, Profile, int]]:
-        """When each write arrives, whose it is and how many deltas it has."""
+        """When each write arrives, its producer, and how many deltas it has."""
         typical = min(150, max(5, self._size // 40))
         counts, left = [], self._size
         while left:
@@ -140,7 +141,7 @@ class _Day:
         if isinstance(role, Sort):
             delta = self._fresh(profile, role.kind, producer, arrival_us)
             return role.spoil(delta, arrival_us), role.reason
-        # A producer repeats what is of its own kind: otherwise it would take part in streams that it has no say in.
+        # A producer repeats deltas of its own kind: otherwise it would take part in streams that are not its own.
         sent = self._sent[profile.kind]
         if role == "repeated" and sent:
             return self._copy(sent), Verdict.DUPLICATE
@@ -175,17 +176,18 @@ class _Day:
         return self._rng.choice(PAST_HOURS_US) + int(self._rng.random() * HOUR_US)
 
     def _pick(self, sent: list[Delta]) -> int:
-        """Place of one that was sent before: half of the time just now, otherwise any time of the day."""
+        """Place of a delta that was sent before: half of the time just now, otherwise at any time of the day."""
         first = max(0, len(sent) - 300) if self._rng.random() < 0.5 else 0
         return self._rng.randrange(first, len(sent))
 
     def _copy(self, sent: list[Delta]) -> Delta:
-        """The same delta again, with its time written in the other way."""
+        """The same delta again, with its time written the other way."""
         delta = sent[self._pick(sent)]
         moment = delta.event_ts
         return structs.replace(delta, event_ts=from_us(moment) if isinstance(moment, int) else to_us(moment))
 
     def _under_used_id(self, sent: list[Delta]) -> Delta:
         """Another delta under an identity that is taken: the same key, time and id, and other content."""
-        # Taken out, so that it is not picked again: a copy of the first would then be "other content" to the second.
+        # Taken out, so that it is not picked again: a duplicate of the first would then be "other content" to the
+        # second.
         return self._traffic.with_other_content(sent.pop(self._pick(sent)))

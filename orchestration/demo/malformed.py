@@ -1,6 +1,6 @@
-"""Every sort of delta that must be refused, with the reason it must be refused for.
+"""Every sort of delta that must be refused, with its reason.
 
-Belongs here: how a good delta is spoiled, one way per sort. Pure: what a sort needs is passed in. A sort that a
+Belongs here: how a good delta is spoiled, one way per sort. Pure: each sort gets its input as arguments. A sort that a
 `Delta` cannot express (broken JSON, a field of another type) is the bytes that a producer would send.
 """
 
@@ -16,7 +16,7 @@ from tidemark.model.deltas import Delta, Kind, Reason
 from tidemark.model.operations import Operation
 from tidemark.model.timegrid import DAY_US, MINUTE_US, from_us
 
-# What a producer hands over: a delta, or one JSON object as bytes.
+# What a producer sends: a delta, or one JSON object as bytes.
 Item = Delta | bytes
 
 Fields = dict[str, Any]

@@ -1,6 +1,6 @@
-"""What the demo shows in the end: where each delta went, the tables, the watermarks, the busiest entities, the time.
+"""The demo's final report: where each delta went, the tables, the watermarks, the busiest entities, the time.
 
-Belongs here: putting it together (no JVM: delta-rs and the log answer) and printing it, for people or as JSON.
+Belongs here: gathering it (from delta-rs and the log, without a JVM) and printing it, for people or as JSON.
 """
 
 import os
@@ -30,22 +30,22 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Check(Struct, frozen=True):
-    """How one table stands: its suite was run on each of its partitions."""
+    """The state of one table, after its suite was run on each of its partitions."""
 
     asset: str
     name: str
-    partitions: int  # judged
-    failed: list[str]  # partitions found wrong, or not judged in their present form
+    partitions: int  # checked
+    failed: list[str]  # partitions that failed, or were not checked in their present form
     detail: str = ""  # what failed, how many rows, and some of them (O5)
 
     @property
     def passed(self) -> bool:
-        """Whether every partition was found right."""
+        """Whether every partition passed its check."""
         return not self.failed
 
 
 class Entity(Struct, frozen=True):
-    """One entity with what happened to it in all."""
+    """One entity with its totals."""
 
     namespace: str
     entity_id: str
@@ -56,7 +56,7 @@ class Entity(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """Everything that the demo says."""
+    """Everything that the demo reports."""
 
     account: Account
     tables: dict[str, TableStatus]
@@ -64,7 +64,7 @@ class Report(Struct, frozen=True):
     checks: list[Check]
     stages: dict[str, float]
     top: list[Entity]
-    is_changed: bool  # whether this run brought anything new
+    is_changed: bool  # whether this run added anything
 
 
 def put_together(home: Home, checks: list[Check], stages: dict[str, float], *, is_changed: bool) -> Report:
@@ -122,7 +122,7 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def failures(report: Report) -> list[str]:
-    """What is wrong, a sentence each; none if the demo went well."""
+    """The problems, one sentence each; none if the demo went well."""
     return [
         *(f"DOES NOT ADD UP: {sentence}" for sentence in report.account.disagreements),
         *(f"FOUND WRONG: {check.asset}: {check.detail}" for check in report.checks if not check.passed),
@@ -130,7 +130,7 @@ def failures(report: Report) -> list[str]:
 
 
 def show(report: Report, steps: list[tuple[str, str]], out: Console) -> None:
-    """Print it for people, and what they may try next."""
+    """Print it for people, with commands to try next."""
     if not report.is_changed:
         out.print("This day was here already: every write was answered as a duplicate, and nothing changed.\n")
     out.print(account_table(report.account))
@@ -150,7 +150,7 @@ def show(report: Report, steps: list[tuple[str, str]], out: Console) -> None:
 def next_steps(home: Home) -> list[tuple[str, str]]:
     """Lines that work as pasted, from the project's directory, each with what it does.
 
-    To be asked for before anything is run: a run points `TIDEMARK_HOME` of this process to its home.
+    Call this before anything is run: a run points `TIDEMARK_HOME` of this process to its home.
     """
     is_default = home == Home.locate(None)
     tidemark = "./tidemark" if is_default else f"./tidemark --home {shlex.quote(str(home.root))}"

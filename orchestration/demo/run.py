@@ -1,4 +1,4 @@
-"""The demo's way through the product: send the day, drain it, sum it up, check everything, and report.
+"""The demo's stages: send the day, drain it, sum it up, check everything, and report.
 
 Belongs here: the order of stages and how long each takes. Each stage is the product's own code.
 """
@@ -41,7 +41,7 @@ class Stages:
         self.seconds[name] = time.monotonic() - started
         self.bar.update(task, total=total or 1, completed=total or 1, note="done")
         if self.bar.disable:
-            # Nobody sees the bar; a log file still wants to know.
+            # There is no terminal to show the bar; a log file should still name the stage.
             say(f"{name}: {self.seconds[name]:.1f} s")
 
 
@@ -53,18 +53,18 @@ class Stage:
     task: TaskID
 
     def advance(self, amount: float, note: str) -> None:
-        """Some of it is done."""
+        """A part of the stage is done."""
         self.bar.update(self.task, advance=amount, note=note)
 
     def note(self, step: Step) -> None:
-        """A step of it has begun."""
+        """A step of the stage has begun."""
         from orchestration.cli.work import describe
 
         self.bar.update(self.task, note=describe(step))
 
 
 def run_demo(home: Home, *, seed: int, deltas: int, bar: Progress) -> tuple[Report, RunResults]:
-    """Everything, once. A home that has this day already is left as it is; another day is added to what is there."""
+    """Run all stages once. A home that has this day already is left as it is; another day is added to its data."""
     stages = Stages(bar)
     home.create(SETTINGS_TEXT)
     with stages.stage("send and seal", total=deltas) as stage, _session_in_background(home):
@@ -86,7 +86,7 @@ def run_demo(home: Home, *, seed: int, deltas: int, bar: Progress) -> tuple[Repo
 
 @contextmanager
 def _session_in_background(home: Home) -> Iterator[None]:
-    """A new home will need a JVM: start it beside the sending, which leaves it a core. One that is filled may not."""
+    """Start a JVM for a new home while deltas are sent, which leaves it a core. A filled home may not need one."""
     if any(shard.rows for shard in read_status(home)):
         yield
         return
@@ -106,7 +106,7 @@ def _send(home: Home, seed: int, deltas: int, stage: Stage) -> Fed:
 
 
 def verdicts(home: Home, outcome: RunResults) -> list[Check]:
-    """How every table that was made stands now: by the last verdict on each partition, whichever run gave it."""
+    """The present state of every table that was made, by the last check result of each partition, from any run."""
     from assets.check_states import CheckState, check_states
     from assets.names import CHECK_NAME
     from orchestration.instance import open_instance
@@ -115,10 +115,10 @@ def verdicts(home: Home, outcome: RunResults) -> list[Check]:
     found = []
     with open_instance(home) as instance:
         for name in TABLES:
-            is_whole = TABLES[name].is_whole  # what was said of it as a whole before it had partitions says nothing now
+            is_whole = TABLES[name].is_whole  # a check result from before it had partitions is out of date
             states = {key: state for key, state in check_states(instance, name).items() if key or is_whole}
             if not states:
-                continue  # never made: what it would hold is not due yet
+                continue  # never made, because it is not due yet
             failed = sorted(key or "" for key, state in states.items() if state is not CheckState.PASSED)
             said = [f"{key}: {messages.get((name, key), 'see ./tidemark ui')}" for key in failed]
             found.append(Check(name, CHECK_NAME, len(states), failed, " ".join(said)))

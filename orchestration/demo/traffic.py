@@ -1,7 +1,7 @@
-"""Good deltas of a made-up shop and a made-up fleet of vans: who sends what, about which keys.
+"""Good deltas of a made-up shop and a made-up fleet of vans: which producer sends what, about which keys.
 
-Belongs here: the producers and the payloads. When deltas are sent, twice, late or spoiled is `generator.py`'s
-business. Pure: all chance comes from the `Random` that is passed in.
+Belongs here: the producers and the payloads. `generator.py` decides when deltas are sent, and which ones twice, late or
+spoiled. Pure: all chance comes from the `Random` argument.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ SHOP_DIMENSION = 12
 
 @dataclass(frozen=True)
 class Profile:
-    """A producer: what it sends, how much of the day is its, and how far out of order it sends."""
+    """A producer: what it sends, its share of the day, and how far out of order it sends."""
 
     name: str
     namespace: str
@@ -44,7 +44,7 @@ PROFILES = (
 _SIGNALS = ("view", "like", "share", "cart", "buy")
 _SIGNAL_WEIGHTS = (70, 12, 4, 9, 5)
 _SENSORS = ("temperature", "fuel", "speed", "door")
-# How often a vector that is there is changed in which way; an operation that is not named is sent now and then.
+# How often each operation changes an existing vector; an operation that is not named is sent now and then.
 _SHARES = {
     Operation.REPLACE: 20,
     Operation.SET_DIMS: 25,
@@ -60,7 +60,7 @@ _TITLES = ("chair", "lamp", "Käseglocke", "椅子", 'table 36"', "salt/pepper s
 
 
 class _Zipf:
-    """Keys of which few are busy and most are rare."""
+    """Keys: a few are busy, most are rare."""
 
     def __init__(self, keys: list[str]) -> None:
         self.keys = keys
@@ -83,7 +83,7 @@ class Traffic:
         self._clocks: dict[str, int] = {}
 
     def make(self, profile: Profile, kind: Kind, *, delta_id: str, event_us: int) -> Delta:
-        """A good delta of this producer; nothing is remembered of it."""
+        """A good delta of this producer, which is not remembered."""
         delta = Delta(
             namespace=FLEET if kind is Kind.SAMPLE else SHOP,
             kind=kind.value,
@@ -106,7 +106,7 @@ class Traffic:
             self._clocks[delta.vector.vector_id] = self._clocks.get(delta.vector.vector_id, 0) + 1
 
     def with_other_content(self, delta: Delta) -> Delta:
-        """The same delta with another payload about the same key, which differs from whatever was sent."""
+        """The same delta with another payload about the same key, which differs from every payload that was sent."""
         if isinstance(delta.vector, Vector):
             # No honest offset is that large.
             amount = 1000 + self._rng.random()
@@ -119,7 +119,7 @@ class Traffic:
         raise ValueError(f"A delta without payload was sent as a good one: {delta}")
 
     def _written(self, event_us: int) -> datetime | int:
-        """The time as one producer or another would write it."""
+        """The time in one of the forms that producers use."""
         return event_us if self._rng.random() < 0.7 else from_us(event_us).astimezone(_HARBOUR_TIME)
 
     def _dress(self, delta: Delta) -> None:
@@ -138,7 +138,7 @@ class Traffic:
         if name == "buy":
             signal.weight = round(rng.uniform(0.5, 900), 6)
             if rng.random() < 0.06:
-                # Sent back: a retraction takes away what the purchase added.
+                # An article was sent back: a retraction takes away the purchase's count.
                 signal.count, signal.weight = -1, -signal.weight
         elif name == "view" and rng.random() < 0.2:
             signal.count = rng.randint(2, 9)

@@ -1,6 +1,6 @@
-"""The report: one HTML page that shows a home in plots, and needs nothing but itself to be looked at.
+"""The report: one self-contained HTML page that shows a home in plots.
 
-Belongs here, in the order of the work: what is known (`figures.py`), finding it (`gather.py`), putting hours
-together (`timeline.py`), drawing (`plots.py`), what is shown with what sentence (`exhibits.py`), and the page
-(`page.py`, `page.html`). No JVM is started for any of it, and no row comes into Python: DuckDB counts.
+Belongs here, in the order of the work: the numbers (`figures.py`), finding them (`gather.py`), grouping hours
+(`timeline.py`), drawing (`plots.py`), plots with their sentences (`exhibits.py`), and the page (`page.py`,
+`page.html`). None of this starts a JVM or loads rows into Python: DuckDB counts.
 """

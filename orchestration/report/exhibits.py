@@ -1,7 +1,7 @@
 """The report's exhibits: each a plot with its title, one sentence that reads it, and the numbers behind it.
 
-Belongs here: what is plotted and what is said of it. How a plot is drawn is in `plots.py`, how the page looks in
-`page.html`. All text is plain: the page escapes it.
+Belongs here: the choice of plots and their text. `plots.py` draws a plot, `page.html` lays out the page. All text is
+plain: the page escapes it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,14 +20,14 @@ VERDICT_TONES = {
     str(Verdict.DUPLICATE): plots.SAND,
     str(Verdict.REFUSED): plots.CORAL,
 }
-# A list that a person reads to its end.
+# Short enough that a person reads it to its end.
 MOST_FAILURES = 50
 CHECK_TONES = {"passed": plots.MOSS, "failed": plots.CORAL, "not judged": plots.STONE}
 
 
 @dataclass(frozen=True)
 class Exhibit:
-    """One plot and everything that stands around it."""
+    """One plot with its title, sentence and numbers."""
 
     title: str
     reading: str
@@ -35,11 +35,11 @@ class Exhibit:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     is_wide: bool = True
-    is_words: bool = False  # whether the rows are words to be read, and not numbers to be looked up
+    is_words: bool = False  # whether the rows are words to read, and not numbers to look up
 
 
 def arrivals(figures: Figures) -> Exhibit | None:
-    """When deltas came, and what was decided on them at arrival."""
+    """When deltas arrived, and with which verdicts."""
     if not figures.arrivals:
         return None
     over_time = timeline(figures.arrivals)
@@ -71,9 +71,9 @@ def lateness(late: Lateness) -> Exhibit:
 
 
 def late_rows(late: Lateness) -> Exhibit:
-    """Deltas that came when the watermark had already left their hour."""
+    """Deltas that arrived after the watermark had left their hour."""
     hours = {key: number for key, number in late.hours.items() if key[1] == "late"}
-    # Begins where all deltas do: hours of which only stragglers are left would be most of the plot otherwise.
+    # Begins where the plot of all deltas does: otherwise hours with only stragglers would fill most of it.
     over_time = timeline(hours, start_us=timeline(late.hours).start_us)
     reading = (
         f"{late.late:,} of {late.deltas:,} deltas ({late.late / late.deltas:.1%}) came when the watermark had passed "
@@ -136,7 +136,7 @@ def lag(found: Lag) -> Exhibit | None:
 
 
 def outcomes(figures: Figures) -> Exhibit | None:
-    """What became of all that was received."""
+    """How many of the received deltas got which verdict."""
     found = figures.account.outcomes
     if not found.received:
         return None
@@ -176,7 +176,7 @@ def refusals(figures: Figures) -> Exhibit | None:
 
 
 def refusals_in_words(figures: Figures) -> Exhibit | None:
-    """What a producer was told."""
+    """The sentence that a producer got with the refusal."""
     found = [(reason, figures.details[reason]) for reason in figures.account.reasons if reason in figures.details]
     if not found:
         return None
@@ -192,7 +192,7 @@ def refusals_in_words(figures: Figures) -> Exhibit | None:
 
 
 def checks(found: Mapping[str, CheckStatus]) -> Exhibit | None:
-    """How many partitions of each table were found right."""
+    """How many partitions of each table passed their check."""
     if not found:
         return None
     shares = {
@@ -212,7 +212,7 @@ def checks(found: Mapping[str, CheckStatus]) -> Exhibit | None:
 
 
 def failures(found: Mapping[str, CheckStatus]) -> Exhibit | None:
-    """What the suites say of the partitions that failed."""
+    """What the suites report on partitions that failed."""
     failed = [
         (table, each.partition, each.message) for table, status in sorted(found.items()) for each in status.failed
     ]
@@ -231,7 +231,7 @@ def failures(found: Mapping[str, CheckStatus]) -> Exhibit | None:
 
 
 def duration(span_us: int) -> str:
-    """A length of time as people say it, in at most two units."""
+    """A duration as people say it, in at most two units."""
     sign, rest = ("−", -span_us) if span_us < 0 else ("", span_us)
     if rest < MINUTE_US:
         return f"{sign}{rest / SECOND_US:.3g} s"
@@ -253,7 +253,7 @@ def _peak(over_time: Timeline) -> tuple[str, int]:
 
 
 def _left_out(over_time: Timeline, what: str) -> str:
-    """What the plot does not show, if anything; begins with a space."""
+    """A sentence on anything the plot leaves out; begins with a space."""
     if not over_time.earlier:
         return ""
     return f" Not drawn: {over_time.earlier_total:,} {what} in {_number(over_time.earlier, 'earlier hour')}."

@@ -1,4 +1,4 @@
-"""What the report knows of a home: numbers by name, and nothing about how they were found or how they look.
+"""The report's numbers about a home, by name; not how they are found or how they look.
 
 Belongs here: frozen dataclasses. Times are microseconds since 1970, UTC.
 """
@@ -9,7 +9,7 @@ from orchestration.snapshot import Snapshot
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from tidemark.observe.account import Account
 
-# How late is late: each range starts where the one before ends. Below the first are events of the future.
+# Ranges of lateness: each starts where the one before ends. Below the first are events of the future.
 LATENESS_RANGES: tuple[tuple[str, int], ...] = (
     ("under 1 s", 0),
     ("1–10 s", SECOND_US),
@@ -39,12 +39,12 @@ class Lateness:
 
     @property
     def deltas(self) -> int:
-        """All that were looked at."""
+        """All deltas that were counted."""
         return sum(self.ranges.values())
 
     @property
     def late(self) -> int:
-        """Deltas of hours that the watermark in force had already left behind."""
+        """Deltas of hours that the watermark in force had already passed."""
         return sum(number for (_, series), number in self.hours.items() if series == "late")
 
 
@@ -70,10 +70,10 @@ class Lag:
 class Figures:
     """Everything on the page."""
 
-    snapshot: Snapshot  # shards, tables and the orchestrator's verdicts, as `status` shows them
+    snapshot: Snapshot  # shards, tables and check results, as `status` shows them
     account: Account
     arrivals: Hourly  # by hour of receipt; series are the verdicts at arrival
-    lateness: Lateness | None  # none while nothing was accepted
+    lateness: Lateness | None  # None while nothing was accepted
     lag: Lag
     counts: Hourly  # by hour of the event; series are signals
     details: dict[str, str]  # reason → one of the sentences with which deltas were refused

@@ -1,7 +1,7 @@
 """Finding the report's numbers in the files of a home.
 
-Belongs here: what the manifests, the tables and the segments say, summed up by DuckDB, so that millions of rows cost
-seconds and no memory of Python's. What `status` knows is taken from there. Nothing is written.
+Belongs here: sums over the manifests, the tables and the segments by DuckDB, so that millions of rows cost seconds and
+no Python memory. The numbers of `status` are taken from there. Nothing is written.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from tidemark.tables.lake_files import partitions, quiet_database
 if TYPE_CHECKING:
     import duckdb
 
-# More lines than this in one plot cannot be told apart; the rest is one more, under a name of its own.
+# More lines than this in one plot cannot be told apart; the rest are summed up in one more line with its own name.
 MOST_SERIES = 6
 OTHERS = "all others"
 DETAIL_CHARACTERS = 160
@@ -71,7 +71,8 @@ def _create_accepted(database: "duckdb.DuckDBPyConnection", drained: Sequence[st
     parts = []
     for name, files, condition in (("drained", drained, "true"), ("waiting", waiting, "verdict = 'accepted'")):
         if files:
-            # As a relation and not as text: a path may contain quotes. What the directories say is in the files, too.
+            # As a relation and not as text: a path may contain quotes. The files contain the values in the directories'
+            # names, too.
             database.read_parquet(list(files), hive_partitioning=False).create_view(name)
             parts.append(
                 "SELECT namespace || '/' || kind AS stream, epoch_us(event_ts) AS event_us, "
@@ -95,7 +96,7 @@ def _lateness(database: "duckdb.DuckDBPyConnection") -> Lateness:
         "FROM (SELECT received_us - event_us AS late_us FROM accepted)"
     ).fetchone() or (0, 0, 0)
     hours = database.execute(
-        # Late for the hour is what the watermark in force had already passed the end of (T4).
+        # A delta is late for its hour if the watermark in force had already passed the hour's end (T4).
         f"SELECT hour_us, coalesce(watermark_us >= hour_us + {HOUR_US}, false) AS is_late, count(*) "
         f"FROM (SELECT {_floor('event_us', HOUR_US)} AS hour_us, watermark_us FROM accepted) GROUP BY ALL"
     ).fetchall()
@@ -140,7 +141,7 @@ def _counts(database: "duckdb.DuckDBPyConnection", files: Sequence[str]) -> Hour
 
 
 def _details(database: "duckdb.DuckDBPyConnection", files: Sequence[str]) -> dict[str, str]:
-    """One sentence per reason; which one does not matter, as long as it is the same one every time."""
+    """One sentence per reason; any will do, as long as it is the same one every time."""
     if not files:
         return {}
     # By name: a table's file and a segment have these columns in other places.

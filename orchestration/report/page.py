@@ -1,7 +1,7 @@
 """The page: exhibits, tables and a stylesheet in one HTML file that refers to nothing outside itself.
 
-Belongs here: what stands where, and writing the file. Everything from a home (names, reasons, messages) reaches the
-template as plain text, which escapes it; only the drawings are markup already.
+Belongs here: the layout, and writing the file. Everything from a home (names, reasons, messages) reaches the template
+as plain text, which escapes it; only the drawings are markup already.
 """
 
 import os
@@ -25,7 +25,7 @@ from tidemark.storage.privacy import as_user_asked
 
 TEMPLATE = Path(__file__).with_name("page.html")
 FILE_NAME = "report.html"
-# A list that a person scrolls through; how many were left out is told.
+# A list that a person scrolls through; the page says how many were left out.
 MOST_STREAMS = 50
 
 
@@ -36,17 +36,17 @@ class Section:
     name: str
     title: str
     exhibits: tuple[Exhibit, ...]
-    nothing: str  # what is said when there are none
+    nothing: str  # text when there are none
 
 
 def write_report(home: Home, *, now_us: int, out: Path | None = None) -> Path:
     """Write the page of a home, whole or not at all, and give its path."""
     path = (out or home.reports / FILE_NAME).expanduser().resolve()
     page = render(gather(home, now_us=now_us), again=_again(home, path if out else None))
-    # A page that somebody wants elsewhere is theirs, with the permissions that they give their files.
+    # A page at a path of the user's choice gets the permissions of the user's other files.
     with as_user_asked() if out else nullcontext():
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Somebody may be looking at the last one.
+        # A reader may have the previous page open.
         _remove_leftovers(path)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         temporary.write_text(page, encoding="utf-8")
@@ -55,7 +55,7 @@ def write_report(home: Home, *, now_us: int, out: Path | None = None) -> Path:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove what processes have left that were killed while they wrote this page."""
+    """Remove files left by processes that were killed while they wrote this page."""
     for left in path.parent.iterdir():
         found = re.fullmatch(rf"\.{re.escape(path.name)}\.(\d+)\.tmp", left.name)
         if found and not Path("/proc", found[1]).exists():

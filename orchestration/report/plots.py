@@ -1,7 +1,7 @@
 """Numbers become SVG: the few kinds of plot that the report has, all of one look.
 
-Belongs here: which mark stands for what, and the palette. Does not belong here: what is plotted and what is said of it
-(`exhibits.py`). Drawn by Vega-Lite inside this process: no browser, no network, and text stays text.
+Belongs here: the marks and the palette. Does not belong here: the choice of plots and their text (`exhibits.py`). Drawn
+by Vega-Lite inside this process: no browser, no network, and text stays text.
 """
 
 import re
@@ -19,7 +19,7 @@ from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US, WEEK_
 
 @dataclass(frozen=True)
 class Tone:
-    """One colour: as it is drawn, and what a dark page makes of it."""
+    """One colour: as it is drawn, and its form on a dark page."""
 
     name: str
     light: str
@@ -41,7 +41,7 @@ PALETTE = (INK, MUTED, GRID, SEA, SAND, CORAL, MOSS, PLUM, TEAL, STONE)
 SERIES = (SEA, SAND, PLUM, TEAL, CORAL, MOSS, STONE)
 
 WIDE, NARROW = 1040, 500
-# Of names at the left of a plot, in pixels: the room for one letter, and for all.
+# Names at the left of a plot, in pixels: the width of one letter, and of all of them at most.
 CHARACTER, NAME_LIMIT = 7.6, 190
 FONT = "system-ui, sans-serif"
 _NAMESPACES = re.compile(r' xmlns(:xlink)?="[^"]*"')
@@ -56,7 +56,7 @@ def bars_over_time(
     height: int = 250,
     has_legend: bool = True,
 ) -> str:
-    """Stacked bars, a bucket each; series in the order of `tones`, which may name some that are not there."""
+    """Stacked bars, one for each bucket; series in the order of `tones`, which may name missing series."""
     order = list(tones)
     rows = [
         {
@@ -70,7 +70,7 @@ def bars_over_time(
     ]
     chart = (
         _chart(rows)
-        # A pixel between bars, so that equal neighbours are still two, where that leaves enough of the bars.
+        # A pixel between bars, if they are wide enough, so that equal neighbours can be told apart.
         .mark_bar(orient="vertical", x2Offset=-1 if width > 6 * timeline.length else 0)
         .encode(
             x=alt.X("start:T", title=None, scale=alt.Scale(type="utc"), axis=_time_axis(timeline.width_us)),
@@ -86,7 +86,7 @@ def bars_over_time(
 
 
 def ranked_bars(numbers: Mapping[str, int], tones: Mapping[str, Tone], *, width: int = NARROW) -> str:
-    """One lying bar per name, in the given order, with its number at its end."""
+    """One horizontal bar per name, in the given order, with its number at its end."""
     rows = [{"name": name, "number": number, "label": f"{number:,}"} for name, number in numbers.items()]
     base = _chart(rows).encode(
         # Room for the number of the longest bar.
@@ -101,7 +101,7 @@ def ranked_bars(numbers: Mapping[str, int], tones: Mapping[str, Tone], *, width:
 
 
 def ranges(numbers: Mapping[str, int], tones: Mapping[str, Tone], *, unit: str, width: int = NARROW) -> str:
-    """A standing bar per range, with its number on top."""
+    """A vertical bar per range, with its number on top."""
     rows = [{"name": name, "number": number, "label": f"{number:,}"} for name, number in numbers.items()]
     base = _chart(rows).encode(
         x=alt.X("name:N", title=None, sort=None, axis=alt.Axis(labelAngle=-35, ticks=False, minExtent=64)),
@@ -115,7 +115,7 @@ def ranges(numbers: Mapping[str, int], tones: Mapping[str, Tone], *, unit: str, 
 
 
 def lag_over_time(lag: Lag, tones: Mapping[str, Tone], *, width: int = WIDE, height: int = 260) -> str:
-    """A line per stream through its median, and above it a shade up to what 19 of 20 deltas stay below."""
+    """A line per stream through its median, and above it a shade up to the 95th percentile."""
     unit, unit_us = unit_for(max((point.p95_us for point in lag.points), default=0))
     rows = [
         {
@@ -132,13 +132,13 @@ def lag_over_time(lag: Lag, tones: Mapping[str, Tone], *, width: int = WIDE, hei
     )
     y = alt.Y("median:Q", title=unit, axis=alt.Axis(tickCount=5, titlePadding=10))
     shade = base.mark_area(opacity=0.16).encode(y=y, y2="p95:Q")
-    # A point as well: a stream that was heard once has no line.
+    # A point as well: a stream with a single value has no line.
     line = base.mark_line(strokeWidth=1.8, point=alt.OverlayMarkDef(size=9, opacity=1)).encode(y=y)
     return _svg(shade + line, width, height)
 
 
 def share_bars(shares: Mapping[str, Mapping[str, int]], tones: Mapping[str, Tone], *, width: int = WIDE) -> str:
-    """One lying bar of full length per name, divided by what its parts are of the whole."""
+    """One horizontal bar of full length per name, divided by the shares of its parts."""
     rows = [
         {"name": name, "series": series, "place": list(tones).index(series), "number": number}
         for name, parts in shares.items()
@@ -159,7 +159,7 @@ def share_bars(shares: Mapping[str, Mapping[str, int]], tones: Mapping[str, Tone
 
 
 def unit_for(longest_us: int) -> tuple[str, int]:
-    """The unit in which the longest of some durations is a number that people read."""
+    """The unit in which the longest of some durations is easy to read."""
     for name, unit_us in (("days", DAY_US), ("hours", HOUR_US), ("minutes", MINUTE_US)):
         if longest_us >= 2 * unit_us:
             return name, unit_us
@@ -218,7 +218,7 @@ def _svg(chart: alt.Chart | alt.LayerChart, width: int, height: int) -> str:
     spec: dict[str, Any] = chart.properties(width=width, height=height).to_dict()
     spec["autosize"] = {"type": "fit", "contains": "padding"}
     spec["config"] = {
-        # The page says in words what a plot shows; hundreds of labelled bars would only be in a listener's way.
+        # The page describes each plot in words; hundreds of labelled bars would only slow a screen reader.
         "aria": False,
         "background": "transparent",
         "font": FONT,

@@ -1,6 +1,6 @@
-"""Hours put together for a plot: few enough bars to be told apart, and no room lost to a straggler.
+"""Hours grouped for a plot: few enough bars to tell apart, and no space lost to stragglers.
 
-Belongs here: pure arithmetic on hourly numbers. What is left out of the plot is said, never dropped silently.
+Belongs here: pure arithmetic on hourly numbers. Hours left out of the plot are reported, never dropped silently.
 """
 
 from collections import Counter
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from orchestration.report.figures import Hourly
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, MONDAY_ANCHOR_US, WEEK_US, floor_to
 
-# A bar of fewer than four pixels is no bar; a line through quantiles of a few deltas each is only noise.
+# A bar narrower than four pixels cannot be read; a line through quantiles of a few deltas each is only noise.
 MOST_BARS = 200
 MOST_STRETCHES = 60
 HOUR_WIDTHS_US = (HOUR_US, 6 * HOUR_US, DAY_US, WEEK_US, 4 * WEEK_US, 52 * WEEK_US)
 LAG_WIDTHS_US = (MINUTE_US, 5 * MINUTE_US, 15 * MINUTE_US, *HOUR_WIDTHS_US)
-# The oldest hundredth of all numbers may be cut off, if the rest gets at least twice the room by it.
+# The oldest hundredth of all numbers may be cut off, if the rest gets at least twice the space.
 STRAGGLERS = 0.01
 
 WIDTH_NAMES = {
@@ -33,17 +33,17 @@ WIDTH_NAMES = {
 
 @dataclass(frozen=True)
 class Timeline:
-    """Numbers by bucket and series, from `start_us` on; what is older was left out."""
+    """Numbers by bucket and series, from `start_us` on; older hours were left out."""
 
     width_us: int
     start_us: int
     buckets: Hourly
     earlier: int  # hours that were left out
-    earlier_total: int  # and what they held
+    earlier_total: int  # and their sum
 
     @property
     def per(self) -> str:
-        """What one bucket is called."""
+        """The name of one bucket."""
         return WIDTH_NAMES[self.width_us]
 
     @property
@@ -53,7 +53,7 @@ class Timeline:
 
     @property
     def length(self) -> int:
-        """Buckets from the first to the last, also those that hold nothing."""
+        """Buckets from the first to the last, including empty ones."""
         starts = self.totals
         return (max(starts) - min(starts)) // self.width_us + 1 if starts else 0
 
@@ -66,7 +66,7 @@ class Timeline:
 
 
 def timeline(hourly: Hourly, *, start_us: int | None = None) -> Timeline:
-    """The hours of a plot, which begins where it is told to, or else where that is best for it."""
+    """The hours of a plot, which begins at the given time or else where that suits the plot best."""
     totals = {start: abs(number) for start, number in _totals(hourly).items()}
     start_us = _start(totals) if start_us is None else start_us
     width_us = width_for(max(totals, default=0) - start_us, HOUR_WIDTHS_US, most=MOST_BARS)
@@ -85,12 +85,12 @@ def timeline(hourly: Hourly, *, start_us: int | None = None) -> Timeline:
 
 
 def width_for(span_us: int, widths_us: Sequence[int], *, most: int) -> int:
-    """The smallest width of which no more than `most` are needed."""
+    """The smallest width for which `most` buckets are enough."""
     return next((width for width in widths_us if span_us // width < most), widths_us[-1])
 
 
 def _start(totals: Mapping[int, int]) -> int:
-    """Where the plot begins: at the first hour, or behind the stragglers if they would squeeze everything else."""
+    """Where the plot begins: at the first hour, or after the stragglers if they would squeeze everything else."""
     first, last = min(totals, default=0), max(totals, default=0)
     allowance, kept = sum(totals.values()) * STRAGGLERS, first
     for start, number in sorted(totals.items()):
