@@ -1,7 +1,7 @@
 """From what a producer sends to decoded rows: dictionaries, structs, JSON and Arrow columns become one Arrow batch.
 
 Belongs here: decoding, copying what callers own, and keeping what could not be decoded. Does not belong here: whether a
-delta is right (`verdicts`).
+delta is acceptable (`verdicts`).
 
     decode         one batch from rows and columns     ownership      a copy that nobody else can change
     decode_rows    dictionaries, structs and JSON      column_door    Arrow tables of any types

@@ -1,9 +1,9 @@
 """The door for columns: Arrow tables and batches become the log's columns, for all rows at once.
 
-Belongs here: structure. A write in columns comes from outside, so that its buffers are proved to be what they claim
-(offsets within bounds, texts in UTF-8) before any value in them is touched. Then each column is converted
-(`column_types.py`), and rows that the columns do not vouch for go through the door for rows, as the objects that they
-would have been there (`row_objects.py`). So both doors say the same of a delta, in the same words.
+Belongs here: structure. A write in columns comes from outside, so its buffers are validated (offsets within bounds,
+texts in UTF-8) before any value in them is touched. Then each column is converted (`column_types.py`), and unproven
+rows go through the door for rows, as the objects that they would have been there (`row_objects.py`). So both doors give
+the same result for a delta, in the same words.
 """
 
 from collections import Counter
@@ -28,15 +28,15 @@ from tidemark.model.fingerprint import SeriesNames
 from tidemark.model.log_schema import REFUSED_FIELDS, SENT_FIELDS, SENT_SCHEMA, TIMESTAMP
 from tidemark.model.shard_errors import WriteFormatError
 
-# Weights in millionths beyond this are looked at by the door for rows, which knows weights alone.
+# The door for rows looks at weights in millionths beyond this; it knows weights only.
 _CLEAR_MILLIONTHS = 10**12
 _REQUIRED_TEXTS = frozenset(("namespace", "kind", "delta_id"))
 
 
 def to_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
-    """Columns that a producer sends, proved and in the log's types; what is missing is as in a delta without it.
+    """A producer's columns, validated and in the log's types; a missing column means deltas without that field.
 
-    Rows that are no deltas have their refusals in further columns (`REFUSED_FIELDS`): no other row waits for them.
+    Rows that are no deltas have their refusals in further columns (`REFUSED_FIELDS`) and do not affect other rows.
     """
     try:
         _prove(table)
@@ -46,23 +46,23 @@ def to_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
 
 
 def unreadable(error: pa.lib.ArrowException) -> WriteFormatError:
-    """What is said of columns that are not what they claim."""
+    """The message about columns whose buffers are not valid."""
     return WriteFormatError(f"A column of the write cannot be read: {error}")
 
 
 def _prove(table: pa.Table | pa.RecordBatch) -> None:
-    """Raise unless every value can be read. Of many rows, most columns are proved without a step for each."""
+    """Raise unless every value can be read. With many rows, most columns are validated without a step for each row."""
     if not isinstance(table, pa.RecordBatch) or len(table) < MANY_ROWS:
         table.validate(full=True)
         return
-    table.validate()  # every buffer is there, and long enough for its rows
+    table.validate()  # every buffer exists and is long enough for its rows
     for column in table.columns:
         if not _is_surely_sound(column):
             column.validate(full=True)
 
 
 def _is_surely_sound(column: pa.Array) -> bool:
-    """Whether a column with whole buffers is right in every row: no gaps, offsets that rise, nothing but ASCII."""
+    """Whether a column with whole buffers is valid in every row: no gaps, rising offsets, only ASCII."""
     kind = column.type
     if column.null_count or column.buffers()[0] is not None:
         return False
@@ -118,12 +118,12 @@ def _field(column: pa.Array | None, name: str, rows: int) -> Taken:
         if column is None and default is not None:
             return Taken(default)
         return take.texts(column, rows, is_required=name in _REQUIRED_TEXTS, default=default)
-    except Exception:  # noqa: BLE001 - a conversion that Arrow does not have: row by row it may well be possible (C14)
+    except Exception:  # noqa: BLE001 - Arrow lacks this conversion; row by row it may be possible (C14)
         return Taken(nulls(rows, SENT_SCHEMA.field(name).type), np.ones(rows, dtype=np.bool_))
 
 
 def _payload(column: pa.Array | None, name: str, rows: int) -> Taken:
-    """Payloads of one kind; those of rows without one are in no doubt."""
+    """Payloads of one kind; rows without one are never unproven."""
     kind = SENT_SCHEMA.field(name).type
     if column is None or column.null_count == rows:
         return Taken(column if column is not None and column.type == kind else nulls(rows, kind))
@@ -138,7 +138,7 @@ def _payload(column: pa.Array | None, name: str, rows: int) -> Taken:
         else _payload_field(found.get(field.name), field.type, declared[field.name], rows)
         for field in kind
     }
-    # What is kept in millionths may stand there as it is sent, too.
+    # A field kept in millionths may also come as producers send it.
     known = {*fields, *(field.millionths_of for field in declared.values())}
     unknown = [take.unknown(child) for field, child in found.items() if field not in known]
     doubts = either(*(field.doubts for field in fields.values()), *unknown)
@@ -165,7 +165,7 @@ def _payload_field(column: pa.Array | None, kind: pa.DataType, field: PayloadFie
 
 
 def _mismatches(columns: Mapping[str, pa.Array]) -> Mask | None:
-    """Rows that do not have exactly the payload that their kind promises."""
+    """Rows that do not have exactly the payload of their kind."""
     rows = len(columns["kind"])
     known = constant_of(columns["kind"])
     if known in PAYLOADS and all(columns[kind].null_count == (0 if kind == known else rows) for kind in PAYLOADS):
@@ -178,7 +178,7 @@ def _mismatches(columns: Mapping[str, pa.Array]) -> Mask | None:
 
 
 def _merged(columns: Mapping[str, pa.Array], rows: Rows, looked_at: DecodedBatch) -> pa.RecordBatch:
-    """The columns, with what the door for rows has made of these rows, and its refusals."""
+    """The columns, with the result of the door for rows for these rows, and its refusals."""
     total = len(columns["kind"])
     places = np.arange(total)
     places[rows] = total + np.arange(len(rows))
@@ -199,7 +199,7 @@ def _merged(columns: Mapping[str, pa.Array], rows: Rows, looked_at: DecodedBatch
 
 
 def _refused(table: pa.Table | pa.RecordBatch, why: Refusal) -> pa.RecordBatch:
-    """Every row refused for the same reason; what is kept shows every column, numbered where a name is there again."""
+    """Every row refused for the same reason; the stored bytes show every column, numbered if its name repeats."""
     rows = np.arange(len(table))
     seen: Counter[str] = Counter()
     found = {}

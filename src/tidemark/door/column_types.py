@@ -1,9 +1,9 @@
-"""From any Arrow type to the log's: each field of a delta in columns, and the rows that they do not vouch for.
+"""From any Arrow type to the log's: each field of a delta in columns, and the unproven rows.
 
 Belongs here: for each kind of field the types that mean the same as in a row, converted for all rows at once, and the
-rows in doubt. A row is in doubt if the door for rows might refuse it, or if its value has a type that is not
-converted here: then that door looks at it (`column_door.py`), and what it says holds. So nothing is decided here,
-and a type that is missing here costs time and no delta.
+unproven rows. A row is unproven if the door for rows might refuse it, or if its value has a type that is not converted
+here: then that door looks at it (`column_door.py`) and decides. So nothing is decided here, and a type that is missing
+here costs time but no delta.
 """
 
 from typing import NamedTuple
@@ -22,25 +22,25 @@ INT32_MIN, INT32_MAX, INT64_MAX = -(2**31), 2**31 - 1, 2**63 - 1
 
 
 class Taken(NamedTuple):
-    """A field in the log's type, and the rows in doubt, whose values there mean nothing."""
+    """A field in the log's type, and the unproven rows, whose values there mean nothing."""
 
     column: pa.Array
     doubts: Mask | None = None  # None: no row
 
 
 def either(*masks: Mask | None) -> Mask | None:
-    """Rows that are in one of these; None stands for none."""
+    """Rows that are in any of these; None means no rows."""
     found = [mask for mask in masks if mask is not None]
     return np.logical_or.reduce(found) if found else None
 
 
 def unknown(column: pa.Array | None) -> Mask | None:
-    """Rows with a value in a column that a delta does not have."""
+    """Rows with a value in a column that is no field of a delta."""
     return None if column is None or column.null_count == len(column) else np.asarray(column.is_valid())
 
 
 def texts(column: pa.Array | None, rows: int, *, is_required: bool, default: pa.Array | None = None) -> Taken:
-    """A field of texts. Where it is missing it has its default, if it has one."""
+    """A field of texts. A missing value is the default, if there is one."""
     taken = _texts(column, rows)
     if not taken.column.null_count:
         return taken
@@ -86,7 +86,7 @@ def _moments(moments_us: npt.NDArray[np.int64], missing: Mask | None) -> pa.Arra
 
 
 def is_outside(numbers: npt.NDArray[np.int64], low: int, high: int) -> bool:
-    """Whether one of these lies outside of a range, whose ends belong to it."""
+    """Whether one of these lies outside of a range (both ends included)."""
     return bool(len(numbers)) and bool(numbers.min() < low or numbers.max() > high)
 
 
@@ -112,7 +112,7 @@ def whole_numbers(column: pa.Array | None, rows: int, default: int | None = None
 
 
 def numbers(column: pa.Array | None, rows: int, *, is_required: bool = False) -> Taken:
-    """A field of 64-bit floats; whole numbers are numbers, too."""
+    """A field of 64-bit floats; whole numbers are allowed."""
     column = unwrapped(pa.nulls(rows) if column is None else column)
     kind, doubts = column.type, None
     if pa.types.is_floating(kind) or pa.types.is_integer(kind):
@@ -141,7 +141,7 @@ def lists(column: pa.Array | None, rows: int, kind: pa.ListType) -> Taken:
     if column.null_count == rows:
         return Taken(column if column.type == kind else nulls(rows, kind))
     found = column.type
-    # Views of lists are left to the other door: Arrow does not convert a slice of them right.
+    # Views of lists are left to the other door: Arrow converts slices of them incorrectly.
     is_list = pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found)
     wants_floats = pa.types.is_floating(kind.value_type)
     element = found.value_type if is_list else None
@@ -155,7 +155,7 @@ def lists(column: pa.Array | None, rows: int, kind: pa.ListType) -> Taken:
     if elements.null_count:
         doubts = either(doubts, _any_in_row(column, np.asarray(elements.is_null())))
     if wants_floats and found != kind:
-        # By way of 64 bits, as a number in a row goes.
+        # By way of 64 bits, like a number in a row.
         column = column.cast(pa.list_(pa.float64()), safe=False)
     return Taken(column if column.type == kind else column.cast(kind, safe=False), doubts)
 
@@ -176,7 +176,7 @@ def maps(column: pa.Array | None, rows: int, kind: pa.MapType, *, is_required: b
 
 
 def _converted(column: pa.MapArray, kind: pa.MapType, *, has_all_items: bool) -> tuple[pa.MapArray, Mask | None] | None:
-    """Maps in the log's types, and the entries in doubt, of those that belong to a row; None if names are no texts."""
+    """Maps in the log's types, and the unproven entries of those that belong to a row; None if names are no texts."""
     names, is_clock = _texts(column.keys, len(column.keys)), pa.types.is_integer(kind.item_type)
     taken = (whole_numbers if is_clock else _texts)(column.items, len(column.items))
     if names.doubts is not None:
@@ -217,7 +217,7 @@ def _in_order(column: pa.MapArray, doubts: Mask | None) -> Taken:
 def _maps(
     offsets: npt.NDArray[np.int32], names: pa.Array, items: pa.Array, like: pa.MapArray, kind: pa.MapType
 ) -> pa.MapArray:
-    """Maps of these entries, missing where those before them are."""
+    """Maps of these entries, null where the original maps are."""
     mask = like.is_null() if like.null_count else None
     return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), names, items, type=kind, mask=mask)
 
@@ -227,7 +227,7 @@ def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def _span(column: pa.Array) -> tuple[int, int]:
-    """Where the entries of these rows begin and end among all that the column holds."""
+    """Where the entries of these rows begin and end among all entries of the column."""
     offsets = _offsets(column)
     return int(offsets[0]), int(offsets[-1])
 
@@ -237,7 +237,7 @@ def _row_of_entries(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _any_in_row(column: pa.Array, wrong: Mask | None) -> Mask | None:
-    """Rows with an element that is wrong; of lists `wrong` is about those of rows that are there."""
+    """Rows with a wrong element; for lists, `wrong` covers the elements of non-null rows."""
     if wrong is None or not wrong.any():
         return None
     if pa.types.is_map(column.type):

@@ -1,7 +1,7 @@
-"""From what a producer handed over to columns: writes of rows or of columns in, one Arrow batch out.
+"""From a producer's writes to columns: writes of rows or of columns in, one Arrow batch out.
 
-Belongs here: which door a write takes, and putting the writes of a group behind one another. The doors themselves are
-in `decode_rows.py` and `column_door.py`.
+Belongs here: which door a write takes, and concatenating the writes of a group. The doors themselves are in
+`decode_rows.py` and `column_door.py`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,12 +21,12 @@ __all__ = ["DELTA_LIMIT", "DecodedBatch", "Refusal", "Sent", "decode", "decode_g
 
 
 def decode(deltas: Sequence[Sent] | pa.RecordBatch, series: SeriesNames) -> DecodedBatch:
-    """Lay deltas out in columns, and say which of them are none."""
+    """Turn deltas into columns, and say which of them are invalid."""
     return decode_columns(deltas, series) if isinstance(deltas, pa.RecordBatch) else decode_rows(deltas, series)
 
 
 def decode_group(writes: Sequence[Sequence[Sent] | pa.RecordBatch], series: SeriesNames) -> DecodedBatch:
-    """The same for several writes, one behind the other: neighbours of one form are decoded together."""
+    """The same for several writes, in order: neighbours of one form are decoded together."""
     parts = []
     for is_columns, run in groupby(writes, lambda write: isinstance(write, pa.RecordBatch)):
         neighbours = list(run)

@@ -1,7 +1,7 @@
-"""A write in columns at its shard: what are its deltas about, and which of them were refused at the door.
+"""A write in columns at its shard: the keys of its deltas, and which of them the door refused.
 
-Belongs here: batches that the door for columns has made (`column_door.py`), one or several of them. Their types are the
-log's; rows that are no deltas bring their refusals along.
+Belongs here: one or several batches made by the door for columns (`column_door.py`). Their types are the log's; rows
+that are no deltas come with their refusals.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,17 +17,17 @@ from tidemark.model.deltas import KEY_FIELDS, SERIES_LABELS, Priority, Reason, S
 from tidemark.model.fingerprint import SeriesNames
 from tidemark.model.log_schema import HASHES, REFUSED_FIELDS, SENT_SCHEMA
 
-# From so many rows on a look at a whole column is quicker than one at each row.
+# From so many rows on, one look at a whole column is quicker than one at each row.
 MANY_ROWS = 4_096
-# What a delta that does not say has, in columns as in JSON.
+# Defaults of missing fields, in columns as in JSON.
 DEFAULTS = {"priority": str(Priority.NORMAL), "source": str(Source.LOCAL)}
 
 
 def concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Batches from the door behind one another; a payload that none of them has is not copied row by row."""
+    """Batches from the door, concatenated; a payload that none of them has is not copied row by row."""
     if len(batches) == 1:
         return batches[0]
-    if len({tuple(batch.schema.names) for batch in batches}) > 1:  # not all of them bring hashes or refusals along
+    if len({tuple(batch.schema.names) for batch in batches}) > 1:  # not all of them have hashes or refusals
         names = set.intersection(*(set(batch.schema.names) for batch in batches)) & set(HASHES)
         batches = [_with_refusals(batch, [*SENT_SCHEMA.names, *sorted(names)]) for batch in batches]
     table = pa.Table.from_batches(batches)
@@ -69,7 +69,7 @@ def decode_columns(batch: pa.RecordBatch, series: SeriesNames) -> DecodedBatch:
 
 
 def _brought(columns: dict[str, pa.Array]) -> dict[int, tuple[Refusal, Beginning]]:
-    """What the door has refused: why, and what is kept of it. Taken out of the columns."""
+    """The door's refusals: the reason, and the stored bytes. Removed from the columns."""
     reasons, *others = (columns.pop(name, None) for name, _ in REFUSED_FIELDS)
     if reasons is None or reasons.null_count == len(reasons):
         return {}
@@ -82,7 +82,7 @@ def _brought(columns: dict[str, pa.Array]) -> dict[int, tuple[Refusal, Beginning
 
 
 def key_column(columns: Mapping[str, pa.Array]) -> pa.Array:
-    """What each row is about, except for series: the fingerprint of their labels is found one by one."""
+    """The key of each row, except for series: fingerprints of labels are found one by one."""
     (payload, field), *others = reversed(KEY_FIELDS.items())
     keys = _texts_of(columns, payload, field)
     for payload, field in others:
@@ -99,7 +99,7 @@ def _texts_of(columns: Mapping[str, pa.Array], payload: str, field: str) -> pa.A
 
 
 def _flattened(structs: pa.StructArray, field: str) -> pa.Array:
-    """A field of payloads; none where there is no payload, whatever lies hidden there."""
+    """A field of payloads; null where there is no payload, whatever values lie hidden there."""
     return pc.struct_field(structs, field) if structs.null_count else structs.field(field)
 
 

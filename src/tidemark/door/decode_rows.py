@@ -1,9 +1,9 @@
 """The door for rows: dictionaries, structs and JSON become columns of the log, delta by delta.
 
-Belongs here: structure (is it an object, are the fields there and of the right type). What is wrong with a value is
-decided in `verdicts/checks.py`, for all rows at once. Nothing is thrown away: what cannot be decoded becomes a row that
-says why, with the bytes that were sent. This door defines what a delta is; the door for columns (`column_door.py`)
-sends every row through it that its columns do not vouch for.
+Belongs here: structure (is it an object, are the fields there and of the right type). `verdicts/checks.py` checks
+values, for all rows at once. Nothing is thrown away: input that cannot be decoded becomes a row that says why, with the
+bytes that were sent. This door defines what a delta is; the door for columns (`column_door.py`) sends every unproven
+row through it.
 """
 
 import json
@@ -29,15 +29,15 @@ from tidemark.model.log_schema import SENT_FIELDS, SENT_SCHEMA, SIGNAL, TIMESTAM
 
 # One delta: a vector of 65,536 dimensions in JSON is below this.
 DELTA_LIMIT = 4 * 1024 * 1024
-# Groups of so many rows come again and again.
+# Groups of so many rows are common.
 _SMALL = 256
-# Named, because a union that is written where it is asked for is made anew for every delta.
+# Named, because an inline union would be built anew for every delta.
 _TEXT = (bytes, str)
 
 _encoder = msgspec.json.Encoder()
 _ENVELOPE_AND_PAYLOADS = attrgetter(*(name for name, _ in SENT_FIELDS))
 _PAYLOADS_OF = attrgetter(*PAYLOADS)
-# By kind, where its payload stands among these; and there, how it is taken, and what stands before and behind it.
+# By kind, the place of its payload among these; there, how it is read, and what comes before and after it.
 _PLACES: dict[str, int] = {payload: place for place, payload in enumerate(PAYLOADS)}
 _TAKEN = [
     (PAYLOAD_ROWS[Kind(payload)], (None,) * place, (None,) * (len(PAYLOADS) - place - 1))
@@ -53,7 +53,7 @@ _PLACE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`")
 
 
 class _TextDelta(Delta, forbid_unknown_fields=True):
-    """A delta in JSON. Its time stays a text here, so that one function reads the times of both kinds of rows."""
+    """A delta in JSON. Its time stays a text here, so that one function parses the times of both kinds of rows."""
 
     event_ts: str | int  # type: ignore[assignment] # replaced by a moment before anybody else sees it
 
@@ -62,7 +62,7 @@ _decoder = msgspec.json.Decoder(_TextDelta)
 
 
 def decode_rows(deltas: Sequence[Sent], series: SeriesNames) -> DecodedBatch:
-    """Lay deltas out in columns, and say which of them are none."""
+    """Turn deltas into columns, and say which of them are invalid."""
     found: list[Delta | None] = []
     refusals: dict[int, Refusal] = {}
     envelopes: dict[int, Mapping[str, Any]] = {}  # of what was refused
@@ -91,7 +91,7 @@ def decode_rows(deltas: Sequence[Sent], series: SeriesNames) -> DecodedBatch:
 
 
 def _structure(sent: Sent) -> Delta:
-    """The delta as a typed struct, or the reason why it is none."""
+    """The delta as a typed struct, or the reason why it is invalid."""
     if isinstance(sent, _TEXT):
         _refuse_above_limit(text_bytes(sent))
         try:
@@ -109,7 +109,7 @@ def _structure(sent: Sent) -> Delta:
 
 
 def text_bytes(sent: bytes | str) -> int:
-    """How long a text is in UTF-8, which is how it is stored."""
+    """The length of a text in UTF-8, as it is stored."""
     return len(sent) if isinstance(sent, bytes) or sent.isascii() else len(sent.encode("utf-8", "surrogatepass"))
 
 
@@ -119,7 +119,7 @@ def _refuse_above_limit(size: int) -> None:
 
 
 def _plain(found: Any) -> Delta | None:
-    """The delta, if it is surely one: of the right types, with texts that are Unicode and numbers that JSON can say."""
+    """The delta, if it is surely valid: the right types, texts in Unicode, and numbers that JSON can express."""
     if type(found) is not dict or isinstance(found.get("event_ts"), str):
         return None
     try:
@@ -132,11 +132,11 @@ def _plain(found: Any) -> Delta | None:
 
 
 def _from_object(found: Any, limit: int | None = None) -> Delta:
-    """The delta in an object; `limit` holds for one that has not been measured as text."""
+    """The delta in an object; `limit` applies if it was not measured as text."""
     if not isinstance(found, Mapping):
         raise RefusedError(Reason.MALFORMED, f"A delta is a JSON object, not {_type_name(found)}.")
     try:
-        # Lone surrogates are legal in Python and in escaped JSON, and no text for anybody else.
+        # Lone surrogates are legal in Python and in escaped JSON, but they are not valid Unicode text.
         size = len(json.dumps(found, ensure_ascii=False, default=str, separators=(",", ":")).encode())
     except (UnicodeError, ValueError, TypeError, RecursionError) as error:
         raise RefusedError(
@@ -191,7 +191,7 @@ def _row(delta: Delta, series: SeriesNames) -> tuple[Any, ...]:
         key, payload = take(payloads[place], series)
     except RefusedError as refused:
         if delta.kind in KEY_FIELDS:
-            _head(delta)  # what is wrong with its time is told first
+            _head(delta)  # an error in its time is reported first
         raise RefusedError(*refused.refusal, _envelope(delta)) from refused
     return (*_head(delta), *before, payload, *behind, key)
 
@@ -213,12 +213,12 @@ def _envelope(delta: Delta) -> dict[str, Any]:
 
 
 def _partial_row(envelope: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What can be shown of a refused delta: the envelope's texts that are texts."""
+    """The parts of a refused delta that can be shown: the envelope's valid texts."""
     texts = {name: value for name, value in envelope.items() if isinstance(value, str)}
     moment = envelope.get("event_ts")
     try:
         moment = _moment(moment, {}) if isinstance(moment, str) else moment
-        # True is an int to Python, and no moment to anybody.
+        # True is an int in Python, but not a time.
         moment_us = event_us(moment) if isinstance(moment, datetime | int) and not isinstance(moment, bool) else None
     except RefusedError:
         moment_us = None
@@ -240,7 +240,7 @@ class _Columns(NamedTuple):
 
 
 def _signal_columns(deltas: list[Delta]) -> _Columns | None:
-    """Deltas that are all signals, field by field instead of delta by delta; None if there is anything else to say."""
+    """Deltas that are all signals, field by field instead of delta by delta; None if they need a closer look."""
     rows = len(deltas)
     if not rows or deltas[0].kind != Kind.SIGNAL:
         return None
@@ -268,16 +268,16 @@ def _signal_columns(deltas: list[Delta]) -> _Columns | None:
 
 @lru_cache(_SMALL)
 def _other_payloads(rows: int) -> dict[str, pa.Array]:
-    """No payload but a signal on any row; of as many parts as a vector has, it is worth keeping."""
+    """Null payloads of other kinds for signal rows; cached, because a vector has many parts."""
     return {payload: nulls(rows, SENT_SCHEMA.field(payload).type) for payload in _OTHERS}
 
 
 def _columns(rows: list[tuple[Any, ...]]) -> _Columns:
-    """Transpose; structs are put together from their fields, which is several times faster than from dictionaries."""
+    """Transpose; structs are built from their fields, several times faster than from dictionaries."""
     values: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) if rows else [()] * (len(SENT_FIELDS) + 1)
     by_name = dict(zip((name for name, _ in SENT_FIELDS), values, strict=False))
     columns = {name: _array(by_name[name], kind) for name, kind in SENT_FIELDS}
-    # Of signals alone the key is a column that is there already.
+    # If all rows are signals, the key is an existing column.
     columns["key"] = (
         columns[Kind.SIGNAL].field("entity_id")
         if rows and not columns[Kind.SIGNAL].null_count

@@ -1,7 +1,7 @@
-"""Values of a delta as the log keeps them: moments in microseconds, weights in millionths.
+"""Values of a delta as the log keeps them: times in microseconds, weights in millionths.
 
-Belongs here: each conversion, for one value and for many at once. The many are done in one step only where that surely
-gives the same as one by one; else there is no answer, and whoever asked goes on one by one.
+Belongs here: each conversion, for one value and for many at once. Many are converted in one step only if the result is
+surely the same as one by one; otherwise the answer is None, and the caller converts them one by one.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from tidemark.model.timegrid import to_us
 
 MILLION = Decimal(1_000_000)
 FIRST_US, LAST_US = to_us(datetime.min.replace(tzinfo=UTC)), to_us(datetime.max.replace(tzinfo=UTC))
-# Below a million the product is off by less than a thousandth, so that what is clear here is clear in decimals.
+# Below a million the product is off by less than a thousandth, so a clear result here is clear in decimals.
 CLEAR_WEIGHT, CLEAR_DISTANCE = 1e6, 0.49
 
 
 def event_us(found: datetime | int) -> int:
-    """A moment in microseconds since 1970; without a time zone it is UTC."""
+    """A time in microseconds since 1970; without a time zone it is UTC."""
     moment_us = found if isinstance(found, int) else to_us(found if found.tzinfo else found.replace(tzinfo=UTC))
     if not FIRST_US <= moment_us <= LAST_US:
         raise RefusedError(
@@ -33,9 +33,9 @@ def event_us(found: datetime | int) -> int:
 
 
 def moment_of(found: str | datetime) -> datetime:
-    """ISO 8601 in the forms that Python reads, or a moment of any class; what is below a microsecond is cut off.
+    """ISO 8601 in the forms that Python reads, or a datetime of any class; digits below a microsecond are cut off.
 
-    The one reader of times: Python cuts further digits off and other readers round them, which would store two times
+    The only parser of times: Python cuts further digits off and other parsers round them, which would store two times
     for the same text.
     """
     if isinstance(found, str):
@@ -45,7 +45,7 @@ def moment_of(found: str | datetime) -> datetime:
             return datetime.fromisoformat(found.strip().upper())  # a lower-case z is UTC, too
     if type(found) is datetime:
         return found
-    # A subclass may hold what others cannot, such as the nanoseconds of pandas.
+    # A subclass may have more precision, such as the nanoseconds of pandas.
     return datetime(*found.timetuple()[:6], found.microsecond, tzinfo=found.tzinfo, fold=found.fold)
 
 
@@ -74,7 +74,7 @@ def millionths_of(weight: float) -> int:
 
 
 def all_millionths(weights: Sequence[float]) -> Numbers | None:
-    """The same for many; None if one of them is not clear at first sight (or not finite, which none of these is)."""
+    """The same for many; None if one is not clear at first sight (numbers that are not finite never are)."""
     millionths, is_clear = clear_millionths(np.array(weights, dtype=np.float64))
     return millionths if is_clear.all() else None
 
@@ -84,6 +84,6 @@ def clear_millionths(weights: npt.NDArray[np.float64]) -> tuple[Numbers, Mask]:
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = weights * 1e6
         nearest = np.rint(scaled)
-        # Written so that what is not a number is not clear.
+        # Written so that NaN is not clear.
         is_clear = (np.abs(weights) < CLEAR_WEIGHT) & (np.abs(scaled - nearest) < CLEAR_DISTANCE)
     return np.where(is_clear, nearest, 0.0).astype(np.int64), is_clear

@@ -1,7 +1,7 @@
-"""What decoding gives: deltas in columns, and why some of them are none.
+"""The result of decoding: deltas in columns, and why some of them are invalid.
 
-Belongs here: the types that both doors (rows and columns) fill in, and the naming of a series, which
-either may have to refuse.
+Belongs here: the types that both doors (rows and columns) fill in, and the naming of a series, which either door may
+have to refuse.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,24 +16,24 @@ from tidemark.model.fingerprint import SeriesNames
 from tidemark.model.log_schema import DETAIL_LIMIT
 
 Sent = Delta | Mapping[str, Any] | bytes | str
-Deltas: TypeAlias = Sequence[Sent] | pa.RecordBatch  # what one write holds, in one shard
+Deltas: TypeAlias = Sequence[Sent] | pa.RecordBatch  # the contents of one write, in one shard
 
 
-# Among the words of a batch: the names of all signals in it. A field of a payload, and no column.
+# Among the words of a batch: the names of all its signals. A field of a payload, not a column.
 SIGNAL_NAMES = "signal.signal"
-# Columns in which most groups have but one text, or a few.
+# Columns in which most groups have only one text, or a few.
 FEW_WORDS = ("namespace", "kind", "priority", "source")
 
 
 class Refusal(NamedTuple):
-    """Why a delta was refused, in one word and in a sentence."""
+    """Why a delta was refused: a word and a sentence."""
 
     reason: Reason
     detail: str
 
 
 class Finding(NamedTuple):
-    """Rows in which the same is wrong."""
+    """Rows with the same error."""
 
     wrong: Rows
     reason: Reason
@@ -42,7 +42,7 @@ class Finding(NamedTuple):
 
 
 class RefusedError(Exception):
-    """Raised while a delta is decoded, and turned into a row; `envelope` is what can be shown of it."""
+    """Raised while a delta is decoded, and turned into a row; `envelope` has the parts that can be shown."""
 
     def __init__(self, reason: Reason, detail: str, envelope: Mapping[str, Any] | None = None) -> None:
         super().__init__(detail)
@@ -57,10 +57,10 @@ class DecodedBatch(NamedTuple):
     """Columns of `SENT_FIELDS` plus `key`, with the refusals and the original bytes beside them."""
 
     columns: dict[str, pa.Array]
-    refusals: dict[int, Refusal]  # row → why; everything else was well-formed
-    original: Callable[[int], Sent]  # row → what was sent
+    refusals: dict[int, Refusal]  # row → reason; all other rows were well-formed
+    original: Callable[[int], Sent]  # row → original bytes
     words: dict[str, frozenset[str]]  # every text that occurs in a column, for those that have few and no gaps
-    originals: Originals  # the same for many rows; where that is told to be enough, perhaps only how they begin
+    originals: Originals  # the same for many rows; if the caller says so, perhaps only their first bytes
 
     @property
     def rows(self) -> int:
@@ -80,7 +80,7 @@ def name_series(labels: list[tuple[str, str]], series: SeriesNames) -> str:
 
 
 def bounded(sentence: str) -> str:
-    """A sentence that may quote what was sent, cut to `DETAIL_LIMIT` bytes."""
+    """A sentence that may quote the delta, cut to `DETAIL_LIMIT` bytes."""
     encoded = sentence.encode("utf-8", "backslashreplace")
     if len(encoded) <= DETAIL_LIMIT:
         return encoded.decode()
@@ -88,7 +88,7 @@ def bounded(sentence: str) -> str:
 
 
 def scattered(values: Mapping[int, object], rows: int, kind: pa.DataType) -> pa.Array:
-    """A column with these values at their rows, and none elsewhere."""
+    """A column with these values at their rows, and null elsewhere."""
     if not values:
         return nulls(rows, kind)
     places = np.full(rows, -1)

@@ -1,7 +1,7 @@
-"""JSON objects in which a name stands twice: a dictionary keeps the last one and forgets the other.
+"""JSON objects that repeat a name: a dictionary keeps the last value and forgets the other.
 
-Belongs here: reading JSON so that this is noticed, and refusing it where names are the producer's own: in the maps of a
-delta. In columns a map may hold a name twice, too, and a store of maps could keep but one of them.
+Belongs here: reading JSON so that this is noticed, and refusing it where producers choose the names: in the maps of a
+delta. In columns a map may repeat a name, too, and a store of maps could keep only one value.
 """
 
 import json
@@ -11,12 +11,12 @@ from typing import Any
 from tidemark.door.decoded import RefusedError
 from tidemark.model.deltas import KINDS, Delta, Reason
 
-# By payload. The last kind is looked at first: of an object with several payloads the first repeat is told.
+# By payload. The last kind is looked at first: for an object with several payloads the first repeat is reported.
 _MAPS = {kind.value: rule.maps for kind, rule in reversed(KINDS.items()) if rule.maps}
 
 
 class _Object(dict[str, Any]):
-    """An object that remembers a name it had twice."""
+    """An object that remembers a repeated name."""
 
     repeated: str | None = None
 
@@ -38,7 +38,7 @@ def _object(pairs: list[tuple[str, Any]]) -> _Object:
 
 
 def refuse_repeats(found: Mapping[str, Any]) -> None:
-    """A map that names something twice says two things, and no store of maps could keep both."""
+    """A map with a repeated name has two values for it, and no store of maps could keep both."""
     for payload, fields in _MAPS.items():
         for field in fields if isinstance(found.get(payload), _Object) else ():
             names = found[payload].get(field)
@@ -47,7 +47,7 @@ def refuse_repeats(found: Mapping[str, Any]) -> None:
 
 
 def names_each_once(sent: bytes | str, delta: Delta) -> bool:
-    """Whether no map of a JSON delta surely has the same name twice. If a name is in the text once, it is."""
+    """Whether surely no map of a JSON delta repeats a name: each name is in the text only once."""
     maps = [
         getattr(found, field)
         for payload, fields in _MAPS.items()

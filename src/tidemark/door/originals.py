@@ -1,8 +1,8 @@
-"""What is kept of a refused delta: the bytes that were sent, or the JSON of what was handed over (C14).
+"""The stored form of a refused delta: the bytes that were sent, or JSON of the object that was passed (C14).
 
-Belongs here: the form in which it is kept, and how much of it. Of each of a write's first refused deltas 16 KiB are
-kept, until all that they had comes to a budget; of those behind them a short beginning is rendered and kept. So the
-work is bounded, and not only the room. Both doors keep the same bytes.
+Belongs here: the form, and how much is kept. Each of a write's first refused deltas keeps 16 KiB, until their full size
+reaches a budget; after that only a short beginning is rendered and kept. So the work is bounded, and not only the
+space. Both doors keep the same bytes.
 """
 
 import json
@@ -23,27 +23,27 @@ _json = json.JSONEncoder(default=str)
 
 
 class Beginning(bytes):
-    """How a delta begins that was rendered before; `length` says how long it was."""
+    """The beginning of a delta that was rendered before; `length` is its full length."""
 
     length: int
 
     @classmethod
     def of(cls, raw: bytes, length: int) -> "Beginning":
-        """The first bytes of something of this length."""
+        """The first bytes of a text of this length."""
         made = cls(raw)
         made.length = length
         return made
 
 
 class Kept(NamedTuple):
-    """What is stored of one refused delta."""
+    """The stored bytes of one refused delta."""
 
     raw: bytes
-    length: int  # of all of it; where only a beginning was rendered, the length of that
+    length: int  # of the whole delta; if only a beginning was rendered, the length of that
 
 
 def original_bytes(sent: Sent) -> bytes:
-    """What was sent, as bytes: as they came, or as JSON if an object was handed over."""
+    """The delta as bytes: as they came, or as JSON if it was an object."""
     if isinstance(sent, bytes):
         return sent
     if isinstance(sent, str):
@@ -57,14 +57,14 @@ def original_bytes(sent: Sent) -> bytes:
 
 
 def keep_originals(rows: Iterable[int], write_of: Callable[[int], int], decoded: DecodedBatch) -> dict[int, Kept]:
-    """What is kept of refused rows, which come in order; `write_of` tells whose budget a row is part of."""
+    """The stored bytes of refused rows, which come in order; `write_of` says which write's budget a row counts for."""
     kept: dict[int, Kept] = {}
     beyond: list[int] = []
     for _, run in groupby(rows, write_of):
         refused = list(run)
         room = RAW_BUDGET - RAW_LIMIT
         for place, sent in enumerate(decoded.originals(refused, False)):
-            if room <= 0:  # from here on, however short the next one is: so the order of rows alone decides
+            if room <= 0:  # from here on, even if the next one is short: so only the order of rows decides
                 beyond += refused[place:]
                 break
             found = kept[refused[place]] = _kept(sent, RAW_LIMIT)
@@ -80,7 +80,7 @@ def _kept(sent: Sent, most: int) -> Kept:
 
 
 def cut(sent: Sent) -> Sent:
-    """What is enough to render the beginning of a delta: the same, with no more than a few elements of its lists."""
+    """Enough of a delta to render its beginning: the same, with only a few elements of its lists."""
     if isinstance(sent, Delta):
         sent = msgspec.to_builtins(sent, builtin_types=(datetime,))
     if type(sent) is not dict:

@@ -1,8 +1,8 @@
-"""Taking over what a caller hands in: a copy that nobody else can change (C14).
+"""Taking over a caller's objects: a copy that no other code can change (C14).
 
 Belongs here: the copy, made on the caller's thread before `write` returns. A caller may refill its list, its
-dictionaries or the array under a column as soon as it has its handle; what it sent must not change with them. What is
-wrong with a delta is decided later (`decode.py`).
+dictionaries or the array under a column as soon as it has its handle; the write must not change with them. Errors in a
+delta are found later (`decode.py`).
 """
 
 import copy
@@ -39,7 +39,7 @@ def own(deltas: Any) -> list[Sent]:
 
 
 def as_columns(deltas: Any) -> pa.Table | pa.RecordBatch | None:
-    """A write that is in columns as Arrow has them; None if it is in rows. Any data frame with Arrow inside will do."""
+    """A write in Arrow columns; None if it is in rows. Any data frame with Arrow inside will do."""
     if isinstance(deltas, pa.RecordBatch | pa.Table):
         return deltas
     try:
@@ -56,9 +56,9 @@ def as_columns(deltas: Any) -> pa.Table | pa.RecordBatch | None:
 
 
 def own_columns(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
-    """Columns in the log's types and in memory of their own: the caller's may lie in an array that it fills again."""
+    """Columns in the log's types and in memory of their own: the caller may refill its array."""
     if isinstance(table, pa.RecordBatch) and is_plain(table.schema):
-        # What a delta leaves out has many buffers, so the copy is made before they are added, and is proved then.
+        # Missing fields have many buffers, so the copy is made before they are added, and is validated then.
         return to_batch(_copied_columns(table))
     return _copied_columns(to_batch(table))
 

@@ -1,8 +1,8 @@
-"""Payloads in rows: from what a producer writes to the fields that the log keeps, for each kind of delta.
+"""Payloads in rows: from a producer's fields to the log's fields, for each kind of delta.
 
-Belongs here: what goes into the log's fields and what cannot, because no column could hold it. What is wrong with a
-value that a column can hold is decided in `verdicts/payload_checks.py`, for all rows at once. In columns, payloads are
-converted by the types of their fields alone (`column_door.py`).
+Belongs here: which values go into the log's fields, and which cannot because no column could hold them. Values that a
+column can hold are checked in `verdicts/payload_checks.py`, for all rows at once. In columns, payloads are converted by
+the types of their fields alone (`column_door.py`).
 """
 
 import math

@@ -1,8 +1,7 @@
-"""A write in columns that is already what the log wants: signals in the log's own types, with nothing missing.
+"""A write in columns that already has the log's form: signals in the log's own types, without gaps.
 
-Belongs here: finding that out with as few looks as possible, because it is what a fast producer sends and every call
-costs it as much as a hundred rows. A batch that is not surely like that takes the longer way (`column_door.py`), which
-says the same of it.
+Belongs here: detecting this with as few looks as possible, because fast producers send it and every call costs them as
+much as a hundred rows. Any other batch takes the longer way (`column_door.py`), with the same result.
 """
 
 from collections.abc import Mapping
@@ -18,15 +17,15 @@ from tidemark.door.decode_values import FIRST_US, LAST_US
 from tidemark.model.deltas import PAYLOADS, Kind
 from tidemark.model.log_schema import SENT_FIELDS, SENT_SCHEMA
 
-# Without these a row is no signal; the others have a default, or are none where they are left out.
+# Without these a row is no signal; the others have a default, or are null if they are left out.
 _REQUIRED = frozenset(("namespace", "kind", "delta_id", "event_ts", Kind.SIGNAL.value))
 _OTHERS = tuple(payload for payload in PAYLOADS if payload != Kind.SIGNAL)
-# Of what a delta may leave out, and so may have gaps.
+# Fields that a delta may leave out, so they may have gaps.
 _WITH_GAPS = frozenset(("origin", *_OTHERS))
 
 
 def as_it_is(batch: pa.RecordBatch, most_millionths: int, limit: int) -> pa.RecordBatch | None:
-    """The batch with every column that a delta has, if no row of it needs a look; None if one might."""
+    """The batch with every column of a delta, if no row needs a look; None if one might."""
     if not is_plain(batch.schema):
         return None
     rows = len(batch)
@@ -38,14 +37,14 @@ def as_it_is(batch: pa.RecordBatch, most_millionths: int, limit: int) -> pa.Reco
     )
     if is_odd or not (is_surely_below(batch, limit) or may_exceed(batch.columns, limit) is None):
         return None
-    if batch.schema.equals(SENT_SCHEMA):  # a column that may have no gap has another schema, and so no neighbours
+    if batch.schema.equals(SENT_SCHEMA):  # non-nullable columns have another schema, so no neighbours
         return batch
     columns = [found[name] if name in found else _left_out(name, kind, rows) for name, kind in SENT_FIELDS]
     return pa.RecordBatch.from_arrays(columns, schema=SENT_SCHEMA)
 
 
 def _has_gaps(found: Mapping[str, pa.Array], rows: int) -> bool:
-    """Whether a row lacks what a signal has, or has another payload."""
+    """Whether a row lacks a field of a signal, or has another payload."""
     payload = found["signal"]
     return (
         any(column.null_count for name, column in found.items() if name not in _WITH_GAPS)

@@ -1,9 +1,9 @@
 """Rows of Arrow columns as the objects that a producer would have sent as rows.
 
-Belongs here: what a value of each Arrow type is in Python, and nothing that judges it. A null is a field that is not
-there; in a map or a list it is a null. A weight in millionths, which is how tables keep it, is the weight. A time below
-a microsecond is cut, one that Python cannot tell is a number of microseconds. A value that JSON has no word for (bytes,
-a duration) stays what Python makes of it, so that the door for rows refuses it by its name.
+Belongs here: the Python value for each Arrow type, and no checks. A null is a missing field; in a map or a list it is a
+null. A weight in millionths, as tables keep it, becomes the weight. A time is cut to microseconds; one that Python
+cannot represent is a number of microseconds. A value that JSON cannot express (bytes, a duration) stays a Python
+object, so that the door for rows refuses it by its name.
 """
 
 import json
@@ -24,7 +24,7 @@ US_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
 NS_PER_US = 1_000
 # Rows are rendered together, fewer where they are large: a call costs as much as ten small rows.
 _MOST_ROWS, _MOST_BYTES = 1_024, 256 * 1024
-# Of payloads: what is kept in millionths, and under which name it is sent; and which of them have maps.
+# Of payloads: the fields kept in millionths, with the names under which they are sent; and which payloads have maps.
 _MILLIONTHS = [
     (kind.value, name, field.millionths_of)
     for kind, rule in KINDS.items()
@@ -35,19 +35,19 @@ _WITH_MAPS = [kind.value for kind, rule in KINDS.items() if rule.maps]
 
 
 class _Pairs(dict[str, Any]):
-    """A map that names something twice, as JSON would be written from it."""
+    """A map that repeats a name, in the form from which JSON is written."""
 
     def __init__(self, pairs: list[tuple[Any, Any]]) -> None:
         super().__init__(pairs)
         self._pairs = pairs
 
     def items(self) -> Any:
-        """All of them."""
+        """All entries."""
         return self._pairs
 
 
 class ArrowValue:
-    """A value that only Arrow can tell, such as a date beyond the year 9999."""
+    """A value that only Arrow can represent, such as a date beyond the year 9999."""
 
     def __init__(self, value: pa.Scalar) -> None:
         try:
@@ -62,7 +62,7 @@ class ArrowValue:
 def row_objects(
     columns: Mapping[str, pa.Array], rows: Sequence[int], few_elements: int | None = None
 ) -> Iterator[Sent]:
-    """The deltas in these rows; of each list and map no more than `few_elements`, if that is enough."""
+    """The deltas in these rows; with `few_elements`, no more than so many of each list and map."""
     total = sum(int(column.nbytes) for column in columns.values())
     length = max((len(column) for column in columns.values()), default=0)
     at_once = _MOST_ROWS if few_elements else max(1, min(_MOST_ROWS, _MOST_BYTES * length // max(total, 1)))
@@ -80,7 +80,7 @@ def combined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def unwrapped(column: pa.Array) -> pa.Array:
-    """The same values without what stands around them: extensions, dictionaries, runs, views of texts."""
+    """The same values without their wrappers: extensions, dictionaries, runs, views of texts."""
     while True:
         kind = column.type
         if isinstance(kind, pa.BaseExtensionType):
@@ -125,7 +125,7 @@ def _take(column: pa.Array, rows: pa.Array) -> pa.Array:
 
 
 def _rendered(column: pa.Array, few: int | None) -> list[Any]:
-    """A value for each row, None where there is none."""
+    """A value for each row, or None."""
     column = unwrapped(column)
     kind = column.type
     if column.null_count == len(column):
@@ -139,7 +139,7 @@ def _rendered(column: pa.Array, few: int | None) -> list[Any]:
         return [None if value is None else _moment(value, kind.unit) for value in _integers(column)]
     try:
         found: list[Any] = column.to_pylist()
-    except Exception:  # noqa: BLE001 - a time that Python does not know, for one; then Arrow says what it is
+    except Exception:  # noqa: BLE001 - for example a time that Python cannot represent; then Arrow renders it
         return [_scalar(each) for each in column]
     return found
 
@@ -163,7 +163,7 @@ def _moment(value: int, unit: str) -> Any:
 
 def _structs(column: pa.StructArray, few: int | None) -> list[Any]:
     names = [field.name for field in column.type]
-    # Not `flatten`: below a missing struct that ends the process where a field is a union.
+    # Not `flatten`: below a missing struct it crashes the process if a field is a union.
     children = [_rendered(column.field(place), few) for place in range(len(names))]
     return [
         {name: child[place] for name, child in zip(names, children, strict=True) if child[place] is not None}

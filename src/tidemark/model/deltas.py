@@ -1,12 +1,12 @@
 """The words of the live plane: kinds, verdicts, reasons, levels, and a delta as producers write it and the log has it.
 
-Belongs here: enums, plain structs, and the declaration of each kind: what the door, the log, its segments, the tables,
-their suites and the definitions of streams need to know of it, they read from here (D1). It needs no Arrow: types are
-words, which `log_schema.py` knows. How a payload becomes a row is in `door/payloads.py`, what may be wrong with it in
-`verdicts/payload_checks.py`; operations on vectors are in `operations.py`.
+Belongs here: enums, plain structs, and the declaration of each kind, which the door, the log, its segments, the tables,
+their suites and the definitions of streams read (D1). It needs no Arrow: types are words, which `log_schema.py` knows.
+`door/payloads.py` turns a payload into a row, `verdicts/payload_checks.py` checks it; operations on vectors are in
+`operations.py`.
 
-A kind has a column of its own in the log and in `deltas`, behind those that are there. So another kind is another
-format: it needs a new `SCHEMA_VERSION`, and content hashes, which are made of all payload columns, are others.
+Each kind has its own column in the log and in `deltas`, after the existing ones. So a new kind changes the format: it
+needs a new `SCHEMA_VERSION`, and it changes content hashes, which are made of all payload columns.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class Kind(StrEnum):
 
 
 class Source(StrEnum):
-    """How a delta came here."""
+    """How a delta got here."""
 
     LOCAL = "local"
     REPLICA = "replica"
@@ -60,21 +60,21 @@ class Verdict(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a delta was refused, or set aside by the drain."""
+    """Why a delta was refused, or why the drain put it into `dead_letters`."""
 
     MALFORMED = "malformed"  # not one JSON object
     UNKNOWN_FIELD = "unknown_field"
     MISSING_FIELD = "missing_field"
     WRONG_TYPE = "wrong_type"
     UNKNOWN_KIND = "unknown_kind"
-    PAYLOAD_MISMATCH = "payload_mismatch"  # not exactly the payload that the kind promises
+    PAYLOAD_MISMATCH = "payload_mismatch"  # not exactly the payload of the kind
     UNKNOWN_OPERATION = "unknown_operation"
     BAD_NAME = "bad_name"
     EMPTY_ID = "empty_id"
     BAD_ID = "bad_id"  # too long, or with control characters
     BAD_TIMESTAMP = "bad_timestamp"
     TOO_OLD = "too_old"
-    BELOW_HORIZON = "below_horizon"  # a change to what a vector was before its history was compacted
+    BELOW_HORIZON = "below_horizon"  # a change to a vector before the cut of its history
     FROM_THE_FUTURE = "from_the_future"
     NOT_FINITE = "not_finite"
     OUT_OF_RANGE = "out_of_range"
@@ -86,11 +86,11 @@ class Reason(StrEnum):
     TOO_LARGE = "too_large"
     FINGERPRINT_COLLISION = "fingerprint_collision"
     ID_REUSE = "id_reuse"  # another delta under the same identity
-    DUPLICATE = "duplicate"  # a copy that only the drain could see
+    DUPLICATE = "duplicate"  # a duplicate that only the drain could find
 
 
 class Vector(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Payload of a vector delta: one operation with what it needs, and what any of them may carry."""
+    """Payload of a vector delta: one operation with its operands, and the fields that any operation may have."""
 
     vector_id: str
     op: str
@@ -122,7 +122,7 @@ class Signal(Struct, forbid_unknown_fields=True, omit_defaults=True):
 class Delta(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """One change, as a producer writes it: the envelope and exactly one payload.
 
-    `event_ts` is a moment (without a time zone it is UTC; in JSON, ISO 8601 text) or microseconds since 1970.
+    `event_ts` is a datetime (without a time zone it is UTC; in JSON, ISO 8601 text) or microseconds since 1970.
     """
 
     namespace: str
@@ -137,13 +137,13 @@ class Delta(Struct, forbid_unknown_fields=True, omit_defaults=True):
     signal: Signal | None = None
 
 
-# Of the rows in the log. It stands here, and not in `log_schema.py`, because frames are read without Arrow.
+# Of the rows in the log. It is defined here, and not in `log_schema.py`, because frames are read without Arrow.
 SCHEMA_VERSION = 1
 
 # The bytes of a map of texts, in SQL.
 MAP_BYTES = "coalesce(octet_length(array_join(map_keys({0}), '')) + octet_length(array_join(map_values({0}), '')), 0)"
-# What compaction may remove from a vector delta weighs, by what was sent, whatever its encoding; the same before and
-# after it went.
+# The size of what compaction may remove from a vector delta: by its content, whatever the encoding, and the same before
+# and after removal.
 REMOVABLE_BYTES = (
     "coalesce(removed_bytes, 4 * coalesce(size(vector.values), 0) + 4 * coalesce(size(vector.indices), 0) "
     f"+ {MAP_BYTES.format('vector.metadata')})"
@@ -161,7 +161,7 @@ class PayloadField(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is one text or number, and neither a list nor a map."""
+        """Whether it is a single text or number, and not a list or a map."""
         return "<" not in self.type
 
     @property
@@ -171,16 +171,16 @@ class PayloadField(NamedTuple):
 
 
 class KindRule(NamedTuple):
-    """What is declared about a kind."""
+    """The declaration of a kind."""
 
     name: str  # such a delta, in short
-    about: str  # and in words that say more
-    key_name: str  # what the key of such a delta is, in words
+    about: str  # and in more words
+    key_name: str  # the key of such a delta, in words
     fields: dict[str, PayloadField]
-    bytes: str  # what it weighs besides its key, id and time, in SQL of a row of `deltas`
-    sound: str  # what is true of its payload in every row of `deltas`, in SQL, said anew for the suite of that table
-    key: str | None = None  # the field that says what the delta is about
-    labels: str | None = None  # without a key: the map by whose fingerprint a series is known
+    bytes: str  # its size besides its key, id and time, in SQL of a row of `deltas`
+    sound: str  # rules for its payload in `deltas`, in SQL, stated independently for that table's suite
+    key: str | None = None  # the field that is the key
+    labels: str | None = None  # without a key: the map whose fingerprint identifies a series
     few: tuple[str, ...] = ()  # fields of few values: a segment has dictionaries of them
     near: tuple[str, ...] = ()  # fields of numbers near one another: a segment has their differences
 
@@ -250,7 +250,7 @@ KINDS: dict[Kind, KindRule] = {
 
 # The columns of payloads: one for each kind, of its name and in the order of the log.
 PAYLOADS: tuple[str, ...] = tuple(kind.value for kind in KINDS)
-# By payload: the field that is the key, or the labels by which a series is known.
+# By payload: the field that is the key, or the labels that identify a series.
 KEY_FIELDS = {kind.value: rule.key for kind, rule in KINDS.items() if rule.key}
 SERIES_LABELS = {kind.value: rule.labels for kind, rule in KINDS.items() if rule.labels}
 

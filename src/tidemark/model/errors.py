@@ -13,4 +13,4 @@ class ConfigurationError(TidemarkError):
 
 
 class DamageError(TidemarkError):
-    """Stored bytes are not what was written: nothing is read past them, and nothing is repaired by guessing."""
+    """Stored bytes differ from those written: nothing is read past them, and nothing is repaired by guessing."""

@@ -1,10 +1,10 @@
 """The rules of event time that a shard goes by: how far out of order each stream is sent, and when it counts as idle.
 
-Belongs here: the rules as values, as they stand in the log. When a watermark moves by them is in
-`event_time/watermarks.py`; where they are set is in `platform.toml` and, for single streams, in the stream definitions.
+Belongs here: the rules as values, as the log contains them. `event_time/watermarks.py` moves watermarks by them; they
+are set in `platform.toml` and, for single streams, in the stream definitions.
 
-Rules may change between two lives of a shard, and a stamp must come out the same when its log is read again. So the log
-says which rules are in force, from their message on: a replay goes by those, and never by today's settings.
+Rules may change between two starts of a shard, and a stamp must be the same when its log is read again. So the log says
+which rules are in force, from their message on: a replay uses those, and never today's settings.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ Stream = tuple[str, str]  # namespace, kind
 
 
 class StreamRule(Struct, frozen=True):
-    """What holds for one stream (T2)."""
+    """The rules of one stream (T2)."""
 
     disorder_us: int
     idle_us: int
@@ -29,11 +29,11 @@ class EventTimeRules(Struct, frozen=True):
     step_us: int
     events: int
     default: StreamRule
-    streams: dict[str, StreamRule] = {}  # "namespace/kind" → what is defined for it
+    streams: dict[str, StreamRule] = {}  # "namespace/kind" → its own rules
 
     @classmethod
     def of(cls, settings: Settings, streams: Mapping[Stream, StreamRule] | None = None) -> "EventTimeRules":
-        """The settings' rules, and those of streams that have their own."""
+        """The rules of the settings, and those of streams that have their own."""
         return cls(
             step_us=settings.watermark_ms * 1_000,
             events=settings.watermark_events,
@@ -43,7 +43,7 @@ class EventTimeRules(Struct, frozen=True):
         )
 
     def rule(self, stream: Stream) -> StreamRule:
-        """What holds for this stream."""
+        """The rules of this stream."""
         return self.streams.get(stream_name(stream), self.default)
 
 

@@ -1,6 +1,6 @@
-"""What a series is called: the fingerprint of its sorted labels (D7).
+"""The name of a series: the fingerprint of its sorted labels (D7).
 
-Belongs here: the fingerprint, and the memory that tells a collision from a series seen before.
+Belongs here: the fingerprint, and the memory that distinguishes a collision from a series seen before.
 """
 
 import hashlib
@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 
 Labels = Sequence[tuple[str, str]]
 
-# Remembered label sets; beyond this the memory starts anew. A series costs a few hundred bytes here.
+# Remembered label sets; beyond this the memory is cleared. A series costs a few hundred bytes here.
 REMEMBERED_SERIES = 200_000
 
 
 def fingerprint_of(labels: Labels) -> str:
-    """128 bits of BLAKE2b over the labels, each text with its length before it, so that no two sets look alike."""
+    """128 bits of BLAKE2b over the labels, each text after its length, so that no two sets give the same bytes."""
     digest = hashlib.blake2b(digest_size=16)
     for pair in labels:
         for text in pair:
@@ -23,7 +23,7 @@ def fingerprint_of(labels: Labels) -> str:
 
 
 class SeriesNames:
-    """Fingerprints of label sets; on a hit the labels are compared, so that two series are never merged by accident."""
+    """Fingerprints of label sets; on a hit the labels are compared, so two series are never merged by accident."""
 
     def __init__(self, fingerprint: Callable[[Labels], str] = fingerprint_of) -> None:
         self._fingerprint = fingerprint

@@ -1,4 +1,4 @@
-"""How a delta lies in the log and in a segment: one Arrow schema, the same columns in the same order.
+"""The form of a delta in the log and in a segment: one Arrow schema, the same columns in the same order.
 
 Belongs here: columns and their meaning; the payloads' columns follow from the kinds (`deltas.py`). The schema is a
 format: a change to it needs a new `SCHEMA_VERSION` (there), which stands in the header of every log file.
@@ -10,7 +10,7 @@ from tidemark.model.deltas import KINDS, Kind
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
-# What the types of fields are called where kinds are declared (`deltas.py`).
+# The names of field types in the declarations of kinds (`deltas.py`).
 TYPES = {
     "string": pa.string(),
     "double": pa.float64(),
@@ -23,10 +23,10 @@ TYPES = {
 PAYLOAD_TYPES = {
     kind: pa.struct([(name, TYPES[field.type]) for name, field in rule.fields.items()]) for kind, rule in KINDS.items()
 }
-# For what is about one kind alone.
+# For code about a single kind.
 VECTOR, SAMPLE, SIGNAL = (PAYLOAD_TYPES[kind] for kind in (Kind.VECTOR, Kind.SAMPLE, Kind.SIGNAL))
 
-# What a producer sends (envelope and payload), in the order of the log. Malformed deltas have gaps: all nullable.
+# A producer's fields (envelope and payload), in the order of the log. Malformed deltas have gaps: all nullable.
 SENT_FIELDS: list[tuple[str, pa.DataType]] = [
     ("namespace", pa.string()),
     ("kind", pa.string()),
@@ -40,7 +40,7 @@ SENT_FIELDS: list[tuple[str, pa.DataType]] = [
 
 SENT_SCHEMA = pa.schema(SENT_FIELDS)
 
-# Beside these, a write in columns brings along what its door has refused, as the log names it.
+# In addition, a write in columns has its door's refusals, under the log's names.
 REFUSED_FIELDS: list[tuple[str, pa.DataType]] = [
     ("reason", pa.string()),
     ("detail", pa.string()),
@@ -48,10 +48,10 @@ REFUSED_FIELDS: list[tuple[str, pa.DataType]] = [
     ("raw_bytes", pa.int64()),
 ]
 
-# Worked out from what was sent, on whatever thread has the time.
+# Computed from a producer's fields, on any thread that has time.
 HASHES = ("identity_hash", "content_hash")
 
-# What the coordinator adds.
+# Added by the coordinator.
 ARRIVAL_FIELDS: list[tuple[str, pa.DataType]] = [
     ("shard", pa.int32()),
     ("epoch", pa.int64()),  # starts at 1, because 0 means "nothing yet"
@@ -61,22 +61,22 @@ ARRIVAL_FIELDS: list[tuple[str, pa.DataType]] = [
     ("received_ts", TIMESTAMP),
     ("watermark_ts", TIMESTAMP),  # in force before the write (T4); null while there is none
     ("key", pa.string()),  # vector id, series fingerprint or entity id
-    ("identity_hash", pa.int64()),  # of (namespace, key, event_ts, delta_id); null where one of them is
-    ("content_hash", pa.int64()),  # of the payload: tells a copy from a reused id
+    ("identity_hash", pa.int64()),  # of (namespace, key, event_ts, delta_id); null if one of them is null
+    ("content_hash", pa.int64()),  # of the payload: tells a duplicate from a reused id
     ("verdict", pa.string()),
     ("reason", pa.string()),  # null unless refused
     ("detail", pa.string()),  # the reason in words
-    ("raw", pa.binary()),  # what was sent, up to RAW_LIMIT bytes; only for refused deltas
+    ("raw", pa.binary()),  # the delta as sent, up to RAW_LIMIT bytes; only if refused
     ("raw_bytes", pa.int64()),  # how long it was; an object or a row beyond `RAW_BUDGET`, at least so long
 ]
 
-# A dead letter shows what was sent; one that is larger is cut here, so that a hostile producer cannot fill the lake.
+# A dead letter shows the delta as sent; a larger one is cut here, so that a hostile producer cannot fill the lake.
 RAW_LIMIT = 16 * 1024
-# The first refused deltas of a write say what went wrong. From the one that is beyond this budget on, a short beginning
-# is kept of each, and no more of it is rendered.
+# The first refused deltas of a write show what went wrong. Once this budget is exceeded, only a short beginning of each
+# is rendered and kept.
 RAW_BUDGET = 1024 * 1024
 RAW_SHORT = 256
-# A sentence may quote what was sent, such as the name of a field.
+# A sentence may quote the delta, such as the name of a field.
 DETAIL_LIMIT = 300
 
 LOG_SCHEMA = pa.schema([pa.field(name, kind) for name, kind in ARRIVAL_FIELDS + SENT_FIELDS])

@@ -1,28 +1,28 @@
-"""The operations on vectors, each declared once: its word, what it needs, and how it treats what was there (D2, D4).
+"""The operations on vectors, each declared once: its word, its operands, and how it treats the earlier state (D2, D4).
 
-Belongs here: all that follows from a declaration alone. The checks at the door (`verdicts/payload_checks.py`), the
-columns and numbers of the fold (`vectors/fold.py`) and its maps (`vectors/maps.py`) read it. Does not belong here: the
-arithmetic, which is in `vectors/loops.py`, and the form in which operations are composed (`vectors/compose.py`).
+Belongs here: everything that follows from a declaration alone. The checks at the door (`verdicts/payload_checks.py`),
+the columns and numbers of the fold (`vectors/fold.py`) and its maps (`vectors/maps.py`) read it. Does not belong here:
+the arithmetic, which is in `vectors/loops.py`, and the form in which operations are composed (`vectors/compose.py`).
 
 What a delta does:
 
-- `create` begins anew whatever was before: its values, and its own metadata patch on nothing.
+- `create` starts over, whatever was before: its values, and its own metadata patch applied to nothing.
 - `replace` takes other values and patches the metadata. `set_dims`, `add_dims`, `scale` and `offset` change the values,
-  and patch. If one index is at or beyond the vector's present length, the whole delta has no effect.
+  and patch. If one index is at or beyond the vector's current length, the whole delta has no effect.
 - `delete` leaves a tombstone without values and metadata (also without its own patch), which keeps its clock.
-- Everything but `create` needs a base that lives. If there never was one, it counts as `no_base`; after a delete, or
-  with an index that points at nothing, as `no_effect`.
+- Every operation but `create` needs a live base. If there never was one, it counts as `no_base`; after a delete, or
+with an index beyond the vector's length, as `no_effect`.
 """
 
 from enum import StrEnum
 from typing import NamedTuple
 
-# What an operation may need; it may have nothing else of these.
+# The operands; an operation may have only those that it needs.
 OPERANDS = ("values", "indices", "factor", "amount")
 
 
 class Operation(StrEnum):
-    """What a vector delta does. Setting and adding are two names: every merge rule depends on it (D2)."""
+    """What a vector delta does. Setting and adding have two names: every merge rule depends on it (D2)."""
 
     CREATE = "create"
     REPLACE = "replace"
@@ -34,15 +34,15 @@ class Operation(StrEnum):
 
 
 class OperationRule(NamedTuple):
-    """What is declared about an operation."""
+    """The declaration of an operation."""
 
     needs: tuple[str, ...]  # of `OPERANDS`
-    begins_anew: bool = False  # metadata is not patched: it begins from nothing
+    begins_anew: bool = False  # metadata is not patched but starts empty
     takes_patch: bool = True  # the delta's own metadata patch counts
 
     @property
     def is_whole(self) -> bool:
-        """Whether its values are all numbers of a vector, so that there must be as many as the vector has."""
+        """Whether its values are all of a vector's numbers, so their count must be the vector's length."""
         return "values" in self.needs and not self.is_partial
 
     @property

@@ -1,6 +1,6 @@
-"""Which partitions of a table are meant: ranges of them, and the SQL that is true for their rows.
+"""Selections of a table's partitions: ranges of them, and the SQL that is true for their rows.
 
-Belongs here: numbers and predicates, which are built from numbers alone. Reading and writing is in `resources/lake.py`.
+Belongs here: numbers, and predicates built from numbers alone. Reading and writing is in `resources/lake.py`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from tidemark.model.timegrid import Grain, from_us
 
 
 def sql_timestamp(time_us: int) -> str:
-    """A typed literal: predicates are built from numbers, never from text that came from outside."""
+    """A typed literal: predicates are built from numbers, never from outside text."""
     return f"TIMESTAMP '{from_us(time_us):%Y-%m-%d %H:%M:%S.%f} UTC'"
 
 
@@ -20,20 +20,20 @@ class Range:
 
     start_us: int
     end_us: int
-    gaps_us: int = 0  # so much of it was not asked for
+    gaps_us: int = 0  # length of gaps that were not requested
 
     @property
     def asked_us(self) -> int:
-        """How much time was asked for: what is done for a range is measured by this."""
+        """The requested time: the work for a range is measured by this."""
         return self.end_us - self.start_us - self.gaps_us
 
     def holds(self, time_us: int) -> bool:
-        """Whether the moment lies in the range."""
+        """Whether the time lies in the range."""
         return self.start_us <= time_us < self.end_us
 
 
 def contiguous(starts: Iterable[int], grain: Grain) -> list[Range]:
-    """Partitions as few ranges without gaps, the earliest first."""
+    """Partitions as the fewest ranges without gaps, earliest first."""
     ranges: list[Range] = []
     for start in sorted(set(starts)):
         if ranges and ranges[-1].end_us == start:

@@ -1,7 +1,7 @@
-"""What an operator may set, for one home: `platform.toml`, typed, with a safe default for everything.
+"""An operator's settings for one home: `platform.toml`, typed, with a safe default for everything.
 
-Belongs here: the settings, their bounds and how they are read. Does not belong here: what a run is asked to do
-(command line), or where things lie (`storage/home.py`).
+Belongs here: the settings, their bounds and how they are read. Does not belong here: options of a run (command line),
+or paths (`storage/home.py`).
 """
 
 import re
@@ -16,12 +16,12 @@ from msgspec import Meta, Struct
 from tidemark.model.errors import ConfigurationError
 from tidemark.model.timegrid import to_us
 
-# Names become folder names, partition values and SQL identifiers, so they are plain before they get anywhere.
+# Names become folder names, partition values and SQL identifiers, so only plain ones are allowed.
 NAME_PATTERN = r"^[a-z][a-z0-9_]{0,62}$"
 
 
 def is_name(text: str) -> bool:
-    """Whether a text is a plain name: all of it, so a line break at its end (which `$` overlooks) is refused."""
+    """Whether the whole text is a plain name: a line break at its end, which `$` overlooks, is refused."""
     return re.fullmatch(NAME_PATTERN, text) is not None
 
 
@@ -85,7 +85,7 @@ TEMPLATE = """\
 
 
 class Namespace(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is declared about one namespace."""
+    """The declaration of one namespace."""
 
     dimension: Annotated[int, Meta(ge=1, le=65_536)] | None = None
 
@@ -93,9 +93,9 @@ class Namespace(Struct, frozen=True, forbid_unknown_fields=True):
 class BatchSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """When flushed deltas are closed into a batch, and how much of it may wait for subscribers (C5, C9, C12)."""
 
-    # Shorter, and a delivery costs more than what it delivers.
+    # Below this a delivery costs more than its contents.
     min_ms: Annotated[int, Meta(ge=1, le=60_000)] = 10
-    # Longer, and "live" is no word for it: the first delta of a quiet stream waits this long.
+    # Above this delivery is no longer "live": the first delta of a quiet stream waits this long.
     max_ms: Annotated[int, Meta(ge=1, le=3_600_000)] = 5_000
     # A hundred writes share the fixed cost of a delivery; one second's wait at 100 writes a second, 10 ms at 10,000.
     target_writes: Annotated[int, Meta(ge=1, le=1_000_000)] = 100
@@ -103,11 +103,11 @@ class BatchSettings(Struct, frozen=True, forbid_unknown_fields=True):
     bytes: Annotated[int, Meta(ge=4_096, le=1024**3)] = 16 * 1024 * 1024
     # As many as the ingest queue holds; small deltas reach it about when they reach 16 MB.
     count: Annotated[int, Meta(ge=1)] = 100_000
-    # Less happens by chance in traffic that comes in bursts; more is met by the other triggers first.
+    # Bursts cause smaller values by chance; the other triggers catch larger ones first.
     rate_change: Annotated[float, Meta(gt=1.0, le=1_000.0)] = 4.0
     # More than half a second of the fastest batches: a pause of a garbage collector, not a subscriber that is gone.
     queue_batches: Annotated[int, Meta(ge=1)] = 64
-    # One batch of the largest kind, beside the one in the subscriber's hands.
+    # One batch of the largest kind, besides the one that the subscriber works on.
     queue_bytes: Annotated[int, Meta(ge=4_096)] = 16 * 1024 * 1024
     # Less than half of a shard's memory: whatever subscribers do, the rest is left to writes (C9).
     held_bytes: Annotated[int, Meta(ge=4_096)] = 24 * 1024 * 1024
@@ -121,18 +121,18 @@ class BoundSettings(Struct, frozen=True, forbid_unknown_fields=True):
     deltas: Annotated[int, Meta(ge=1, le=1_000_000)] = 100_000
     # Three groups of the largest kind: one being flushed, one gathering, one in line.
     bytes: Annotated[int, Meta(ge=4_096, le=1024**3)] = 50 * 1024 * 1024
-    # Early enough that what waits for a batch is gone before anybody is turned away.
+    # Early enough that deltas waiting for a batch are delivered before any write is given back.
     high_water: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.8
-    # The rest is for what is under way already.
+    # The rest is for writes that are under way already.
     emergency: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.95
-    # A log file, its segment and as much again: whatever was taken can be sealed and drained.
+    # A log file, its segment and as much again: everything that was taken can be sealed and drained.
     disk_keep_free_bytes: Annotated[int, Meta(ge=0)] = 256 * 1024 * 1024
 
 
 class CountSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is computed from the rollups besides the five windows (R4)."""
+    """Computations on the rollups besides the five trailing windows (R4)."""
 
-    # What is hot, what is of today, what is of this week. One of n days keeps hours from being dropped for 32 n days.
+    # Interest of the hour, of the day, of the week. A half-life of n days keeps hours from being dropped for 32 n days.
     half_lives: Annotated[tuple[Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,3}[mhd]\Z")], ...], Meta(max_length=16)] = (
         "1h",
         "1d",
@@ -143,18 +143,18 @@ class CountSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class CompactionSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """When the history of a vector is compacted, how, and how far back it can be read (K1 to K3)."""
 
-    # What was written last is asked for most, and late deltas sort between it.
+    # The latest deltas are read most, and late deltas sort between them.
     strategy: Literal["full_merge", "tiered_merge", "time_boundary", "adaptive"] = "tiered_merge"
-    # To fold a hundred deltas takes a millisecond, less than to find them.
+    # Folding a hundred deltas takes a millisecond, less than finding them.
     threshold: Annotated[int, Meta(ge=1)] = 100
-    # A minute, as a segment: what is older has no neighbours to come.
+    # A minute, as for a segment: older deltas get no more neighbours.
     max_age_ms: Annotated[int, Meta(ge=0)] = 60_000
-    # What one read may cost has a bound.
+    # Bounds the cost of one read.
     hard_limit: Annotated[int, Meta(ge=1)] = 1_000
     keep_recent: Annotated[int, Meta(ge=0)] = 10
     # As long as a partition of the tables.
     interval_ms: Annotated[int, Meta(ge=1)] = 3_600_000
-    # A week to notice a mistake. The log refuses changes to what is older once payloads were removed.
+    # A week to notice a mistake. The log refuses older changes once payloads were removed.
     horizon_ms: Annotated[int, Meta(ge=0)] = 604_800_000
     # At one a minute, the next delta follows any merge at once.
     busy_writes_per_hour: Annotated[float, Meta(ge=0.0)] = 60.0
@@ -177,31 +177,31 @@ class SparkSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of a platform; each default is the one a careful operator would keep."""
 
-    # One shard carries a million deltas a second; more are for more machines. The map of slots is by this number.
+    # One shard takes a million deltas a second; more are for more machines. The map of slots depends on this number.
     shards: Annotated[int, Meta(ge=1, le=1024)] = 1
     # A Monday, so that the first week is whole. Every hour since, and those before it that windows of the first events
     # begin in, is a partition of the orchestrator.
     earliest_event_ts: datetime = datetime(2024, 12, 30, tzinfo=UTC)
-    # Five minutes is more than any clock under NTP is wrong, and less than a late hour.
+    # Five minutes is more than the error of any clock under NTP, and less than a late hour.
     clock_skew_ms: Annotated[int, Meta(ge=0)] = 300_000
-    # More than NTP ever steps a clock by that was right, and less than an hour or a day would notice (C15).
+    # More than NTP ever steps a correct clock, and less than an error of an hour or a day (C15).
     clock_leap_ms: Annotated[int, Meta(ge=1_000)] = 60_000
-    # Most producers flush within seconds; what is older than this is late, not lost.
+    # Most producers flush within seconds; older deltas are late, not lost.
     disorder_ms: Annotated[int, Meta(ge=0)] = 5_000
-    # Long enough for a pause for breath, short enough that a stopped producer does not stop the others.
+    # Long enough for a short pause, short enough that a stopped producer does not stop the others.
     idle_timeout_ms: Annotated[int, Meta(ge=1)] = 30_000
     # Few enough that a busy stream's watermark follows it closely, many enough that single writes cost nothing.
     watermark_events: Annotated[int, Meta(ge=1, le=1_000_000)] = 100
     # A fifth of the disorder, so that waiting for the next step makes windows hardly later; one message a step at most.
     watermark_ms: Annotated[int, Meta(ge=1, le=3_600_000)] = 1_000
-    # Large enough for Parquet to be efficient, small enough to recover from in a second.
+    # Large enough for Parquet to be efficient, small enough to recover in a second.
     segment_bytes: Annotated[int, Meta(ge=4_096)] = 64 * 1024 * 1024
     # The lake is at most a minute behind a busy shard.
     segment_age_ms: Annotated[int, Meta(ge=1)] = 60_000
     # A trickle would make a small segment and a drain of every minute; ten are soon enough for it.
     quiet_segment_age_ms: Annotated[int, Meta(ge=1)] = 600_000
     quiet_segment_bytes: Annotated[int, Meta(ge=0)] = 64 * 1024
-    # About a second of the fastest traffic, hours of the usual; what lies beyond it is decided by the drain.
+    # About a second of the fastest traffic, hours of normal traffic; the drain finds duplicates beyond it.
     recent_identities: Annotated[int, Meta(ge=0)] = 1_000_000
     batch: BatchSettings = BatchSettings()
     bounds: BoundSettings = BoundSettings()

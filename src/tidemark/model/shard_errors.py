@@ -1,4 +1,4 @@
-"""What can go wrong between a producer and a shard: one family, each kind with what the caller needs to go on.
+"""Errors between a producer and a shard: one family, each kind with the data that the caller needs to go on.
 
 Belongs here: errors of the live plane. Errors of stored bytes derive from `DamageError` as well, so that one
 `except` finds them all.
@@ -25,7 +25,7 @@ class SequenceGapError(CoordinatorError):
 
 
 class NumberReuseError(CoordinatorError):
-    """Another write was taken under this number before; `write` is the one that was not taken."""
+    """Another write was taken under this number before; `write` is the refused one."""
 
     def __init__(self, producer: str, sequence: int, write: object = None) -> None:
         self.producer, self.sequence, self.write = producer, sequence, write
@@ -48,7 +48,7 @@ class ProducerFencedError(CoordinatorError):
 
 
 class EpochNotAssignedError(CoordinatorError):
-    """Somebody waits for an epoch that no write has yet."""
+    """A caller waits for an epoch that no write has yet."""
 
     def __init__(self, epoch: int, applied: int) -> None:
         self.epoch, self.applied = epoch, applied
@@ -56,7 +56,7 @@ class EpochNotAssignedError(CoordinatorError):
 
 
 class EpochLostError(CoordinatorError):
-    """The epoch was given out before a crash and never reached the disk; its write has to be sent again."""
+    """The epoch was assigned before a crash and never reached the disk; its write must be sent again."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -64,7 +64,7 @@ class EpochLostError(CoordinatorError):
 
 
 class ShardFencedError(CoordinatorError):
-    """Another process has taken the shard over; this one must not write any more."""
+    """Another process has taken the shard over; this one must stop writing."""
 
     def __init__(self, shard: int, incarnation: int) -> None:
         self.shard, self.incarnation = shard, incarnation
@@ -75,7 +75,7 @@ class ShardFencedError(CoordinatorError):
 
 
 class FrameTooLargeError(CoordinatorError):
-    """What was to be logged at once could not be read again; nothing of it was written."""
+    """The encoded group could not be read back; nothing of it was written."""
 
     def __init__(self, size: int, limit: int) -> None:
         self.size, self.limit = size, limit
@@ -83,7 +83,7 @@ class FrameTooLargeError(CoordinatorError):
 
 
 class OutcomeUnknownError(CoordinatorError):
-    """A flush failed; whether the write is there will be known after a restart. `write` is what was handed over."""
+    """A flush failed; a restart will show whether the write is in the log. `write` is the write as sent."""
 
     def __init__(self, epoch: int, cause: BaseException, write: object = None) -> None:
         self.epoch, self.cause, self.write = epoch, cause, write
@@ -94,7 +94,7 @@ class OutcomeUnknownError(CoordinatorError):
 
 
 def how_to_go_on(failure: BaseException) -> str:
-    """What stopped a shard, and what to do about it."""
+    """The error that stopped a shard, and what to do about it."""
     return str(failure) if isinstance(failure, ShardFencedError) else f"{failure}. Start it again to recover."
 
 
@@ -105,7 +105,7 @@ def _what_failed(cause: BaseException) -> str:
 
 
 class ShardStoppedError(CoordinatorError):
-    """The shard takes no more writes; `write` is the one that it gives back, of which nothing was written."""
+    """The shard takes no more writes; `write` is given back, and nothing of it was written."""
 
     def __init__(self, shard: int, why: str, write: object = None) -> None:
         self.shard, self.write = shard, write
@@ -115,7 +115,7 @@ class ShardStoppedError(CoordinatorError):
 class BackpressureError(CoordinatorError):
     """There is no room now. `write` is given back untouched, and its number stays free: send it again later."""
 
-    passes_by_itself = True  # so that a writer without a timeout waits; else somebody has to do something first
+    passes_by_itself = True  # so a writer without a timeout waits; otherwise an operator must act first
 
     def __init__(self, why: str, retry_after_s: float, write: object = None) -> None:
         self.retry_after_s, self.write = retry_after_s, write
@@ -123,7 +123,7 @@ class BackpressureError(CoordinatorError):
 
 
 class DiskSpaceError(BackpressureError):
-    """The disk is nearly full; what was taken is being drained, and writes are taken again once there is room."""
+    """The disk is nearly full; taken writes are being drained, and new ones are taken once there is room."""
 
     def __init__(self, free: int, wanted: int, retry_after_s: float, write: object = None) -> None:
         self.free, self.wanted = free, wanted
@@ -156,7 +156,7 @@ class EmptyWriteError(CoordinatorError):
 
 
 class WriteFormatError(CoordinatorError):
-    """A whole write is not in a form that could be split into deltas; nothing of it was taken."""
+    """A whole write cannot be split into deltas; nothing of it was taken."""
 
 
 class WriteTooLargeError(CoordinatorError):
@@ -187,7 +187,7 @@ class WaitTimeoutError(CoordinatorError):
 
 
 class SubscriptionEndedError(CoordinatorError):
-    """Nothing more will come: `cause` is what stopped the shard, or None where somebody closed it on purpose."""
+    """Nothing more will come: `cause` is the error that stopped the shard, or None if it was closed on purpose."""
 
     def __init__(self, cause: BaseException | None = None) -> None:
         self.cause = cause
@@ -200,7 +200,7 @@ class SubscriptionEndedError(CoordinatorError):
 
 
 class LogDamageError(CoordinatorError, DamageError):
-    """A log file is damaged where no crash can have torn it."""
+    """A log file is damaged at a place where no crash can have torn it."""
 
 
 class ManifestDamageError(CoordinatorError, DamageError):
@@ -208,4 +208,4 @@ class ManifestDamageError(CoordinatorError, DamageError):
 
 
 class SegmentDamageError(CoordinatorError, DamageError):
-    """A segment is not the file that the manifest describes."""
+    """A segment differs from its entry in the manifest."""

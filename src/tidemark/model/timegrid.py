@@ -1,8 +1,8 @@
 """The grids of event time: minutes, hours, days, weeks, months, and the text keys by which the orchestrator knows them.
 
 Belongs here: pure arithmetic on microseconds since the Unix epoch, UTC. The grids of fixed width are anchored there and
-use floor division, so times before 1970 fall where they should; weeks start on Monday 00:00, and months are those of
-the calendar.
+use floor division, so times before 1970 get the right bucket; weeks start on Monday 00:00, and months are those of the
+calendar.
 """
 
 from abc import ABC, abstractmethod
@@ -42,21 +42,21 @@ def to_us(moment: datetime) -> int:
 
 
 def from_us(time_us: int) -> datetime:
-    """The moment as an aware UTC datetime."""
+    """The time as an aware UTC datetime."""
     return EPOCH + timedelta(microseconds=time_us)
 
 
 @dataclass(frozen=True)
 class Grain(ABC):
-    """How time is divided into partitions or buckets: where they begin, and what they are called.
+    """How time is divided into partitions or buckets: where they begin, and their keys.
 
-    Days, weeks and months are called alike. How long one is may depend on which one it is, so that nothing outside
-    of this module computes with a width: what lies beside what is asked of the grain.
+    Days, weeks and months have keys of the same form. Their length may vary, so no code outside of this module computes
+    with a width: it asks the grain for neighbours.
     """
 
     name: str
     key_format: str  # of the start, as Python writes it
-    sql_format: str  # the same, as Spark does
+    sql_format: str  # the same, as Spark writes it
 
     @abstractmethod
     def floor(self, time_us: int) -> int:
@@ -68,18 +68,18 @@ class Grain(ABC):
 
     @abstractmethod
     def starts(self, start_us: int, end_us: int) -> Sequence[int]:
-        """Starts of all that hold anything of the time from `start_us` (in it) to `end_us` (not in it), in order."""
+        """Starts of all that overlap the time from `start_us` (inclusive) to `end_us` (exclusive), in order."""
 
     @abstractmethod
     def reach(self, time_us: int) -> int:
-        """Into how many of them a piece of time of this length may reach, from a border on."""
+        """How many of them a span of this length may reach into, starting at a border."""
 
     def ceil(self, time_us: int) -> int:
-        """Start of the first that does not begin before `time_us`."""
+        """Start of the first that begins at or after `time_us`."""
         return self.next(time_us - 1)
 
     def width_us(self, time_us: int) -> int:
-        """How long the one is that holds `time_us`."""
+        """Length of the one that holds `time_us`."""
         return self.next(time_us) - self.floor(time_us)
 
     def key(self, time_us: int) -> str:
@@ -93,7 +93,7 @@ class Grain(ABC):
 
 @dataclass(frozen=True)
 class FixedGrain(Grain):
-    """One whose buckets are all equally long."""
+    """A grain whose buckets all have the same length."""
 
     length_us: int
     anchor_us: int = 0
@@ -148,7 +148,7 @@ WEEK = FixedGrain("week", WEEK_KEY_FORMAT, "yyyy-MM-dd", WEEK_US, MONDAY_ANCHOR_
 MONTH = MonthGrain("month", MONTH_KEY_FORMAT, "yyyy-MM-dd")
 # Every grain that a table's partitions may have, from fine to coarse.
 GRAINS: dict[str, Grain] = {grain.name: grain for grain in (MINUTE, HOUR, DAY, WEEK, MONTH)}
-# Instead of one, for a table that is not divided by time: it is spoken of as a whole, and this stands for it.
+# The key of a table that is not divided by time: it stands for the whole table.
 WHOLE = "whole"
 
 
