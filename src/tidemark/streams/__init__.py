@@ -1,6 +1,6 @@
 """Streams as their users define them: views of a namespace and kind, cut into windows, and joins of them (N1, T5).
 
-Belongs here: what a definition may say, how its file is read, and what is said about a wrong one. Does not belong
+Belongs here: what a definition may contain, how its file is read, and the error about a wrong one. Does not belong
 here: how windows are computed (`assets/windows`, `assets/joins`). Importing this needs neither Spark nor Dagster.
 """
 

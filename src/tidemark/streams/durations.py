@@ -9,12 +9,12 @@ from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 
 UNITS_US = {"ms": 1_000, "s": SECOND_US, "m": MINUTE_US, "h": HOUR_US, "d": DAY_US}
 EXAMPLES = "30s, 10m, 1h or 7d"
-# A year: longer windows are what rollups are for, and no sum of durations can overflow.
+# A year: rollups are for longer windows, and no sum of durations can overflow.
 LONGEST_US = 366 * DAY_US
 
 
 class NoDurationError(ValueError):
-    """Something is not a duration, or not one that can be used; the message says what to write."""
+    """A value is not a duration, or not a usable one; the message says what to write."""
 
 
 def parse_duration(text: str, *, is_zero_allowed: bool = False) -> int:
@@ -33,7 +33,7 @@ def parse_duration(text: str, *, is_zero_allowed: bool = False) -> int:
 
 
 def show_duration(time_us: int) -> str:
-    """As it would be written: in the largest unit that it is a whole number of."""
+    """As people write it: in the largest unit of which it is a whole number."""
     for unit, length_us in reversed(UNITS_US.items()):
         if time_us and time_us % length_us == 0:
             return f"{time_us // length_us}{unit}"

@@ -1,4 +1,4 @@
-"""What is said about a definition that cannot be used.
+"""The error about a definition that cannot be used.
 
 Belongs here: the one kind of error that loading raises. Its message names the file and the line, says what is wrong
 there, and what to write instead.

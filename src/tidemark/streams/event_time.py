@@ -1,6 +1,6 @@
-"""What the definitions say of event time at arrival: each source's own disorder and idle timeout (T2).
+"""Event time at arrival, from the definitions: each source's own disorder and idle timeout (T2).
 
-Belongs here: from definitions to the rules that a shard goes by. Definitions of one source agree on both, or they would
+Belongs here: from definitions to the rules that a shard follows. Definitions of one source agree on both, or they would
 not have been loaded.
 """
 
@@ -12,7 +12,7 @@ from tidemark.streams.model import Streams
 
 
 def rules_of(streams: Streams, settings: Settings) -> dict[Stream, StreamRule]:
-    """Namespace and kind → its rule, for the sources that have one of their own; the settings fill in what is left."""
+    """Namespace and kind → its rule, for the sources that have one of their own; the settings apply to the others."""
     found: dict[Stream, StreamRule] = {}
     for stream in streams.streams.values():
         if stream.disorder_us is not None or stream.idle_us is not None:
@@ -24,5 +24,5 @@ def rules_of(streams: Streams, settings: Settings) -> dict[Stream, StreamRule]:
 
 
 def read_rules(home: Home) -> dict[Stream, StreamRule]:
-    """The rules of a home's own definitions, as they are now; none where nothing is defined."""
+    """The rules of a home's own definitions, as they are now; empty without definitions."""
     return rules_of(load_streams(find_streams(home)), home.settings)

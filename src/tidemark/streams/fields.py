@@ -1,8 +1,8 @@
 """The fields of a delta that a stream may name: in its key, in its conditions, in its aggregates.
 
-Belongs here: which there are by kind, where they lie in a row of `deltas`, and which are numbers. They are named as the
-payload has them (`entity_id`, `count`, `labels.van`), or as the envelope does (`key`, `producer`). Types are words: to
-read a definition costs no Arrow.
+Belongs here: the fields of each kind, where they lie in a row of `deltas`, and which are numbers. They have the names
+of the payload (`entity_id`, `count`, `labels.van`) or of the envelope (`key`, `producer`). Types are words: reading a
+definition does not need Arrow.
 """
 
 import re
@@ -19,9 +19,9 @@ ENVELOPE = ("key", "producer", "origin", "source", "priority")
 PLAIN_FIELDS = {
     kind: {name: field.type for name, field in rule.fields.items() if field.is_plain} for kind, rule in KINDS.items()
 }
-# The fields that say what a delta is about: a key with one of them holds one key of deltas.
+# The fields that are a delta's key: a stream's key with one of them has one key of deltas.
 OWN_KEY = {kind: {"key", rule.key} - {None} for kind, rule in KINDS.items()}
-# What every row of windows has; the columns of the key come before, those of the aggregates behind.
+# Columns of every row of windows; the columns of the key come before, those of the aggregates after.
 STATISTICS = (
     "window_id",
     "window_start",
@@ -41,7 +41,7 @@ LABEL_PATTERN = r"[a-z][a-z0-9_]{0,40}"
 
 
 class Field(NamedTuple):
-    """A field: its name, the column that it becomes, where it lies, and what Arrow calls its type."""
+    """A field: its name, its column in the windows, its place in a delta, and Arrow's name for its type."""
 
     name: str
     column: str
@@ -57,7 +57,7 @@ class Field(NamedTuple):
 
     @property
     def is_number(self) -> bool:
-        """Whether it can be summed up."""
+        """Whether it can be summed."""
         return self.alias != "string"
 
     @property
@@ -78,7 +78,7 @@ def find_field(kind: Kind, name: str) -> Field | None:
 
 
 def field_of(kind: Kind, name: str) -> Field:
-    """The field of that name, which a definition that was loaded is known to have."""
+    """The field of that name in a loaded definition, where it surely exists."""
     found = find_field(kind, name)
     if found is None:
         raise KeyError(name)
@@ -86,7 +86,7 @@ def field_of(kind: Kind, name: str) -> Field:
 
 
 def field_names(kind: Kind, *, is_number: bool = False) -> list[str]:
-    """What may be written, for whoever wrote something else."""
+    """The allowed names, for an error message."""
     names, labels = [*PLAIN_FIELDS[kind], *ENVELOPE], KINDS[kind].labels
     found = [field for name in names if (field := find_field(kind, name)) and (field.is_number or not is_number)]
     return [*([f"{labels}.NAME"] if labels and not is_number else []), *(field.name for field in found)]

@@ -1,7 +1,7 @@
 """The late policies, each declared once: its word, what it does with a late delta, and how a definition says it (T5).
 
-Belongs here: all that can be said of a policy without Spark. What becomes of each row is in
-`assets/windows/lateness.py`; what must then be true of tables is said anew in `expectations/templates.py`.
+Belongs here: everything about a policy that needs no Spark. `assets/windows/lateness.py` applies it to rows;
+`expectations/templates.py` states independently what must then be true of tables.
 """
 
 from enum import StrEnum
@@ -18,7 +18,7 @@ WRITTEN = "reemit, discard, next_window, 'reemit: {max_lateness: 7d}' or 'side_o
 
 
 class LatePolicy(StrEnum):
-    """What becomes of a delta that is late for a pane (T5)."""
+    """What happens to a delta that is late for a pane (T5)."""
 
     REEMIT = "reemit"  # it is admitted, and the window is emitted again with a higher revision
     DISCARD = "discard"  # it is not admitted, and recorded
@@ -42,31 +42,31 @@ RULES: dict[LatePolicy, LateRule] = {
 
 
 class Lateness(Struct, frozen=True):
-    """How long a stream waits, and what becomes of what comes after that (T5)."""
+    """How long a stream waits, and what happens to later deltas (T5)."""
 
     policy: LatePolicy = LatePolicy.REEMIT
     allowed_us: int = 0
-    max_us: int | None = None  # of reemit: what is later than this is discarded; without it nothing is
+    max_us: int | None = None  # of reemit: later deltas are discarded; without it none are
     channel: str | None = None  # of side_output
 
     @property
     def is_admitted(self) -> bool:
-        """Whether a window takes what is late for it, and is emitted again."""
+        """Whether a window takes its late deltas and is emitted again."""
         return RULES[self.policy].is_admitted
 
     @property
     def is_moved(self) -> bool:
-        """Whether what is late goes into another pane."""
+        """Whether late deltas go into another pane."""
         return RULES[self.policy].is_moved
 
     @property
     def admitted_up_to_us(self) -> int | None:
-        """How late a delta may be and still be admitted to its own windows; none where there is no such bound."""
+        """How late a delta may be and still be admitted to its own windows; None without such a bound."""
         return self.max_us if self.is_admitted else 0
 
 
 def read_late_policy(late: Value, window: WindowSpec, allowed_us: int) -> Lateness:
-    """The policy that a definition names, with what belongs to it."""
+    """The policy that a definition names, with its options."""
     name, given = one_of(late, WRITTEN)
     if name not in set(LatePolicy):
         late.refuse(f"there is no policy {name!r} for what is late. Write {WRITTEN}.")

@@ -1,7 +1,7 @@
 """The latest windows of a stream, read from its table without a JVM, and whether each is final (T6).
 
-Belongs here: the question and its answer. Whether a window is open is never stored: it follows from the table's
-watermark when it is read. Does not belong here: how it is displayed (`tidemark/cli/windows.py`).
+Belongs here: the query and its answer. Whether a window is open is never stored: it follows from the table's watermark
+at the time of reading. Does not belong here: how it is displayed (`tidemark/cli/windows.py`).
 """
 
 import difflib
@@ -24,14 +24,14 @@ from tidemark.tables.table_watermarks import TableWatermark, TableWatermarkFile
 
 
 class WindowsError(TidemarkError):
-    """The question cannot be answered."""
+    """The query cannot be answered."""
 
 
 class WindowState(StrEnum):
     """Whether more deltas are expected."""
 
     OPEN = "open"  # a new delta may still belong to it, and is not late
-    CLOSED = "closed"  # nothing is expected any more
+    CLOSED = "closed"  # no more deltas are expected
     REOPENED = "reopened"  # closed, and emitted again since, because of a late delta
 
 
@@ -45,7 +45,7 @@ class LatestWindow(Struct, frozen=True):
 
 
 class LatestWindows(Struct, frozen=True):
-    """The latest windows of one stream, the newest first."""
+    """The latest windows of one stream, newest first."""
 
     stream: Stream
     version: int
@@ -61,14 +61,14 @@ def latest_windows(
     key: Mapping[str, str] | None = None,
     streams: Streams | None = None,
 ) -> LatestWindows:
-    """The `last` windows of a stream that begin latest, of one key or of all.
+    """The `last` windows of a stream that begin latest, of one key or of all keys.
 
-    `key` are values of key fields; the empty name stands for the only field of a key with one field.
+    `key` has values of key fields; the empty name stands for the only field of a key with one field.
     """
     known = load_streams(find_streams(home)) if streams is None else streams
     stream = _find(known, name)
     columns = _key_columns(stream, key or {})
-    # The watermark first: it is written after the commit that it belongs to, so it is never ahead of the rows.
+    # The watermark first: it is written after its commit, so it is never ahead of the rows.
     watermark = TableWatermarkFile(home.plans, name).read() or TableWatermark()
     state = lake_files.table_state(home.lake / name)
     if state is None:
@@ -81,9 +81,9 @@ def latest_windows(
 def state_of(stream: Stream, end_us: int, late: int, watermark_us: int | None) -> WindowState:
     """Whether a window is final, by how far event time has come.
 
-    A window is closed once every further delta would be late for it (T4). An event may follow a session's end at once
-    and still extend it, and is itself late only a gap later: so a session stays open for that long. Batches and windows
-    by receipt are recorded when they are over.
+    A window is closed once every further delta would be late for it (T4). An event right after a session's end still
+    extends it, and is itself late only a gap later, so a session stays open for that long. Batches and windows by
+    receipt are recorded when they are over.
     """
     if not stream.window.is_by_arrival:
         passed_us = end_us + stream.late.allowed_us
@@ -127,7 +127,7 @@ def _key_columns(stream: Stream, key: Mapping[str, str]) -> dict[str, str]:
 
 
 def _read(home: Home, stream: Stream, version: int, last: int, key: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Rows from the newest partition back, until there are enough. Values are passed as parameters, never as text."""
+    """Enough rows, from the newest partition back. Values are passed as parameters, never as text."""
     aggregates = [column for aggregate in stream.aggregates for column in aggregate.columns]
     columns = [*(field.column for field in stream.key_fields), *STATISTICS, *aggregates]
     conditions = "".join(f" AND CAST({_quoted(column)} AS VARCHAR) = ?" for column in key)

@@ -1,7 +1,7 @@
 """Reading the definitions of a folder: one file is one stream or one join, and the file's name is its name.
 
-Belongs here: from the files to the model, and the rules that several definitions must agree on. A definition that
-cannot be used is refused with the file and the line, what is wrong, and what to write instead; so is the whole folder,
+Belongs here: from the files to the model, and the rules that several definitions must agree on. The error about an
+unusable definition names the file, the line, the mistake and what to write instead. It refuses the whole folder,
 because half of a graph is no graph. Does not belong here: the format of a file (`nodes.py`), one stream (`parse.py`).
 """
 
@@ -21,7 +21,7 @@ from tidemark.streams.windows import WindowType
 
 STREAMS_VARIABLE = "TIDEMARK_STREAMS"
 FOLDER = "streams"
-# The table of open sessions beside that of a stream's closed ones.
+# The table of open sessions, besides that of a stream's closed ones.
 OPEN_SUFFIX = "_open"
 
 
@@ -36,7 +36,7 @@ def find_streams(home: Home | None = None) -> Path | None:
 
 
 def load_streams(folder: Path | None, *, reserved: Collection[str] = ()) -> Streams:
-    """All definitions of a folder, none without one; `reserved` are the names of other tables."""
+    """All definitions of a folder, none without a folder; `reserved` are the names of other tables."""
     if folder is None:
         return Streams()
     if not folder.is_dir():
@@ -130,7 +130,7 @@ def _cycle(name: str, side: str, joins: Mapping[str, Value]) -> list[str] | None
 
 
 def _refuse_disagreement(streams: Mapping[str, Stream], files: Mapping[str, Value]) -> None:
-    """Watermarks are stored per namespace and kind: what one stream sets for them holds for all its views."""
+    """Watermarks are stored per namespace and kind: settings of one stream apply to all views of its source."""
     settings: dict[tuple[str, str], tuple[str, int]] = {}
     for name, stream in streams.items():
         for what, time_us in (("disorder", stream.disorder_us), ("idle_timeout", stream.idle_us)):

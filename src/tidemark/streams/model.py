@@ -1,8 +1,8 @@
-"""The words of event time: a stream, what is computed of its windows, and a join of two streams.
+"""The words of event time: a stream, the aggregates of its windows, and a join of two streams.
 
-Belongs here: enums and frozen structs without behaviour, all durations in microseconds. What windows there are is in
-`windows.py`, what becomes of what is late in `late_policies.py`, how definitions are read from a file in `load.py`,
-which fields a delta has in `fields.py`.
+Belongs here: enums and frozen structs without behaviour, all durations in microseconds. Window types are in
+`windows.py`, late policies in `late_policies.py`, reading definitions from a file in `load.py`, the fields of a delta
+in `fields.py`.
 """
 
 from enum import StrEnum
@@ -17,7 +17,7 @@ from tidemark.streams.windows import WindowSpec, WindowType
 
 
 class Function(StrEnum):
-    """How the values of a window become one (N5)."""
+    """How the values of a window become one value (N5)."""
 
     COUNT = "count"
     SUM = "sum"
@@ -27,14 +27,14 @@ class Function(StrEnum):
 
 
 class JoinForm(StrEnum):
-    """What is paired with what; it follows from the windows of both sides (N4)."""
+    """What a join pairs; it follows from the windows of both sides (N4)."""
 
     SAME_PANE = "tumbling_tumbling"
     PANE_AND_SLIDES = "tumbling_sliding"
     SESSIONS = "session_session"
 
 
-# The type of the left window, that of the right one, and what a join of the two is.
+# The types of the left and right windows, and the kind of join that they make.
 FORMS = {
     (WindowType.TUMBLING, WindowType.TUMBLING): JoinForm.SAME_PANE,
     (WindowType.TUMBLING, WindowType.SLIDING): JoinForm.PANE_AND_SLIDES,
@@ -43,7 +43,7 @@ FORMS = {
 
 
 class Aggregate(Struct, frozen=True):
-    """A column of the windows: a function, and the field that it is of; a count without one counts deltas."""
+    """A column of the windows: a function and its field; a count without a field counts deltas."""
 
     name: str
     function: Function
@@ -51,7 +51,7 @@ class Aggregate(Struct, frozen=True):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that hold it: a mean also keeps its sum and its count, from which it can be combined."""
+        """Its columns: a mean also keeps its sum and its count, so that means can be combined."""
         return (self.name, f"{self.name}_sum", f"{self.name}_count") if self.function is Function.MEAN else (self.name,)
 
 
@@ -63,10 +63,10 @@ class Stream(Struct, frozen=True, dict=True):
     kind: Kind
     window: WindowSpec
     key: tuple[str, ...] = ("key",)  # fields of a delta; empty: one row a pane
-    where: tuple[tuple[str, str | int], ...] = ()  # field and the value that it has
+    where: tuple[tuple[str, str | int], ...] = ()  # field and its value
     aggregates: tuple[Aggregate, ...] = ()
     late: Lateness = Lateness()
-    disorder_us: int | None = None  # none: what the platform's settings say
+    disorder_us: int | None = None  # None: the platform's settings apply
     idle_us: int | None = None
     description: str = ""
 
@@ -77,12 +77,12 @@ class Stream(Struct, frozen=True, dict=True):
 
     @property
     def source(self) -> str:
-        """The namespace and kind that it is a view of, as the manifest names their watermark."""
+        """The namespace and kind of which it is a view, as the manifest names their watermark."""
         return f"{self.namespace}/{self.kind.value}"
 
     @property
     def has_one_key(self) -> bool:
-        """Whether every window is about one key of deltas, so that there is nothing to count."""
+        """Whether every window has only one key of deltas, so the keys need no count."""
         return not OWN_KEY[self.kind].isdisjoint(self.key)
 
 
@@ -97,7 +97,7 @@ class Join(Struct, frozen=True):
 
 
 class Streams(Struct, frozen=True):
-    """Everything that is defined, in the order of names."""
+    """All definitions, in the order of names."""
 
     streams: dict[str, Stream] = {}
     joins: dict[str, Join] = {}

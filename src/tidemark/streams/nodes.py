@@ -1,7 +1,7 @@
-"""YAML with the line of everything in it, so that what is wrong can be shown where it stands.
+"""YAML with line numbers, so that an error can point to its place.
 
-Belongs here: a mapping of a file as values with their lines, and the errors that concern its form. Does not belong
-here: what the names mean (`load.py`).
+Belongs here: a mapping of a file as values with their lines, and errors in its form. Does not belong here: what the
+names mean (`load.py`).
 """
 
 import re
@@ -16,7 +16,7 @@ from tidemark.streams.errors import StreamError
 
 
 class Value:
-    """Something in a file: text, a list or a mapping, and where it stands."""
+    """A value in a file (text, a list or a mapping) and its place."""
 
     def __init__(self, path: Path, node: yaml.Node, name: str) -> None:
         self._path, self._node, self.name = path, node, name
@@ -27,22 +27,22 @@ class Value:
         return self._node.start_mark.line + 1
 
     def refuse(self, problem: str) -> NoReturn:
-        """Say what is wrong here."""
+        """Report an error here."""
         raise StreamError(self._path, self.line, problem)
 
     @property
     def is_text(self) -> bool:
-        """Whether it is one word or number, and not a list or a mapping."""
+        """Whether it is a word or number, and not a list or a mapping."""
         return isinstance(self._node, yaml.ScalarNode)
 
     def text(self, instead: str) -> str:
-        """As text; `instead` says what to write if it is none."""
+        """As text; `instead` says what to write if it is not text."""
         if not isinstance(self._node, yaml.ScalarNode) or self._node.tag == "tag:yaml.org,2002:null":
             self.refuse(f"{self.name} has no value that can be used. Write {instead}.")
         return str(self._node.value)
 
     def whole_number(self) -> int | None:
-        """As a number, if it was written as one: in decimal digits. YAML's other ways (010, 0x1f, 12:30) are text."""
+        """As a number, if it was written in decimal digits. YAML's other forms (010, 0x1f, 12:30) are text."""
         if isinstance(self._node, yaml.ScalarNode) and re.fullmatch(r"[+-]?(0|[1-9][0-9_]*)", self._node.value):
             return int(self._node.value.replace("_", ""))
         return None
@@ -54,14 +54,14 @@ class Value:
         return [Value(self._path, node, self.name) for node in self._node.value]
 
     def mapping(self, instead: str, known: Collection[str] | None = None) -> "Mapping":
-        """As names and values; `known` are the names that there are."""
+        """As names and values; `known` are the allowed names."""
         if not isinstance(self._node, yaml.MappingNode):
             self.refuse(f"{self.name} is not a mapping of names to values. Write {instead}.")
         return Mapping(self, self._path, self._node, known)
 
 
 class Mapping:
-    """Names and values, each name once and, if it is said which there are, none of another name."""
+    """Names and values, each name once and, if the allowed names are given, no others."""
 
     def __init__(self, own: Value, path: Path, node: yaml.MappingNode, known: Collection[str] | None) -> None:
         self._own = own
@@ -82,7 +82,7 @@ class Mapping:
         return len(self._values)
 
     def get(self, name: str) -> Value | None:
-        """What is written under a name, if anything is."""
+        """The value under a name, if there is one."""
         return self._values.get(name)
 
     def values(self) -> Iterator[Value]:
@@ -90,7 +90,7 @@ class Mapping:
         return iter(self._values.values())
 
     def require(self, name: str, instead: str) -> Value:
-        """What is written under a name that must be there."""
+        """The value under a required name."""
         found = self._values.get(name)
         if found is None:
             self._own.refuse(f"{name} is missing{_of(self._own.name)}. Add '{instead}'.")

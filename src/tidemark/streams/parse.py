@@ -1,7 +1,7 @@
 """One stream, from its file to the model.
 
-Belongs here: the fields that a definition has, their defaults, and what is refused about each by itself. Does not
-belong here: what several definitions must agree on (`load.py`), late policies (`late_policies.py`).
+Belongs here: the fields of a definition, their defaults, and the errors in each by itself. Does not belong here: what
+several definitions must agree on (`load.py`), late policies (`late_policies.py`).
 """
 
 import re
@@ -35,15 +35,15 @@ WINDOWS = (
     "or 'adaptive'"
 )
 AGGREGATES = "'name: {sum: field}' (or min, max, mean, count), or 'name: count'"
-# What a column of the windows is called already.
+# Names that columns of the windows have already.
 OWN_COLUMNS = {*STATISTICS, "window_hour"}
-# What columns are called while windows are computed: an aggregate of that name would be taken for one of them.
+# Column names used while windows are computed: an aggregate of that name would be taken for one of them.
 WORKING_COLUMNS = re.compile(
     r"value_.*|.*_(us|ts|hour|epoch|position|end|hash)|"
     r"(own_)?(shard|epoch|ordinal|namespace|key|delta_id|delta_key|position|session_start|batch|trigger|block|of_shard)|"
     r"is_late"
 )
-# A day of minutes. A delta lies in as many panes, and a slice is added to as many.
+# A day of minutes. A delta lies in that many panes, and a slice is added to that many.
 MOST_PANES = 1_440
 
 
@@ -180,7 +180,7 @@ def _aggregates(value: Value | None, kind: Kind, key: tuple[str, ...]) -> tuple[
 
 
 def _aggregated(given: Value, function: Function, of: Value | None, kind: Kind) -> str | None:
-    """The field that is aggregated; a number, unless it is only counted."""
+    """The aggregated field; a number, unless it is only counted."""
     is_count = function is Function.COUNT
     if of is None:
         if not is_count:

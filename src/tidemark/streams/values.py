@@ -1,7 +1,6 @@
-"""What a value of a definition may be besides text: a word with what belongs to it, or a duration.
+"""Values of a definition besides text: a word with options, or a duration.
 
-Belongs here: reading these from a file's values (`nodes.py`). What the words mean is in `parse.py` and
-`late_policies.py`.
+Belongs here: reading these from a file's values (`nodes.py`). `parse.py` and `late_policies.py` define the words.
 """
 
 from tidemark.streams.durations import EXAMPLES, NoDurationError, parse_duration
@@ -9,7 +8,7 @@ from tidemark.streams.nodes import Value
 
 
 def one_of(value: Value, instead: str) -> tuple[str, Value | None]:
-    """A word, or a word with what belongs to it."""
+    """A word, or a word with options."""
     if value.is_text:
         return value.text(instead), None
     parts = value.mapping(instead)
@@ -20,7 +19,7 @@ def one_of(value: Value, instead: str) -> tuple[str, Value | None]:
 
 
 def duration_of(given: Value, names: set[str]) -> int:
-    """The one duration of a window, written alone or under its name."""
+    """The only duration of a window, written alone or under its name."""
     if given.is_text:
         return required_duration(given)
     name = min(names)
@@ -35,7 +34,7 @@ def required_duration(value: Value) -> int:
 
 
 def duration(value: Value | None, *, is_zero_allowed: bool = False) -> int | None:
-    """The duration that stands here, if anything does."""
+    """The duration here, if there is a value."""
     if value is None:
         return None
     try:

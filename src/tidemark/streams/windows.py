@@ -14,7 +14,7 @@ class WindowType(StrEnum):
 
     TUMBLING = "tumbling"  # panes of one size, side by side, by event time
     SLIDING = "sliding"  # panes of one size, a step apart, by event time
-    SESSION = "session"  # events of a key that are no further apart than the gap
+    SESSION = "session"  # events of a key that are at most a gap apart
     FIXED = "fixed"  # tumbling by the time of receipt
     ADAPTIVE = "adaptive"  # the live batches of the coordinator, recorded
 
@@ -24,7 +24,7 @@ BY_ARRIVAL = (WindowType.FIXED, WindowType.ADAPTIVE)
 
 
 class WindowSpec(Struct, frozen=True):
-    """A window's type and its durations; those that the type does not have are 0."""
+    """A window's type and its durations; durations that the type does not have are 0."""
 
     type: WindowType
     size_us: int = 0
@@ -33,7 +33,7 @@ class WindowSpec(Struct, frozen=True):
 
     @property
     def slice_us(self) -> int:
-        """The width of the slices that panes are sums of (N6)."""
+        """The width of the slices that are summed to panes (N6)."""
         return gcd(self.size_us, self.step_us)
 
     @property

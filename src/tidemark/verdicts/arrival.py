@@ -1,7 +1,7 @@
-"""Arrival: a group of writes comes in, its rows for the log come out, with a verdict on every delta.
+"""Arrival: from a group of writes to its rows for the log, with a verdict on every delta.
 
 Belongs here: the order of decisions (structure, values, identity, watermark stamp), each of which is made once and
-written down. Everything downstream reads these verdicts and never decides again.
+written into the log. Everything downstream reads these verdicts and never decides again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,11 +60,11 @@ class Arrivals:
         self._series = SeriesNames()
         self.watermarks = watermarks
         self.identities = identities
-        self.raised_us: int | None = None  # the earliest time of an event, where the log has raised it
+        self.raised_us: int | None = None  # the earliest time of an event, if the log has raised it
         self.cut: VectorsCut | None = None  # older changes to vectors are refused
 
     def raise_earliest(self, earliest_us: int | None) -> None:
-        """Refuse what is older from now on (D9, R5). It never falls, and the settings hold where they are higher."""
+        """Refuse older events from now on (D9, R5). The bound never falls, and higher settings take precedence."""
         if earliest_us is None or (self.raised_us is not None and earliest_us <= self.raised_us):
             return
         self.raised_us = earliest_us
@@ -77,7 +77,7 @@ class Arrivals:
             self.cut = cut
 
     def decide(self, writes: Sequence[NumberedWrite]) -> tuple[LogRows, list[VerdictCounts]]:
-        """All writes as one group of the log, and each write's outcome."""
+        """All writes as one group of the log, and the verdict counts of each write."""
         decoded = decode_group([write.deltas for write in writes], self._series)
         rows, words = decoded.rows, dict(decoded.words)
         sizes = np.array([len(write.deltas) for write in writes])
@@ -111,13 +111,13 @@ class Arrivals:
         return found, _outcomes(sizes, accepted, _mask(refusals, rows))
 
     def remember(self, columns: Mapping[str, pa.Array]) -> None:
-        """Recovery: put what the log says into the memory, without deciding anything again.
+        """Recovery: put the log's deltas into the memory, without deciding anything again.
 
-        `columns` are those that are remembered, and the verdict.
+        `columns` are the remembered ones, and the verdict.
         """
         if not self.identities.capacity:
             return
-        # A checksum vouches for them; but loops that look at nothing twice must not be led astray by any bytes.
+        # A checksum covers them, but loops without bounds checks must not be misled by any bytes.
         for column in columns.values():
             column.validate(full=True)
         hashes = columns["identity_hash"]
@@ -125,8 +125,7 @@ class Arrivals:
             is_known = hashes.is_valid()
             columns = {name: column.filter(is_known) for name, column in columns.items()}
         if len(columns["identity_hash"]):
-            # What was a copy takes a place and is nobody's first, also if the first is further back than anything
-            # that is remembered now.
+            # A duplicate takes a place but is not the first of its identity, even if the first is no longer remembered.
             self.identities.add(columns, np.asarray(pc.equal(columns["verdict"], str(Verdict.ACCEPTED))))
 
     def replay(self, rows: LogRows) -> None:
@@ -153,7 +152,7 @@ class Arrivals:
     def _find_copies(
         self, columns: dict[str, pa.Array], passed: Mask, refusals: dict[int, Refusal]
     ) -> dict[int, Sighting]:
-        """Rows that were seen before. Another delta under a known identity is refused; a copy is no error."""
+        """Rows that were seen before. Another delta under a known identity is refused; a duplicate is no error."""
         if not self.identities.capacity:
             return {}
         remembered = {name: columns[name] for name in REMEMBERED_COLUMNS}
@@ -183,7 +182,7 @@ class Arrivals:
     ) -> tuple[list[int] | None, pa.Array]:
         """The watermark before each write, per stream; then the write's own events count (T4).
 
-        As one for each write if that says it, and else row by row.
+        One value for each write if that is enough, otherwise row by row.
         """
         parts = Parts(columns, words, sizes, accepted)
         stamps = [NO_TIME] * parts.number_of_parts
@@ -202,12 +201,12 @@ class Arrivals:
         return None, pa.array(by_row, mask=has_none if has_none.any() else None).view(TIMESTAMP)
 
     def _observe(self, stream: Stream, producer: str, deltas: int, latest_us: int, received_us: int) -> None:
-        """The one place where accepted deltas of a write move a watermark."""
+        """The only place where accepted deltas of a write move a watermark."""
         self.watermarks.observe(stream, producer, deltas, latest_us, received_us)
 
 
 def _numbering(writes: Sequence[NumberedWrite], sizes: Numbers) -> dict[str, pa.Array]:
-    """What is decided on beside the deltas themselves: where each stands, and who sent it."""
+    """The other inputs of decisions besides the deltas: the place of each, and its producer."""
     epochs = np.array([write.epoch for write in writes])
     ordinals = np.zeros(len(writes), dtype=np.int32)
     if (total := int(sizes.sum())) > len(writes):
@@ -257,7 +256,7 @@ def _verdicts(rows: int, copies: dict[int, Sighting], refusals: dict[int, Refusa
 
 
 def _originals(refusals: dict[int, Refusal], decoded: DecodedBatch, sizes: Numbers) -> dict[str, pa.Array]:
-    """What was sent, for the refused ones: less of each where a write has many of them (C14)."""
+    """The original bytes of refused deltas: fewer of each if a write has many of them (C14)."""
     writes = np.repeat(np.arange(len(sizes)), sizes).tolist() if refusals else []
     kept = keep_originals(sorted(refusals), writes.__getitem__, decoded)
     return {

@@ -1,8 +1,8 @@
-"""What is wrong with a delta by itself (D4, D6, D7, D9), decided for a whole batch of columns at once.
+"""Errors in a delta by itself (D4, D6, D7, D9), found for a whole batch of columns at once.
 
-Belongs here: one condition per reason, in the order in which they are told (the first one found is the verdict), for
-the envelope. Those about a payload are in `payload_checks.py`, those about the time of an event in `time_checks.py`.
-What needs other deltas to decide (duplicates, missing parents) does not belong here.
+Belongs here: one condition per reason for the envelope, in order: the first that a delta meets is its reason. Those
+about a payload are in `payload_checks.py`, those about the time of an event in `time_checks.py`. Does not belong here:
+decisions that need other deltas (duplicates, missing parents).
 """
 
 from collections.abc import Mapping
@@ -31,9 +31,9 @@ def check(
     *,
     cut_us: int | None = None,
 ) -> dict[int, Refusal]:
-    """Row → why it is refused. Rows in `skip` were refused before and are not looked at.
+    """Row → why it is refused. Rows in `skip` were refused before and are not checked.
 
-    `words` are all texts of some columns, where they are few: if these are right, the column is. `cut_us` is the cut of
+    `words` are all texts of some columns that have few: if these are valid, so is the column. `cut_us` is the cut of
     vectors that is in force.
     """
     findings = [*_envelope(columns, words), *find_times(columns, received_us, settings, cut_us)]

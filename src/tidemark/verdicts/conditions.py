@@ -1,7 +1,7 @@
 """Conditions on columns of texts that the checks of the envelope and of payloads share: names, ids, words of a list.
 
-Belongs here: which rows meet one, for all rows at once. What is said of such a row, and why it is refused, is in
-`checks.py` and `payload_checks.py`.
+Belongs here: which rows meet one, for all rows at once. Reasons and messages are in `checks.py` and
+`payload_checks.py`.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from tidemark.model.settings import NAME_PATTERN
 
 Mask = npt.NDArray[np.bool_]
 
-ID_LIMIT = 256  # bytes; long enough for any URL that is used as an id in earnest
+ID_LIMIT = 256  # bytes; long enough for any URL that is really used as an id
 CONTROL_CHARACTERS = r"[\x00-\x1f\x7f]"
 
 
 def no_names(texts: pa.Array, words: frozenset[str] | None = None, *, may_be_missing: bool = False) -> Rows:
-    """Rows without a plain name; only those are looked at that are not surely one."""
+    """Rows without a plain name; only doubtful ones are looked at one by one."""
     if words and all(map(_is_name, words)):
         return NO_ROWS
     odd = odd_names(texts)
@@ -34,7 +34,7 @@ def no_names(texts: pa.Array, words: frozenset[str] | None = None, *, may_be_mis
 
 
 def wrong_ids(texts: pa.Array) -> tuple[Rows, Rows]:
-    """Rows with an empty id, and rows with a bad one; only those are looked at that are not surely decent."""
+    """Rows with an empty id, and rows with a bad one; only doubtful ones are looked at one by one."""
     odd = odd_ids(texts, ID_LIMIT)
     if not len(odd):
         return NO_ROWS, NO_ROWS
@@ -57,7 +57,7 @@ def one_of(texts: pa.Array, allowed: Sequence[str]) -> Mask:
 
 
 def is_empty(texts: pa.Array) -> Mask:
-    """Rows with nothing but white space, or with no text at all."""
+    """Rows with only white space, or with no text at all."""
     return np.asarray(pc.fill_null(pc.equal(pc.utf8_trim_whitespace(texts), ""), True))
 
 
@@ -68,11 +68,11 @@ def is_bad_id(texts: pa.Array) -> Mask:
 
 
 def none_of(texts: pa.Array, allowed: tuple[str, ...], words: frozenset[str] | None) -> Rows:
-    """Rows with another word than the allowed ones."""
+    """Rows with a word that is not allowed."""
     return NO_ROWS if words and words.issubset(allowed) else np.flatnonzero(~one_of(texts, allowed))
 
 
 @lru_cache
 def listed(values: tuple[str, ...]) -> str:
-    """The words that are allowed, as a sentence has them."""
+    """The allowed words, for a sentence."""
     return "one of " + ", ".join(str(value) for value in values)

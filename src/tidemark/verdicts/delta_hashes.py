@@ -1,8 +1,8 @@
-"""The two hashes of a delta: of its identity, which finds copies, and of its payload, which tells a copy from another.
+"""The two hashes of a delta: of its identity, to find duplicates, and of its payload, to tell them from other deltas.
 
-Belongs here: what goes into them, and when they are worked out. A large write in columns is hashed on the thread that
-brings it, because the writer's is the one that everybody waits for; small ones together, with their group, because
-every call has its price.
+Belongs here: what goes into them, and when they are computed. A large write in columns is hashed on its producer's
+thread, because all producers wait for the writer's thread; small writes are hashed together, with their group, because
+every call has a cost.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from tidemark.model.deltas import PAYLOADS, SERIES_LABELS, Kind
 from tidemark.model.log_schema import HASHES, SIGNAL
 from tidemark.verdicts.identities import IDENTITY_COLUMNS
 
-# Content hashes are made of all payloads. That of a signal goes in last: what stands before it is the same for all.
+# Content hashes are made of all payloads. A signal's goes in last: the part before it is the same for all signals.
 _OTHERS = tuple(payload for payload in PAYLOADS if payload != Kind.SIGNAL)
 
 
@@ -34,13 +34,13 @@ def with_hashes(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def delta_hashes(columns: Mapping[str, pa.Array], namespace: str | None) -> dict[str, pa.Array]:
-    """Both hashes of every row, as they were brought along if they were; `namespace` is that of all."""
+    """Both hashes of every row, from the batch if it has them; `namespace` is that of all rows."""
     is_brought = all(name in columns for name in HASHES)
     return {name: columns[name] for name in HASHES} if is_brought else _hashes(columns, namespace)
 
 
 def of_passed(hashes: dict[str, pa.Array], passed: Mask) -> dict[str, pa.Array]:
-    """The hashes of deltas that passed, and none of others."""
+    """The hashes of deltas that passed; null for others."""
     if passed.all():
         return hashes
     return {name: pa.array(numbers_of(column), mask=~passed) for name, column in hashes.items()}
@@ -66,7 +66,7 @@ def _are_signals(columns: Mapping[str, pa.Array]) -> bool:
 
 
 def _signal_hashes(columns: Mapping[str, pa.Array], namespace: str, rows: int) -> tuple[Hashes, Hashes]:
-    """As `hash_rows` has them, in one loop: the hash of an entity goes into both."""
+    """The same as `hash_rows`, in one loop: the hash of an entity goes into both."""
     identities, contents = np.empty(rows, dtype=np.uint64), np.empty(rows, dtype=np.uint64)
     signals = columns["signal"]
     _hash_signals(

@@ -1,7 +1,7 @@
-"""The digest of a write: one number over its decoded rows, by which a retry is known from another write (Q2).
+"""The digest of a write: one number over its decoded rows, which tells a retry from another write (Q2).
 
-Belongs here: what goes into it. It depends on what was sent and not on how: objects, JSON and columns of the same
-deltas have the same digest. It does not depend on when: verdicts that follow from the time of arrival are left out.
+Belongs here: what goes into it. It does not depend on the form: objects, JSON and columns of the same deltas have the
+same digest. Nor does it depend on time: verdicts that follow from the time of arrival are left out.
 """
 
 import json
@@ -24,7 +24,7 @@ from tidemark.verdicts.delta_hashes import delta_hashes
 
 # Beside identity and payload; a kind follows from its payload.
 _ENVELOPE = ("priority", "source", "origin")
-# Of a write's deltas that could not be decoded, so many count with all that was sent.
+# Of a write's deltas that could not be decoded, so many count with all of their bytes.
 _SHOWN_WHOLE = 1_000
 _31 = np.uint64(31)
 _TURN = np.uint64(0x9E3779B97F4A7C15)
@@ -61,7 +61,7 @@ def _envelopes(decoded: DecodedBatch, malformed: Sequence[int]) -> Hashes:
         hashes = np.full(decoded.rows if malformed else 1, hash_of_texts(texts), dtype=np.uint64)
     else:
         hashes = hash_rows(columns, decoded.rows)
-    hashes[malformed] = 0  # what can be shown of these depends on how they were sent
+    hashes[malformed] = 0  # the parts of these that can be shown depend on their form
     return hashes
 
 
@@ -83,7 +83,7 @@ def _hashes_of_malformed(decoded: DecodedBatch, rows: Sequence[int], sizes: Numb
 
 
 def _canonical(sent: Any) -> bytes:
-    """A delta that is none, as JSON in which the same object is always the same text."""
+    """An invalid delta as JSON, in which the same object is always the same text."""
     try:
         found = json.loads(sent) if isinstance(sent, bytes | str) else sent
         if isinstance(found, Mapping):
@@ -104,4 +104,4 @@ def _fold(digests: Hashes, ends: Numbers, identities: Hashes, contents: Hashes, 
             place += _TURN  # the order of deltas counts
             total += mix(mix(identities[row] * _31 + contents[row]) + envelope * _31 + place)
             row += 1
-        digests[write] = mix(total) | np.uint64(1)  # never 0, which stands for none
+        digests[write] = mix(total) | np.uint64(1)  # never 0, which means "no digest"

@@ -1,15 +1,15 @@
-"""The memory of recent identities: tells a delta that was seen before from one that is surely new (Q3).
+"""The memory of recent identities: distinguishes a delta that was seen before from one that is surely new (Q3).
 
-Belongs here: an exact answer within the last `capacity` deltas that passed the checks, whatever was restarted in
-between: the memory is a function of the log. Hashes only find candidates; whole identities are compared, so a hash
-collision can never refuse anything.
+Belongs here: an exact answer within the last `capacity` deltas that passed the checks, also across restarts: the memory
+is a function of the log. Hashes only find candidates; whole identities are compared, so a hash collision can never
+refuse anything.
 
-A delta has a place: the number of those that were added before it. What is known of it stands in rings, one for its
-numbers and one for each of its texts, written over when the place is too far back. Slots find places by hash: a delta
-stands in the slot of its hash or behind it, without a gap between. Nothing is ever taken out of a table of slots; there
-are two, of which the newer is filled and the older is dropped whole when that one is full. A slot that points too far
-back says nothing. A delta that was a copy, or that reused an identity, takes a place like any other, but no slot: it is
-nobody's first.
+A delta's place is the number of deltas that were added before it. Its data is stored in rings, one for its numbers and
+one for each of its texts, and is overwritten when the place is too far back. Slots find places by hash: a delta is in
+the slot of its hash or after it, without a gap between. Nothing is ever removed from a table of slots. There are two:
+the newer one is filled, and when it is full, the older one is dropped whole. A slot that points too far back is
+ignored. A duplicate, or a delta that reused an identity, takes a place like any other, but no slot: it is not the first
+of its identity.
 """
 
 from collections.abc import Mapping
@@ -31,8 +31,8 @@ TEXT_COLUMNS = ("namespace", "key", "delta_id")
 
 Offsets = npt.NDArray[np.int32]
 
-# What stands in the ring of numbers, field after field. `_ORDINAL` is below zero for one that is nobody's first;
-# the last three say where its texts begin, each of which ends where the next delta's begins.
+# The fields in the ring of numbers. `_ORDINAL` is below zero for a delta that is not the first of its identity; the
+# last three say where its texts begin, each of which ends where the next delta's begins.
 _HASH, _CONTENT, _EVENT, _EPOCH, _ORDINAL, _SPACE, _KEY, _ID = range(8)
 _FIELDS = 8
 _NOT_FIRST = -1
@@ -41,14 +41,14 @@ _HALF = 32
 _LOWER = 2**_HALF - 1
 MOST = 2**29
 _LEAST_TEXT_BYTES = 1_024
-# Deltas that are added at once, at most: so many more than are remembered have room in the rings.
+# Deltas that are added at once, at most: the rings have room for so many more than are remembered.
 _ROWS_AT_ONCE = 16_384
 # Rows whose slots are fetched from memory together.
 _AHEAD = 32
 
 
 class Seen(IntEnum):
-    """What the memory says of a delta."""
+    """The memory's answer about a delta."""
 
     NEW = 0
     COPY = 1  # the same delta again
@@ -56,7 +56,7 @@ class Seen(IntEnum):
 
 
 class Sighting(NamedTuple):
-    """The answer for one delta, and where the first one stands."""
+    """The answer for one delta, and the place of the first one."""
 
     seen: Seen
     epoch: int = 0
@@ -77,10 +77,11 @@ class Identities:
         self._in_newer = 0  # of those, how many since the newer table of slots was begun
         # The last of the places beyond those remembered says where the texts of the delta before it end.
         self._places = capacity + min(_ROWS_AT_ONCE, capacity) + 1
-        # The system hands memory out when it is first touched, so that a quiet shard has little of it.
+        # The system allocates memory when it is first touched, so a quiet shard uses little of it.
         self._ring = zeros(_FIELDS * self._places)
         self._newer, self._older = (zeros(1 << (2 * capacity).bit_length()) for _ in range(2))
-        # A byte lies at its number, counted from the first that was ever written, modulo the length of its ring.
+        # The place of a byte is its number, counted from the first that was ever written, modulo the length of its
+        # ring.
         self._texts: list[Bytes] = [np.zeros(_LEAST_TEXT_BYTES, dtype=np.uint8) for _ in TEXT_COLUMNS]
 
     def __len__(self) -> int:
@@ -93,9 +94,9 @@ class Identities:
         return numbers + sum(texts.nbytes for texts in self._texts)
 
     def add(self, columns: Mapping[str, pa.Array], firsts: Mask | None = None) -> dict[int, Sighting]:
-        """Remember deltas (all of which passed the checks) and tell, by row, which were seen before.
+        """Remember deltas (all of which passed the checks) and return, by row, which were seen before.
 
-        Where it is known from the log which rows are the first of their identity, `firsts` says so.
+        If the log says which rows are the first of their identity, `firsts` has this.
         """
         if not self.capacity:
             return {}
@@ -153,7 +154,7 @@ class Identities:
         ]
 
     def _make_room(self, field: int, needed: int) -> None:
-        """Let a ring of texts be so long that nothing that is remembered is written over."""
+        """Make a ring of texts long enough that no remembered text is overwritten."""
         texts = self._texts[field]
         begins = self._ring[(_SPACE + field) * self._places : (_SPACE + field + 1) * self._places]
         begin, end = (int(begins[place % self._places]) for place in (max(0, self._total - self.capacity), self._total))

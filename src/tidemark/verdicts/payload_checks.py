@@ -1,7 +1,7 @@
-"""What is wrong with the payload of a delta by itself (D4, D6, D7), for each kind.
+"""Errors in the payload of a delta by itself (D4, D6, D7), for each kind.
 
-Belongs here: one list of conditions for each kind of delta, in the order in which they are told, and the table that
-says which list is whose. What an operation on vectors needs is declared in `tidemark/model/operations.py`.
+Belongs here: one list of conditions for each kind of delta, in the order in which they are reported, and the table of
+these lists. The operands of operations on vectors are declared in `tidemark/model/operations.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,11 +31,11 @@ _PARTIAL = [operation for operation, rule in RULES.items() if rule.is_partial]
 
 
 class Beside(NamedTuple):
-    """What a payload is checked by, beside itself."""
+    """The inputs of a payload's checks, besides the payload."""
 
     envelope: Mapping[str, pa.Array]  # namespaces and ids of the same rows
     settings: Settings
-    words: Words  # all texts of some columns of the batch, where they are few
+    words: Words  # all texts of some columns of the batch that have few
 
 
 def _signal(signals: pa.StructArray, beside: Beside) -> list[Finding]:
@@ -144,7 +144,7 @@ def _vector(vectors: pa.StructArray, beside: Beside) -> list[Finding]:
 
 
 def _mismatches(vectors: pa.StructArray, op: pa.Array) -> list[tuple[Mask, str]]:
-    """An operation without what it needs, or with what means nothing to it."""
+    """An operation that lacks an operand, or has one that it does not use."""
     found = []
     for operation, rule in RULES.items():
         rows = one_of(op, [operation])
@@ -182,7 +182,7 @@ def _found(wrong: Mask, reason: Reason, detail: str) -> Finding:
 
 
 def _dimensions(namespaces: pa.Array, settings: Settings) -> Numbers:
-    """Declared length of each row's vectors; 0 where none is declared."""
+    """Declared length of each row's vectors; 0 if none is declared."""
     declared = {name: namespace.dimension or 0 for name, namespace in settings.namespaces.items()}
     encoded = namespaces.dictionary_encode()
     known = np.array([declared.get(name, 0) for name in encoded.dictionary.to_pylist()] or [0], dtype=np.int64)
@@ -206,12 +206,12 @@ def _map_sizes(maps: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _flat(lists: pa.Array) -> pa.Array:
-    """All elements of the lists that are there (`flatten` passes over what null rows hide)."""
+    """All elements of non-null lists (`flatten` skips elements hidden below null rows)."""
     return lists.flatten()
 
 
 def _bad_entries(labels: pa.Array) -> Mask:
-    """Entries of maps whose name is empty or whose name or value is no decent text."""
+    """Entries of maps whose name is empty or whose name or value is not a valid text."""
     valid = labels.filter(labels.is_valid())
     entries = valid.cast(pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))).flatten()
     names, values = entries.field("key"), entries.field("value")
@@ -225,7 +225,7 @@ def _any_in_row(lists: pa.Array, wrong: Mask) -> Mask:
     return np.asarray(np.bincount(row[wrong], minlength=len(lists))[: len(lists)] > 0)
 
 
-# By kind: what may be wrong with its payload. A kind that is missing here is refused before anything is checked.
+# By kind: the checks of its payload. A kind that is missing here is refused before anything is checked.
 PAYLOAD_CHECKS: dict[Kind, Callable[[pa.StructArray, Beside], list[Finding]]] = {
     Kind.VECTOR: _vector,
     Kind.SAMPLE: _sample,

@@ -1,7 +1,7 @@
-"""What is wrong with the time of an event (D9, K4), decided for a whole batch of columns at once.
+"""Errors in the time of an event (D9, K4), found for a whole batch of columns at once.
 
-Belongs here: the bounds of event time at arrival, in the order in which they are told. What is late for a window is no
-error and is not decided here.
+Belongs here: the bounds of event time at arrival, in the order in which they are reported. Does not belong here:
+lateness for a window, which is no error.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from tidemark.model.timegrid import from_us
 def find_times(
     columns: Mapping[str, pa.Array], received_us: Numbers, settings: Settings, cut_us: int | None
 ) -> list[Finding]:
-    """Bounded on both sides, so that one wild clock makes no honest row late; vectors only from their cut on."""
+    """Bounded on both sides, so that one wrong clock makes no honest row late; vectors only from their cut on."""
     event_ts = columns["event_ts"]
     event_us = numbers_of(event_ts)
     skew_us = settings.clock_skew_ms * 1_000
