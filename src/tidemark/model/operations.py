@@ -11,7 +11,7 @@ What a delta does:
   and patch. If one index is at or beyond the vector's current length, the whole delta has no effect.
 - `delete` leaves a tombstone without values and metadata (also without its own patch), which keeps its clock.
 - Every operation but `create` needs a live base. If there never was one, it counts as `no_base`; after a delete, or
-with an index beyond the vector's length, as `no_effect`.
+  with an index beyond the vector's length, as `no_effect`.
 """
 
 from enum import StrEnum

@@ -1,12 +1,12 @@
 """The rows of some vectors after more of their deltas: a pure function of Arrow tables (D3, K4, K5).
 
 Belongs here: from which state each vector goes on, which deltas are folded onto it and in which order, and which
-vectors cannot go on and have to be folded from all of their deltas. What one delta does is in `fold.py`; where rows and
-deltas come from is in `bucket_files.py` and `packed.py`.
+vectors must be folded from all of their deltas instead. `fold.py` applies a delta; `bucket_files.py` and `packed.py`
+read rows and deltas.
 
-A vector goes on from its row, from its base if it has no row, or from nothing. What stands at or below that state in
-canonical order is in it, and is left out. Where a delta names a parent, all deltas of the vector are given, because
-places depend on them; of any other vector those that are new are enough.
+A vector goes on from its row, from its base if it has no row, or from nothing. Deltas at or below that state in
+canonical order are in it, and are left out. If a delta names a parent, all deltas of the vector are passed, because
+places depend on them; for any other vector the new deltas are enough.
 """
 
 from typing import NamedTuple, Protocol
@@ -23,15 +23,15 @@ from tidemark.vectors.schema import CURRENT, FOLD_INPUT, KEY, STATES
 
 Flags = npt.NDArray[np.bool_]
 
-# What is known of a delta without its payload.
+# The columns of a delta without its payload.
 ENVELOPE = [*KEY, "shard", "event_us", "origin", "delta_id", "parent_id"]
 _STANDINGS = list(Standing)
-# A vector of which no delta has a place has a row for its counts.
+# If no delta of a vector has a place, the vector still has a row for its counts.
 _NOTHING = {"exists": False, "is_dead": False, "deltas": 0, "no_base": 0, "no_effect": 0}
 
 
 class Picked(NamedTuple):
-    """Some deltas (`ARRIVED`), the number of each, and where among them those stand that were asked for."""
+    """Some deltas (`ARRIVED`), the number of each, and the positions of the requested ones among them."""
 
     rows: pa.Table
     numbers: Numbers
@@ -39,9 +39,9 @@ class Picked(NamedTuple):
 
 
 class Deltas(Protocol):
-    """Deltas that are known by their numbers; their payloads need not be in memory all at once."""
+    """Deltas by number; their payloads need not be in memory all at once."""
 
-    envelopes: pa.Table  # what is known of each without its payload (`ENVELOPE`), in one chunk
+    envelopes: pa.Table  # their columns without the payload (`ENVELOPE`), in one chunk
     at_once: int  # how many are picked at a time, at most
 
     def pick(self, numbers: Numbers) -> Picked:
@@ -57,18 +57,18 @@ class InMemory:
         self.at_once = max(int(table.num_rows), 1)
 
     def pick(self, numbers: Numbers) -> Picked:
-        """The table itself, of which nothing is copied."""
+        """The table itself, without a copy."""
         return Picked(self._table, np.arange(self._table.num_rows), numbers)
 
 
 class _Starts(NamedTuple):
-    """States that vectors go on from, and whose they are."""
+    """States that vectors go on from, with their vectors."""
 
     states: pa.Table
     vectors: Numbers
 
     def is_passed_by(self, deltas: pa.Table, vectors: Numbers, places: Places) -> Flags:
-        """Whether each delta stands after the state that its vector goes on from; so does one without such a state."""
+        """Whether each delta comes after the state that its vector goes on from; true without such a state."""
         if not len(self.vectors):
             return np.ones(deltas.num_rows, np.bool_)
         start_of = np.full(1 + max(int(vectors.max()), int(self.vectors.max())), -1, np.int64)
@@ -87,7 +87,7 @@ class _Starts(NamedTuple):
 
 
 def go_on(rows: pa.Table, deltas: Deltas, bases: pa.Table | None = None) -> pa.Table:
-    """Rows (`CURRENT`) after more deltas: those that were given, and one of every vector that is new.
+    """Rows (`CURRENT`) after more deltas: the given ones, and one for every new vector.
 
     Rows of vectors without a delta come first and as they were; the others are in the order of their names. `bases` are
     states that vectors go on from if they have no row.
@@ -124,7 +124,7 @@ def go_on(rows: pa.Table, deltas: Deltas, bases: pa.Table | None = None) -> pa.T
 def unable_to_go_on(rows: pa.Table, deltas: pa.Table, bases: pa.Table | None = None) -> pa.Table:
     """Names (`KEY`) of the vectors that have new deltas (`ENVELOPE`) and cannot go on: late ones, or parents.
 
-    A vector that has no row has no other deltas than these. What a base holds is not late: it is in the row already.
+    A vector without a row has only these deltas. A delta that a base holds is not late: it is in the row already.
     """
     if not rows.num_rows:
         return rows.select(list(KEY))
@@ -148,7 +148,7 @@ def in_order(rows: pa.Table) -> pa.Table:
 
 
 def _numbered(*tables: pa.Table) -> list[Numbers]:
-    """Of every table, the numbers of its rows' vectors: the same in all of them, and in the order of their names."""
+    """For every table, the numbers of its rows' vectors: the same in all tables, and in the order of their names."""
     ranks = []
     for name in KEY:
         chunks = [chunk.cast(pa.large_string()) for table in tables for chunk in table[name].chunks]
@@ -164,7 +164,7 @@ def _numbered(*tables: pa.Table) -> list[Numbers]:
 
 def _starts_of(rows: pa.Table, bases: pa.Table, of_rows: Numbers, of_bases: Numbers, is_touched: Flags) -> _Starts:
     """The states that touched vectors go on from."""
-    # A row may be there for its counts alone; then nothing was folded yet.
+    # A row may exist for its counts alone; then nothing was folded yet.
     chosen_rows = np.flatnonzero(is_touched[of_rows] & (np.asarray(rows["deltas"]) > 0))
     has_row = np.zeros(len(is_touched), np.bool_)
     has_row[of_rows] = True
@@ -199,7 +199,7 @@ def _canonical_order(
 ) -> Numbers:
     """Steps, vector by vector: the state that it goes on from, then its deltas by their places.
 
-    A state is known by its number, and a delta by its own behind all states.
+    States have the first numbers, and deltas the numbers after them.
     """
     started = len(starts.vectors)
     chosen = np.concatenate([np.arange(started), started + folded])
@@ -214,7 +214,7 @@ def _canonical_order(
     )
     is_delta = chosen >= started
     keys = [event_us, depth, eff_us, is_delta, of_vector]
-    # Most of them are the same in all rows, or follow from another: without parents, only the time is left.
+    # Most of these columns are the same in all rows, or follow from another: without parents, only the time is left.
     is_needed = [(event_us != eff_us).any(), depth.any(), True, not is_delta.all(), True]
     by_numbers = np.lexsort([key for key, needed in zip(keys, is_needed, strict=True) if needed])
     is_tie = np.ones(max(len(chosen) - 1, 0), np.bool_)
@@ -228,7 +228,7 @@ def _canonical_order(
 
 
 def _settle_ties(order: Numbers, is_tie: Flags, envelopes: pa.Table, started: int) -> None:
-    """Put deltas in order whose numbers are all equal: by the texts of their places. There are few."""
+    """Order deltas whose numbers are all equal by the texts of their places. There are few."""
     steps = np.flatnonzero(np.append(is_tie, False) | np.append(False, is_tie))
     texts = dict(zip(steps.tolist(), _texts(envelopes, order[steps] - started), strict=True))
     run = np.concatenate([[0], np.cumsum(~is_tie)])
@@ -237,7 +237,7 @@ def _settle_ties(order: Numbers, is_tie: Flags, envelopes: pa.Table, started: in
 
 
 def _picked(starts: _Starts, deltas: Deltas, places: Places, order: Numbers) -> tuple[pa.RecordBatch, Numbers]:
-    """The states and deltas of some steps, as the fold takes them, and in which order it does."""
+    """The states and deltas of some steps, as the fold takes them, and their order."""
     started = len(starts.vectors)
     is_delta = order >= started
     states = starts.states.take(pa.array(order[~is_delta]))
@@ -260,7 +260,7 @@ def _picked(starts: _Starts, deltas: Deltas, places: Places, order: Numbers) -> 
 
 
 def _without_place(deltas: pa.Table, vectors: Numbers, waiting: Numbers) -> pa.Table:
-    """States of vectors all of whose deltas wait."""
+    """States of vectors whose deltas are all parked."""
     numbers, first = np.unique(vectors, return_index=True)
     names = deltas.select(list(KEY)).take(pa.array(first[np.searchsorted(numbers, waiting)]))
     shards = np.full(1 + int(vectors.max()), -1, np.int32)

@@ -1,9 +1,9 @@
-"""Rows of `vectors` as files: those of a bucket are read, folded on, and written anew.
+"""Rows of `vectors` as files: a bucket's rows are read, folded further, and written anew.
 
-Belongs here: from packets of deltas to the files of a bucket, one piece of it in memory at a time. How rows change is
-in `bucket.py`, how packets are made in `packed.py`, and what becomes of the files in `resources/lake.py`.
+Belongs here: from packets of deltas to the files of a bucket, one piece of it in memory at a time. `bucket.py` changes
+rows, `packed.py` makes packets, and `resources/lake.py` commits the files.
 
-A file says in its name which piece of its bucket it holds: who looks for another one does not open it.
+A file's name says which piece of its bucket it contains, so a reader of another piece does not open it.
 """
 
 import re
@@ -28,31 +28,31 @@ from tidemark.vectors.packed import FAMILIES, Packet, name_of, piece_of, unpack
 from tidemark.vectors.schema import ARRIVED, CURRENT, KEY, STATES
 from tidemark.vectors.tables import BUCKET
 
-# Deltas are folded when so many bytes of them are held and an hour is complete: so a vector with very many of them
-# takes no more memory than its busiest hour. Where deltas name parents, all envelopes are looked at together, and so
-# many bytes of payloads at a time.
+# Deltas are folded when so many bytes of them are in memory and an hour is complete, so a vector with very many of them
+# takes no more memory than its busiest hour. If deltas name parents, all envelopes are in memory together, with so many
+# bytes of payloads at a time.
 HELD_BYTES = 32 << 20
 
-# Times are times in a file, and numbers in a fold.
+# Times are timestamps in a file, and numbers in a fold.
 _TIMES = {"eff_us": "eff_ts", "event_us": "event_ts"}
 _BASES = pa.schema([*STATES, ("is_base", pa.bool_()), ("cut_ts", TIMESTAMP)])
-# Nearly every row has its own value in the others: a dictionary of them would be written for nothing.
+# In the other columns nearly every row has its own value, so a dictionary would be of no use.
 _REPEATED = ["namespace", "origin"]
 _PIECE = re.compile(r"piece-(\d+)-of-(\d+)-")
 
 
 class Target(NamedTuple):
-    """What tasks have to know of the table that they write."""
+    """The facts that tasks need about the table that they write."""
 
     table: str  # its directory
-    pieces: int  # into how many a bucket is cut
-    present: dict[int, tuple[str, ...]]  # files by bucket; none where everything is folded anew
+    pieces: int  # number of pieces of a bucket
+    present: dict[int, tuple[str, ...]]  # files by bucket; none if everything is folded anew
     bases: dict[int, tuple[str, ...]]  # files of `vector_checkpoints` by bucket
-    anew: pa.Array  # names of vectors that are folded from all of their deltas, whatever their rows say
+    anew: pa.Array  # names of vectors that are folded from all of their deltas, regardless of their rows
 
 
 class FoldResult(NamedTuple):
-    """Of a bucket: its files, or the names of the vectors that have to be folded anew first; then there is no file."""
+    """For a bucket: its files, or, without files, the names of the vectors that have to be folded anew first."""
 
     bucket: int
     files: list[NewFile]
@@ -60,7 +60,7 @@ class FoldResult(NamedTuple):
 
 
 def fold_buckets(target: Target, packets: Iterable[Packet]) -> Iterator[FoldResult]:
-    """The buckets that have packets; these come bucket by bucket, piece by piece, hour by hour."""
+    """The buckets that have packets; packets come bucket by bucket, piece by piece, hour by hour."""
     for bucket, of_bucket in groupby(packets, key=lambda packet: packet.bucket):
         yield _fold_bucket(target, bucket, of_bucket)
 
@@ -92,7 +92,7 @@ def _fold_piece(
 ) -> tuple[pa.Table, list[str]]:
     """The rows of a piece after its deltas, and the names of vectors that cannot go on from their rows.
 
-    Once there is one of these in the bucket, others are looked for and nothing else.
+    Once the bucket has one of these, only others are looked for.
     """
     rows, bases = _present(target, bucket, piece), _bases(target, bucket, piece)
     unable = list[str]()
@@ -105,7 +105,7 @@ def _fold_piece(
 
 
 def _complete_hours(packets: Iterable[Packet]) -> Iterator[Deltas]:
-    """Deltas of whole hours, as many of them as are held at once; all of them if any names a parent."""
+    """Deltas of whole hours, as many as are kept in memory at once; all of them if any names a parent."""
     has_families, held_bytes, held = False, 0, list[Packet]()
     for hour_us, of_hour in groupby(packets, key=lambda packet: packet.hour_us):
         if hour_us == FAMILIES:
@@ -126,16 +126,16 @@ def _held(packets: Sequence[Packet]) -> InMemory:
 
 
 class InPackets:
-    """Deltas that stay in their packets, which are read again for the payloads that are picked.
+    """Deltas that stay in their packets, which are read again for picked payloads.
 
-    A delta that names a parent may stand hours after it happened. Most stand near where they did, so that a packet is
-    read again once or twice.
+    A delta that names a parent may have a place hours after its own time. Most places are near it, so a packet is read
+    again once or twice.
     """
 
     def __init__(self, packets: Sequence[Packet], packed_bytes: int) -> None:
         self._packets = packets
         schema = pa.schema([ARRIVED.field(name) for name in ENVELOPE])
-        # A copy of each: the rest of a packet is not to stay for it.
+        # A copy of each, so that the rest of a packet can be freed.
         batches = [pa.ipc.read_record_batch(unpack(packet).select(ENVELOPE).serialize(), schema) for packet in packets]
         self._begins = np.cumsum([0, *(batch.num_rows for batch in batches)])
         self.envelopes = pa.Table.from_batches(batches, schema).combine_chunks()
@@ -164,7 +164,7 @@ def _present(target: Target, bucket: int, piece: int) -> pa.Table:
 
 
 def _bases(target: Target, bucket: int, piece: int) -> pa.Table:
-    """Of each vector that has any, the base that reaches furthest (K5)."""
+    """For each vector with bases, the base that reaches furthest (K5)."""
     rows = _read(target.bases.get(bucket, ()), _BASES, piece, target.pieces, only="is_base")
     rows = rows.sort_by([*((name, "ascending") for name in KEY), ("cut_ts", "descending"), ("deltas", "descending")])
     is_first = np.ones(rows.num_rows, np.bool_)
@@ -173,7 +173,7 @@ def _bases(target: Target, bucket: int, piece: int) -> pa.Table:
 
 
 def _read(files: Sequence[str], schema: pa.Schema, piece: int, pieces: int, only: str | None = None) -> pa.Table:
-    """Rows of a piece of a bucket from its files, of which a flag is set; what a file does not have is null."""
+    """Rows of a piece of a bucket from its files, with a flag set; columns that a file lacks are null."""
     found = [schema.empty_table()]
     for path in files:
         named = _PIECE.match(Path(path).name)
@@ -206,7 +206,7 @@ def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _write(target: Target, bucket: int, piece: int, rows: pa.Table) -> list[NewFile]:
-    """Rows as a file of the table, in order; none where there are none."""
+    """Rows as a file of the table, in order; no file without rows."""
     if not rows.num_rows:
         return []
     ordered = in_order(rows)

@@ -1,10 +1,10 @@
-"""One vector: its deltas in canonical order with what became of each, and its state at any moment or epoch (D3, K6).
+"""One vector: its deltas in canonical order with the effect of each, and its state at any time or epoch (D3, K6).
 
-Belongs here: places and fold put together for a single vector, in memory. Many vectors at once are sorted by Spark.
+Belongs here: places and fold together for a single vector, in memory. Spark sorts many vectors at once.
 
 Deltas are a table with the columns of a delta (`DELTA_FIELDS` in `schema.py`, without places and `emit`) and
-`parent_id`, in any order. With a checkpoint (a row of `STATES`), those that it covers are still given, because others
-may be their children, but only as envelopes: their payloads may be gone (K5).
+`parent_id`, in any order. With a checkpoint (a row of `STATES`), the deltas that it covers are still passed, because
+others may be their children, but only as envelopes: their payloads may be gone (K5).
 """
 
 from bisect import bisect_right
@@ -22,7 +22,7 @@ from tidemark.vectors.schema import FOLD_INPUT, STATES
 
 
 class Effect(StrEnum):
-    """What became of a delta; the first four by the numbers that the loop gives."""
+    """The effect of a delta; the first four by the numbers that the loop gives."""
 
     APPLIED = "applied"
     NO_BASE = "no_base"  # nothing was ever created before it
@@ -48,11 +48,11 @@ class _Line(NamedTuple):
 
 
 def chain(deltas: pa.Table, checkpoint: pa.Table | None = None) -> pa.Table:
-    """The deltas in canonical order with `eff_us`, `depth` and `effect`; at the end those that have no place."""
+    """The deltas in canonical order with `eff_us`, `depth` and `effect`; those without a place come last."""
     line = _line_of(deltas, checkpoint)
     _, effects = _fold(line.after, checkpoint)
     covered = pa.repeat(pa.scalar(Effect.COVERED, pa.string()), line.covered.num_rows)
-    # A delta without a place has the same words for its standing and its effect.
+    # A delta without a place has the same word for its standing and its effect.
     unplaced = line.unplaced["standing"]
     parts = zip(line, (covered, effects, unplaced), strict=True)
     return pa.concat_tables([part.drop_columns(["standing"]).append_column("effect", said) for part, said in parts])
@@ -67,7 +67,7 @@ def state_of(
     """The vector's state (one row of `STATES`), or no row if no delta has a place.
 
     `upto_epoch` leaves out what arrived later, also as a parent: its children are parked then. `as_of_us` leaves out
-    what took effect later; a moment includes what happened at it.
+    deltas that took effect later; deltas of exactly that time are included.
     """
     if checkpoint is not None:
         if upto_epoch is not None and upto_epoch < checkpoint["last_epoch"][0].as_py():
@@ -97,10 +97,10 @@ def _line_of(deltas: pa.Table, checkpoint: pa.Table | None) -> _Line:
 
 
 def _refuse_stale(covered: pa.Table, checkpoint: pa.Table) -> None:
-    """K4: what arrived after the last delta of the checkpoint is not in it, and must not be passed over.
+    """K4: a delta that arrived after the last one of the checkpoint is not in it, and must not be skipped.
 
-    What arrived before and has a place by now had it then: it could only have waited for a parent, which would stand
-    among the covered itself, and has arrived later.
+    A delta that arrived before and has a place now had it then: it could only have waited for a parent, which would be
+    among the covered ones itself and have arrived later.
     """
     late = covered.filter(pc.greater(covered["epoch"], checkpoint["last_epoch"][0]))
     if late.num_rows:

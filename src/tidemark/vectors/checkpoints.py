@@ -1,23 +1,23 @@
-"""When a vector is to be compacted, and after which of its deltas a checkpoint is to stand (K2, K3).
+"""When a vector is compacted, and after which of its deltas a checkpoint is made (K2, K3).
 
 Belongs here: the strategies, the rules that an operator sets, and why a vector is due. The strategies in DataFrames are
-in `assets/vectors/checkpoints.py`. How a checkpoint is made is in `fold.py`; what it allows to be removed, and when, is
-decided where tables are written (K4, K5).
+in `assets/vectors/checkpoints.py`. `fold.py` makes a checkpoint; the code that writes tables decides what it allows to
+remove, and when (K4, K5).
 
 The strategies:
 
 - `full_merge`: after the last delta.
-- `tiered_merge`: after all but the last `keep_recent`, which stay single: they are what late deltas sort between, and
-  what is asked for most.
+- `tiered_merge`: after all but the last `keep_recent`, which stay single: late deltas sort between them, and they are
+  read most.
 - `time_boundary`: after the last delta of each whole interval that has passed, so that a state of every interval can be
-  read without folding. An interval without deltas has no checkpoint of its own: the one before it says the same.
-- `adaptive`: one of the three for each vector, from its rates; the first rule that holds is taken.
-  1. Hardly read (fewer than `rare_reads_per_hour`): `time_boundary`. No reader waits for it to be folded, and one state
-     for each interval is the least work that still answers every `as_of`.
+  read without folding. An interval without deltas has no checkpoint of its own: the one before it has the same state.
+- `adaptive`: one of the three for each vector, from its rates; the first rule that applies is used.
+  1. Hardly read (fewer than `rare_reads_per_hour`): `time_boundary`. No reader waits for a fold, and one state for each
+     interval is the least work that still answers every `as_of`.
   2. Read much and written rarely (at least `reads_per_write` reads for each write, and fewer than
      `busy_writes_per_hour` writes): `full_merge`. A read finds a checkpoint and nothing to fold.
   3. Otherwise, written much: `tiered_merge`. The next delta is there at once, so a read folds a few in any case; and
-     those few may still be joined by late ones without a checkpoint to be thrown away.
+     late deltas may still join those few without invalidating a checkpoint.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Strategy(StrEnum):
-    """Where checkpoints stand (K2)."""
+    """Where checkpoints are placed (K2)."""
 
     FULL_MERGE = "full_merge"
     TIERED_MERGE = "tiered_merge"
@@ -45,7 +45,7 @@ class Strategy(StrEnum):
 
 
 class DueReason(StrEnum):
-    """Why a vector is to be compacted (K3); the number in a column of them is its place in this list."""
+    """Why a vector is due for compaction (K3); a column of them has the places in this list."""
 
     NONE = "none"
     AGE = "age"
@@ -60,10 +60,10 @@ class CompactionRules:
     strategy: Strategy = Strategy.TIERED_MERGE
     threshold: int = 100  # pending deltas
     max_age_us: int = 60 * SECOND_US  # of the oldest pending one, by its arrival
-    hard_limit: int = 1_000  # pending deltas, at which it is forced: what one read may cost has a bound
+    hard_limit: int = 1_000  # pending deltas that force it: bounds the cost of one read
     keep_recent: int = 10  # that stay single with tiered_merge
     interval_us: int = HOUR_US  # of time_boundary: as long as a partition of the tables
-    horizon_us: int = 7 * DAY_US  # every state as of a moment since then can still be read (K1)
+    horizon_us: int = 7 * DAY_US  # every state as of a time since then can still be read (K1)
     busy_writes_per_hour: float = 60.0  # adaptive: at one a minute, the next delta follows any merge at once
     rare_reads_per_hour: float = 1.0  # adaptive: hardly ever read, measured by the interval
     reads_per_write: float = 10.0  # adaptive: so many more reads than writes pay for a merge after every write
@@ -82,7 +82,7 @@ class CompactionRules:
 
     @classmethod
     def from_settings(cls, settings: CompactionSettings) -> "CompactionRules":
-        """As the operator set them."""
+        """The rules that the operator set."""
         return cls(
             strategy=Strategy(settings.strategy),
             threshold=settings.threshold,
@@ -103,11 +103,11 @@ DEFAULT_RULES = CompactionRules()
 def due_reasons(
     pending: Numbers, oldest_received_us: Numbers, now_us: int, keep_recent: int, rules: CompactionRules = DEFAULT_RULES
 ) -> npt.NDArray[np.int8]:
-    """For each vector why it is due, by its number in `DueReason` (K3). The strongest reason is given.
+    """The strongest reason why each vector is due, by its number in `DueReason` (K3).
 
     `pending` counts the deltas after the latest checkpoint, `oldest_received_us` is when the first of them arrived, and
-    `keep_recent` is what the strategy leaves single. Where no more than these are pending, nothing could be
-    merged, and the vector would be due for ever: it is due then by the hard limit alone.
+    `keep_recent` is the number that the strategy leaves single. If only these are pending, nothing could be merged, and
+    the vector would be due for ever: then only the hard limit makes it due.
     """
     has_some = pending > keep_recent
     is_old = has_some & (now_us - oldest_received_us >= rules.max_age_us)

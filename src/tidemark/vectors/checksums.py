@@ -1,7 +1,7 @@
-"""The checksums by which vectors are put into buckets, of whole columns at once.
+"""The checksums that put vectors into buckets, for whole columns at once.
 
-Belongs here: CRC-32 as `zlib` and Spark compute it, over a namespace, a slash and a vector's name. What a bucket is, is
-in `tables.py`; a test holds the two against each other.
+Belongs here: CRC-32 as `zlib` and Spark compute it, over a namespace, a slash and a vector's name. `tables.py` defines
+a bucket; a test compares the two.
 """
 
 import zlib
@@ -22,8 +22,8 @@ _SLASH = 0x2F
 
 
 def _steps() -> Numbers:
-    """What each value of the last byte adds to a checksum that is moved on by a byte."""
-    # Of one byte, `zlib` says: not ((ones >> 8) ^ steps[ones ^ byte]). So steps are found without a polynomial.
+    """What each value of the last byte adds to a checksum that is shifted by a byte."""
+    # For one byte, `zlib` gives: not ((ones >> 8) ^ steps[ones ^ byte]). So steps are found without a polynomial.
     one_byte = [zlib.crc32(bytes([value ^ 0xFF])) for value in range(256)]
     return np.array(one_byte, np.int64) ^ _ALL_BITS ^ (_ALL_BITS >> 8)
 

@@ -1,7 +1,7 @@
 """Vector clocks: they record, they do not order (D8).
 
 Belongs here: how two clocks relate, and which deltas of a vector have clocks that disagree with the canonical order.
-How clocks are merged along the fold is in `maps.py`.
+`maps.py` merges clocks along the fold.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,13 +13,14 @@ import numpy as np
 # Entries without a number are 0, as missing ones are: a producer that sends columns may leave one out.
 Clock = Mapping[str, int | None]
 
-# So many deltas with clocks are looked back at. Replicas that do not hear of each other for longer are found by their
-# first thousand edits; and a vector with a million deltas takes a million short steps, where all pairs would be 10^12.
+# How many earlier deltas with clocks each one is compared with. Replicas that are out of touch for longer are found by
+# their first thousand edits; and a vector with a million deltas takes a million short steps, where all pairs would be
+# 10^12.
 LOOK_BACK = 1_000
 
 
 class Relation(StrEnum):
-    """What a clock is to another."""
+    """How a clock relates to another."""
 
     BEFORE = "before"  # dominated by it
     AFTER = "after"  # dominates it
@@ -31,7 +32,7 @@ class ConflictKind(StrEnum):
     """Why two deltas are recorded together."""
 
     CONCURRENT = "concurrent"
-    INVERTED = "inverted"  # the one that sorts later was known to the one that sorts earlier
+    INVERTED = "inverted"  # the delta that sorts earlier already knew the one that sorts later
 
 
 class Conflict(NamedTuple):
@@ -43,7 +44,7 @@ class Conflict(NamedTuple):
 
 
 def compare(clock: Clock, other: Clock) -> Relation:
-    """What `clock` is to `other`; a missing entry is 0."""
+    """How `clock` relates to `other`; a missing entry is 0."""
     names = {*clock, *other}
     is_behind = any((clock.get(name) or 0) < (other.get(name) or 0) for name in names)
     is_ahead = any((clock.get(name) or 0) > (other.get(name) or 0) for name in names)
@@ -55,8 +56,8 @@ def compare(clock: Clock, other: Clock) -> Relation:
 def conflicts(clocks: Sequence[Clock | None], look_back: int = LOOK_BACK) -> Iterator[Conflict]:
     """Pairs of deltas that are concurrent or inverted, by the later and then the earlier one.
 
-    `clocks` are those of one vector's deltas in canonical order. A delta without a clock (none, or an empty one) says
-    nothing, and is compared with none. Each is compared with the `look_back` last ones before it.
+    `clocks` are those of one vector's deltas in canonical order. A delta without a clock (none, or an empty one) is not
+    compared. Each is compared with the `look_back` last ones before it.
     """
     names = {name: column for column, name in enumerate(sorted({name for clock in clocks for name in clock or ()}))}
     # The last ones, each in the row of its number modulo the size: a full table is overwritten from its beginning.

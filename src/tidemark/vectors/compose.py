@@ -1,13 +1,13 @@
-"""Two deltas in one: canonical forms that say what any sequence of deltas does to a vector (D5).
+"""Two deltas in one: canonical forms for the effect of any sequence of deltas on a vector (D5).
 
-Belongs here: forms, how they are put together, and what they do to a state. They serve merged delivery (C5), never
-stored state, which is folded delta by delta (`fold.py`): composed scales overflow where the sequence does not.
+Belongs here: forms, composing them, and applying them to a state. They serve merged delivery (C5), never stored state,
+which is folded delta by delta (`fold.py`): composed scales overflow where the sequence does not.
 
-A form says what becomes of a vector that lives: a replacement, a tombstone, or an affine map and then, for some
-dimensions, a number that is set or added. A delta whose index points beyond the vector has no effect (D4), and how
-long the vector is, nobody knows before a form is applied: so there is one such outcome for each range of lengths. And a
-form says what it makes of its own where nothing lives: that is a vector, or a tombstone, if it has a `create` in it.
-Clocks are not composed: they record, they do not order (D8).
+A form describes the effect on a live vector: a replacement, a tombstone, or an affine map and then, for some
+dimensions, a number that is set or added. A delta whose index points beyond the vector has no effect (D4), and the
+vector's length is unknown until a form is applied, so there is one such outcome for each range of lengths. A form also
+describes its result without a live vector: a vector, or a tombstone, if it has a `create` in it. Clocks are not
+composed: they record, they do not order (D8).
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,7 +45,7 @@ class Tombstone:
 
 @dataclass(frozen=True)
 class Replacement:
-    """Other values for a vector that lives; its metadata is patched."""
+    """Other values for a live vector; its metadata is patched."""
 
     values: tuple[float, ...]
     patch: Patch = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Replacement:
 
 @dataclass(frozen=True)
 class Change:
-    """`x * factor + amount`, plus what is added; where a number is set, it is that one."""
+    """`x * factor + amount`, plus the added number; a number that is set replaces this."""
 
     factor: float = 1.0
     amount: float = 0.0
@@ -62,7 +62,7 @@ class Change:
     patch: Patch = field(default_factory=dict)
 
     def value(self, dimension: int, before: float) -> float:
-        """What one number becomes."""
+        """The new value of one number."""
         known = self.sets.get(dimension)
         return before * self.factor + self.amount + self.adds.get(dimension, 0.0) if known is None else known
 
@@ -77,18 +77,18 @@ UNCHANGED = Change()
 
 @dataclass(frozen=True)
 class Form:
-    """What deltas do together."""
+    """The joint effect of deltas."""
 
-    made: State  # where nothing lives; None: they leave it as it is
-    pieces: tuple[tuple[int, Outcome], ...]  # where a vector lives: by the least length, rising from 0
+    made: State  # without a live vector; None: no effect
+    pieces: tuple[tuple[int, Outcome], ...]  # with a live vector: by the least length, rising from 0
 
     def outcome(self, length: int) -> Outcome:
-        """What it does to a vector of this length."""
+        """The effect on a vector of this length."""
         return next(outcome for least, outcome in reversed(self.pieces) if least <= length)
 
 
 def form_of(delta: Vector) -> Form:
-    """What one delta does. Its values are float32, as the log keeps them."""
+    """The form of one delta. Its values are float32, as the log keeps them."""
     patch = dict(delta.metadata or {})
     values = tuple(np.array(delta.values or (), np.float32).astype(np.float64).tolist())
     match delta.op:
@@ -114,7 +114,7 @@ def form_of(delta: Vector) -> Form:
 
 
 def apply_form(form: Form, state: State) -> State:
-    """The state after all that the form says."""
+    """The state after applying the form."""
     if isinstance(state, Live):
         return _change_live(state, form.outcome(len(state.values)))
     return state if form.made is None else form.made
@@ -123,7 +123,7 @@ def apply_form(form: Form, state: State) -> State:
 def compose(first: Form, second: Form) -> Form:
     """One form that does what `first` does, and then `second`."""
     pieces = []
-    # Neighbouring lengths with one outcome are one range: so a form is the same however it was put together.
+    # Neighbouring lengths with the same outcome are one range, so a form does not depend on how it was composed.
     for outcome, same in groupby(_pieces(first, second), key=lambda piece: piece[1]):
         pieces.append((next(same)[0], outcome))
     return Form(apply_form(second, first.made), tuple(pieces))
@@ -134,7 +134,7 @@ def _pieces(first: Form, second: Form) -> Iterator[tuple[int, Outcome]]:
     for (least, outcome), end in zip(first.pieces, [*ends, None], strict=True):
         match outcome:
             case Change():
-                # Its length is that of the vector: whatever `second` does to each length within the range.
+                # Its length is that of the vector, so take the outcome of `second` for each length within the range.
                 begins = {
                     least,
                     *(begin for begin, _ in second.pieces if begin > least and (end is None or begin < end)),

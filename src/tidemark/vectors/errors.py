@@ -1,6 +1,6 @@
-"""What the core of vectors refuses, and what to do about it.
+"""Errors of the core of vectors, and what to do about them.
 
-Belongs here: its error kinds. What ingest refuses of a delta by itself is in `tidemark/verdicts/`.
+Belongs here: its error kinds. Checks of a delta by itself at arrival are in `tidemark/verdicts/`.
 """
 
 from tidemark.model.errors import TidemarkError
@@ -12,14 +12,14 @@ class VectorsError(TidemarkError):
 
 
 class UnknownOperationError(VectorsError):
-    """A row that is to be folded says nothing that could be done."""
+    """A row to be folded has no known operation."""
 
     def __init__(self, op: str | None) -> None:
         super().__init__(f"A delta with the operation {op!r} cannot be folded. Give accepted deltas alone.")
 
 
 class RemovedPayloadError(VectorsError):
-    """A delta is to be folded whose payload compaction has removed: the base that holds it is not there (K5)."""
+    """Compaction has removed the payload of a delta to be folded, and the base that holds it is missing (K5)."""
 
     def __init__(self, namespace: str, vector_id: str, delta_id: str) -> None:
         super().__init__(
@@ -39,7 +39,7 @@ class UnsortedError(VectorsError):
 
 
 class StaleCheckpointError(VectorsError):
-    """A delta arrived whose place lies below a checkpoint that does not hold it (K4)."""
+    """The place of an arrived delta lies below a checkpoint that does not hold it (K4)."""
 
     def __init__(self, delta_id: str) -> None:
         super().__init__(
@@ -49,14 +49,14 @@ class StaleCheckpointError(VectorsError):
 
 
 class BeforeCheckpointError(VectorsError):
-    """A state was asked for that is older than the checkpoint it was to start from."""
+    """The requested state is older than the checkpoint to start from."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} lies before the checkpoint. Start from an older one, or from all of the deltas.")
 
     @classmethod
     def as_of(cls, as_of_us: int) -> "BeforeCheckpointError":
-        """A moment before the checkpoint's place."""
+        """A time before the checkpoint's place."""
         return cls(f"{from_us(as_of_us):%Y-%m-%dT%H:%M:%S.%fZ}")
 
     @classmethod
@@ -66,7 +66,7 @@ class BeforeCheckpointError(VectorsError):
 
 
 class UnknownVectorError(VectorsError):
-    """No delta of such a vector is in the tables."""
+    """The tables have no delta of such a vector."""
 
     def __init__(self, namespace: str | None, vector_id: str, hint: str) -> None:
         where = f" in {namespace}" if namespace else ""
@@ -74,7 +74,7 @@ class UnknownVectorError(VectorsError):
 
 
 class BeforeHorizonError(VectorsError):
-    """A state was asked for that lies before the payloads which are still there (K6)."""
+    """The requested state lies before the payloads that still exist (K6)."""
 
     def __init__(self, what: str, cut_us: int, last_epoch: int) -> None:
         self.earliest_us, self.earliest_epoch = cut_us, last_epoch
@@ -85,7 +85,7 @@ class BeforeHorizonError(VectorsError):
 
 
 class UnreadableVectorError(VectorsError):
-    """The deltas that are there do not go on from the only state that is left."""
+    """The existing deltas do not follow the only remaining state."""
 
     def __init__(self, vector_id: str) -> None:
         super().__init__(

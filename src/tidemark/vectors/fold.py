@@ -1,14 +1,14 @@
 """The fold of deltas into states, batch after batch, in the memory of one vector (D3, D4, K1).
 
-Belongs here: which columns go into the compiled loop and which states come out. What the columns mean is in
-`schema.py`, what one delta does in `tidemark/model/operations.py` and, to the numbers, in `loops.py`; metadata and
-clocks are in `maps.py`.
+Belongs here: which columns go into the compiled loop and which states come out. Columns are explained in `schema.py`,
+the effect of a delta in `tidemark/model/operations.py` and, on the numbers, in `loops.py`; metadata and clocks are in
+`maps.py`.
 
-A delta without effect changes nothing of the state: neither values nor metadata nor clock. It still was folded: it
-counts among `deltas`, its epoch among those folded, the place of the state moves on to it, and the delta that arrived
-last may be it. That is so on purpose: whether another delta has an effect may depend on one that has none (a parent
-without effect gives its child a place), so it is the latest arrival of all that a vector's internal id is made of (V1).
-It tells two states apart as long as no delta loses or changes its place; that is rare, but can be (see `places.py`).
+A delta without effect changes nothing in the state: neither values nor metadata nor clock. It still was folded: it
+counts among `deltas`, its epoch among those folded, the place of the state moves on to it, and it may be the delta that
+arrived last. That is on purpose: whether another delta has an effect may depend on one that has none (a parent without
+effect gives its child a place), so a vector's internal id is made from the latest arrival of all (V1). It distinguishes
+two states as long as no delta loses or changes its place; that is rare, but possible (see `places.py`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,13 +25,13 @@ from tidemark.vectors.maps import MapRows, Maps
 from tidemark.vectors.order import LastRow, begins_vector, first_rows, key_of
 from tidemark.vectors.schema import CHECKPOINT, FOLD_INPUT, STATES
 
-# So many numbers of states are given at once, at most: as float32 and float64, these are 12 MB.
+# At most so many numbers of states are returned at once: as float32 and float64, these are 12 MB.
 GIVEN_AT_ONCE = 1 << 20
 # Bytes of a float64.
 DOUBLE = 8
 
 _OPERATIONS = {**{operation.value: code for operation, code in CODES.items()}, CHECKPOINT: loops.START}
-# What cannot do without values.
+# Operations that need values.
 _VALUED = [CODES[operation] for operation, rule in RULES.items() if "values" in rule.needs]
 # In the order of the table that the loop takes.
 _START_COLUMNS = ("exists", "is_dead", "first_epoch", "deltas", "no_base", "no_effect")
@@ -50,7 +50,7 @@ _COPIED = ("namespace", "vector_id", "eff_us", "depth", "event_us", "origin", "d
 
 
 class _Rows(NamedTuple):
-    """A batch as the loop takes it, in the order in which it does."""
+    """A batch as the loop takes it, in the loop's order."""
 
     order: Numbers
     ops: Bytes
@@ -75,7 +75,7 @@ class _Rows(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """Room for states that are given out, in the order in which the loop takes it."""
+    """Buffers for returned states, in the loop's order."""
 
     rows: Numbers
     about: Table
@@ -97,14 +97,14 @@ class _Given(NamedTuple):
 
 
 def _pooled(count: int, dtype: np.dtype[Any]) -> Any:
-    """Room from Arrow's pool: what was given back to it is taken again, where NumPy would ask the system each time."""
+    """A buffer from Arrow's pool, which reuses freed memory, while NumPy would ask the system each time."""
     return np.frombuffer(pa.allocate_buffer(max(count, 1) * dtype.itemsize), dtype)[:count]
 
 
 class Folder:
-    """Folds batches of rows (`FOLD_INPUT`) one after the other; a vector may go on in the next batch.
+    """Folds batches of rows (`FOLD_INPUT`) one after the other; a vector may continue in the next batch.
 
-    It holds the state of one vector, whatever the number of its deltas, and the states that are being given out.
+    It keeps the state of one vector, however many deltas that has, and the states that are being returned.
     """
 
     def __init__(self, given_at_once: int = GIVEN_AT_ONCE) -> None:
@@ -117,7 +117,7 @@ class Folder:
     def fold(self, batch: pa.RecordBatch, effects: Bytes | None = None) -> Iterator[pa.RecordBatch]:
         """States (`STATES`) after the rows of the batch that say so; take all of them before the next batch.
 
-        `effects`, if it is given, has a place for every row and is filled with what became of it (see `loops.py`).
+        `effects`, if given, has a place for every row and is filled with the row's effect (see `loops.py`).
         """
         if not batch.num_rows:
             return
@@ -134,10 +134,10 @@ class Folder:
         is_emitted: Bytes,
         effects: Bytes | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The same of rows that lie there in any order, and are folded in the one that is given.
+        """The same for rows in any order, which are folded in the given one.
 
         `is_first` and `is_emitted` say of each step whether it is the first of its vector, and whether the state after
-        it is given out. Nobody looks whether the order is the canonical one.
+        it is returned. The order is not checked to be canonical.
         """
         rows = _rows_of(batch, order, is_first, is_emitted)
         effects = np.empty(len(order), np.int8) if effects is None else effects
@@ -165,7 +165,7 @@ def fold_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def emit_last(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches with an `emit` that says: after the last row of every vector. One batch is held back for it."""
+    """The batches with an `emit` after the last row of every vector. This delays the output by one batch."""
     held: pa.RecordBatch | None = None
     for batch in batches:
         if batch.num_rows:
@@ -177,7 +177,7 @@ def emit_last(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def starting_states(states: pa.RecordBatch) -> pa.RecordBatch:
-    """States as the fold takes them to go on from: the first row of each vector. None of them is given out again."""
+    """States in the fold's form for continuing: the first row of each vector. They are not returned again."""
     rows = states.num_rows
     renamed = {"epoch": "last_epoch", "ordinal": "last_ordinal"}
     made = {"op": pa.repeat(CHECKPOINT, rows), "emit": pa.repeat(False, rows)}
@@ -190,7 +190,7 @@ def starting_states(states: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def whole_states(states: pa.RecordBatch) -> pa.Array:
-    """What is kept of each state (`state`), in the longer form in which tables may have it: always all numbers."""
+    """The stored part of each state (`state`), in the longer form that tables may have: always all numbers."""
     found: list[bytes | None] = []
     for values, kept in zip(states.column("values").to_pylist(), states.column("state").to_pylist(), strict=True):
         if kept is None or len(kept) == DOUBLE * len(values):
@@ -248,7 +248,7 @@ def _column(batch: pa.RecordBatch, name: str) -> Any:
 
 
 def _lists(batch: pa.RecordBatch, name: str) -> tuple[Codes, Any]:
-    """Where each row's numbers begin and end, and all of them."""
+    """Where each row's numbers begin and end, and all numbers."""
     column, wanted = batch.column(name), FOLD_INPUT.field(name).type
     if pa.types.is_null(column.type) or column.type.value_type != wanted.value_type:
         column = column.cast(wanted)
@@ -262,7 +262,7 @@ def _packed(states: pa.Array) -> tuple[Codes, Doubles]:
         states = states.cast(pa.binary())
     _, offsets, numbers = states.buffers()
     ends = np.frombuffer(offsets, np.int32)[states.offset : states.offset + len(states) + 1] // DOUBLE
-    # Of nothing but nulls there are no bytes at all.
+    # A column of only nulls has no bytes at all.
     return ends, np.frombuffer(numbers, np.float64, int(ends[-1])) if ends[-1] else np.empty(0, np.float64)
 
 
@@ -277,7 +277,7 @@ def _operations(words: pa.Array) -> Bytes:
 
 
 def _refuse_removed(batch: pa.RecordBatch, ops: Bytes, order: Numbers) -> None:
-    """Raise if a row lacks the values that its operation needs: none was accepted like that, so they were removed."""
+    """Raise if a row lacks the values that its operation needs: it was accepted with them, so they were removed."""
     values = batch.column("values")
     if not values.null_count:
         return
@@ -300,7 +300,7 @@ def _states_of(batch: pa.RecordBatch, given: _Given, metadata: pa.Array, clocks:
 
 
 def _bytes_of(offsets: Codes, numbers: Doubles) -> pa.Array:
-    """Numbers as bytes, and null where there are none. Room that most of was not needed is not kept for them."""
+    """Numbers as bytes, or null without numbers. A mostly unused buffer is not kept for them."""
     bits = pa.array(np.diff(offsets) > 0).buffers()[1]
     used = int(offsets[-1])
     kept = numbers[:used].copy() if 2 * used < len(numbers) else numbers

@@ -1,10 +1,10 @@
 """The compiled loop that folds rows into the state of the vector they belong to (D3).
 
-Belongs here: numbers and arrays. What the columns are called, metadata and clocks are in `fold.py` and `maps.py`.
+Belongs here: numbers and arrays. Does not belong here: column names, metadata and clocks (`fold.py`, `maps.py`).
 
-Each operation is one float64 operation for each number that it changes (`x * factor`, `x + amount`, `x + value`,
-`x = value`), in canonical order, never fused and never reordered: so a state is the same bit for bit wherever the rows
-were cut.
+Each operation is one float64 operation for each number that it changes (`x * factor`, `x + amount`, `x + value`, `x =
+value`), in canonical order, never fused and never reordered, so a state is the same bit for bit wherever the rows were
+split.
 """
 
 import numpy as np
@@ -23,10 +23,10 @@ Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 # Operations by their numbers, and that of a starting state, which is none.
 CREATE, REPLACE, SET_DIMS, ADD_DIMS, SCALE, OFFSET, DELETE = CODES.values()
 START = len(CODES)
-# What became of a row.
+# The effect of a row.
 APPLIED, NO_BASE, AFTER_DELETE, OUT_OF_RANGE, STARTED = range(5)
 
-# Where each number about the vector stands; those from EXISTS on are given out.
+# The position of each number about the vector; those from EXISTS on are returned.
 LENGTH, EXISTS, IS_DEAD, SHARD, LAST_EPOCH, LAST_ORDINAL, FIRST_EPOCH, DELTAS, WITHOUT_BASE, WITHOUT_EFFECT = range(10)
 ABOUT = 10
 # Columns of the table of starting states, one row for each row.

@@ -1,6 +1,6 @@
-"""Metadata and clocks along the fold: Python, for those rows alone that have any.
+"""Metadata and clocks along the fold: in Python, only for rows that have any.
 
-Belongs here: what a patch and a clock do to those of a vector. Which rows have an effect is decided in `loops.py`.
+Belongs here: applying a patch and a clock to those of a vector. `loops.py` decides which rows have an effect.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,13 +17,13 @@ from tidemark.vectors.schema import CLOCK, METADATA
 
 Mask = npt.NDArray[np.bool_]
 
-# Operations by their numbers: after which metadata begins anew, and whose own patch does not count.
+# Operations by their numbers: those after which metadata starts empty, and those whose own patch does not count.
 _ANEW = frozenset(CODES[operation] for operation, rule in RULES.items() if rule.begins_anew)
 _WITHOUT_PATCH = frozenset(CODES[operation] for operation, rule in RULES.items() if not rule.takes_patch)
 
 
 class MapRows(NamedTuple):
-    """Rows that are folded, as far as they matter here: all but the maps by step, and those by row."""
+    """The folded rows, as far as they matter here: maps by row, everything else by step."""
 
     ops: Bytes
     effects: Bytes
@@ -42,7 +42,7 @@ class Maps:
         self._clock: dict[str, int] = {}
 
     def follow(self, rows: MapRows, begin: int, end: int) -> tuple[pa.Array, pa.Array]:
-        """Go through the steps from one to another; gives metadata and clock of every state that is given out."""
+        """Go through the steps from one to another; returns metadata and clock of every returned state."""
         ops, effects, is_first, is_emitted = (column[begin:end] for column in rows[:4])
         order = rows.order[begin:end]
         given = int(is_emitted.sum())
@@ -102,7 +102,7 @@ def merged(clock: Mapping[str, int], other: Mapping[str, int | None]) -> dict[st
 
 
 def _dicts(maps: pa.Array, rows: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
-    """The maps of some rows, empty where there is none; taken from flat lists, because Arrow's own way is slower."""
+    """The maps of some rows, empty if there is none; taken from flat lists, because Arrow's own way is slower."""
     chosen = maps.take(pa.array(rows))
     ends = chosen.offsets.to_pylist()
     names, values = chosen.keys.to_pylist(), chosen.items.to_pylist()

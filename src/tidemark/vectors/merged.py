@@ -1,12 +1,12 @@
-"""What a batch of deltas does to each vector in it, as one form: merged delivery (C5, D5).
+"""The effect of a batch of deltas on each of its vectors, as one form: merged delivery (C5, D5).
 
 Belongs here: from the rows of a batch to forms, in canonical order. A subscriber that keeps vectors of its own, in a
-cache or a search engine, applies one form for each vector instead of every delta. What forms are is in `compose.py`.
+cache or a search engine, applies one form for each vector instead of every delta. `compose.py` defines forms.
 
 The order is that of D3 as far as the batch knows it: parents that are in it stand before their children, and a delta
 whose parent came with an earlier batch stands at its own time, with those below it behind it. Batches follow each other
-in the order of arrival; what arrives late has a place before what was delivered, which no form can undo. Where that
-matters, ask the reader (`vectors/reading/reader.py`) for the vectors that a batch names.
+in the order of arrival; a late delta has a place before delivered ones, which no form can undo. If that matters, ask
+the reader (`vectors/reading/reader.py`) for the vectors that a batch names.
 """
 
 from functools import reduce
@@ -21,7 +21,7 @@ from tidemark.vectors.reading.answers import Key
 
 
 def merged_forms(deltas: pa.RecordBatch) -> dict[Key, Form]:
-    """One form for each vector (namespace and id) among deltas in the log's schema; others than of vectors are left."""
+    """One form for each vector (namespace and id) among deltas in the log's schema; other kinds are ignored."""
     rows = pa.Table.from_batches([deltas])
     ordered = _in_order(rows.filter(pc.equal(rows["kind"], Kind.VECTOR)))
     payloads = ordered["vector"].to_pylist(maps_as_pydicts="strict")
@@ -46,7 +46,7 @@ def _in_order(vectors: pa.Table) -> pa.Table:
 
 
 def _rooted(envelopes: pa.Table) -> pa.Table:
-    """The same, without parents that are not in it: who names one stands at its own time, with all below it."""
+    """The same, without parents from outside: a delta that names one gets its own time, and so do those below it."""
     names = zip(*(envelopes[name].to_pylist() for name in ("namespace", "vector_id", "parent_id")), strict=True)
     present = set(zip(*(envelopes[name].to_pylist() for name in ("namespace", "vector_id", "delta_id")), strict=True))
     parents = [name[-1] if name in present else None for name in names]

@@ -1,7 +1,7 @@
 """Where a vector begins among rows, and whether each vector's rows are in canonical order.
 
-Belongs here: comparisons of neighbouring rows, whole columns at once. A fold in another order would give another
-state, and nobody would see it: so it is looked at, and refused.
+Belongs here: comparisons of neighbouring rows, whole columns at once. A fold in another order would give another state
+without any sign of it, so rows out of order are refused.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ _WRONG_ORDER = "one does not sort after the one before it"
 
 
 def first_rows(batch: pa.RecordBatch, last: LastRow | None) -> tuple[Bytes, LastRow]:
-    """Which rows are the first of their vector, and the batch's last row. Refuses rows that are not in order."""
+    """Which rows are the first of their vector, and the batch's last row. Refuses rows that are out of order."""
     rows = batch.num_rows
     is_first = np.zeros(rows, np.int8)
     is_first[1:] = begins_vector(batch)
@@ -59,7 +59,7 @@ def _row(batch: pa.RecordBatch, row: int) -> LastRow:
 
 
 def _sorts_after(batch: pa.RecordBatch) -> Flags:
-    """Whether each row's place comes after that of the row before, whatever the vectors are."""
+    """Whether each row's place comes after that of the row before, regardless of the vectors."""
     is_after = np.zeros(batch.num_rows - 1, np.bool_)
     is_equal = np.ones(batch.num_rows - 1, np.bool_)
     for name in PLACE_COLUMNS:
@@ -67,7 +67,7 @@ def _sorts_after(batch: pa.RecordBatch) -> Flags:
         if not len(rows):
             break
         column = batch.column(name)
-        # Few rows are equal so far that their texts matter; where all are, no row is picked.
+        # For few rows the texts matter; if they matter for all, no row is picked.
         if len(rows) == len(is_equal):
             before, after = column[:-1], column[1:]
         else:

@@ -1,11 +1,11 @@
 """Vector deltas on their way from files of `deltas` to the task that folds their bucket.
 
 Belongs here: which rows of a file are wanted, and the form in which they travel: as packets, which one task writes to a
-file and another reads, each with rows of one bucket. Spark is told only where they lie, and brings those of a bucket
-together; lists of numbers, row by row, would cost it ten times as much. What is made of them is in `bucket.py`.
+file and another reads, each with rows of one bucket. Spark gets only their locations, and groups those of a bucket;
+lists of numbers, row by row, would cost it ten times as much. `bucket.py` folds them.
 
-A bucket may be cut into pieces, so that a task holds no more than one of them in memory. A packet holds rows of one
-piece of a bucket and of one hour: without parents, whatever stands in a later hour is folded later.
+A bucket may be cut into pieces, so that a task has only one of them in memory. A packet has rows of one piece of a
+bucket and of one hour: without parents, deltas of a later hour are folded later.
 """
 
 from collections.abc import Iterator
@@ -24,10 +24,10 @@ from tidemark.vectors.tables import BUCKETS
 
 Flags = npt.NDArray[np.bool_]
 
-# So many bytes of rows are decoded at a time, about, and so many rows for each piece at most: a packet is to be large
-# enough to be worth its while, and small enough that the next step finds it in the processor's memory.
+# About so many bytes of rows are decoded at a time, and at most so many rows for each piece: a packet should be large
+# enough to be worth its cost, and small enough that the next step finds it in the processor's cache.
 DECODED_BYTES, DECODED_ROWS_LEAST, DECODED_ROWS_MOST = 32 << 20, 1 << 10, 1 << 14
-# Instead of an hour: some delta of this piece names a parent. Comes before all hours.
+# Instead of an hour, if some delta of this piece names a parent. Comes before all hours.
 FAMILIES = -(2**63)
 
 _PAYLOAD = ("op", "values", "indices", "factor", "amount", "metadata", "clock", "parent_id")
@@ -35,14 +35,14 @@ _ENVELOPE = ("namespace", "key", "event_ts", "origin", "producer", "delta_id", "
 
 
 class Wanted(NamedTuple):
-    """Which deltas are wanted: of each bucket those of later epochs than it covers; of the vectors named, all."""
+    """The wanted deltas: for each bucket those of later epochs than it covers; for the named vectors, all."""
 
-    covered: dict[int, dict[int, int]]  # bucket → shard → epoch; nothing is wanted of a bucket that is not there
+    covered: dict[int, dict[int, int]]  # bucket → shard → epoch; a missing bucket wants nothing
     anew: pa.Array | None = None  # names (`name_of`)
 
     @property
     def lowest(self) -> dict[int, int]:
-        """Shard → the epoch up to which no bucket wants anything; of another shard everything may be wanted."""
+        """Shard → the epoch up to which no bucket wants anything; from other shards everything may be wanted."""
         shards = set.intersection(*map(set, self.covered.values())) if self.covered else set[int]()
         return {shard: min(epochs[shard] for epochs in self.covered.values()) for shard in shards}
 
@@ -54,12 +54,12 @@ class Wanted(NamedTuple):
 
 
 class Packet(NamedTuple):
-    """Deltas (`ARRIVED`) of one piece of a bucket and of one hour, and where they lie."""
+    """Deltas (`ARRIVED`) of one piece of a bucket and of one hour, and their location."""
 
     bucket: int
     piece: int
     hour_us: int
-    columns: int  # the bit of every column that is there; the others are null
+    columns: int  # the bit of every column that is present; the others are null
     file: str
     begin: int
     bytes: int
@@ -89,7 +89,7 @@ def read_deltas(path: str, wanted: Wanted, pieces: int) -> Iterator[pa.RecordBat
 
 
 def payload_bytes(path: str) -> int:
-    """How many bytes of a file are payloads of vectors, by what its end says."""
+    """How many bytes of a file are payloads of vectors, according to its footer."""
     about = pq.read_metadata(path)
     columns = (
         about.row_group(group).column(column)
@@ -145,7 +145,7 @@ def piece_of(checksums: Numbers, pieces: int) -> Numbers:
 
 
 def _choose(file: pq.ParquetFile, group: int, wanted: Wanted) -> Flags:
-    """Which rows of a group are wanted, by as few columns as that takes."""
+    """Which rows of a group are wanted, from as few columns as possible."""
     names, lowest = ["kind"], wanted.lowest
     if any(lowest.values()):
         names += ["shard", "epoch"] + (["namespace", "key"] if wanted.anew is not None else [])
@@ -162,7 +162,7 @@ def _choose(file: pq.ParquetFile, group: int, wanted: Wanted) -> Flags:
 
 
 def _is_wanted(rows: pa.RecordBatch, buckets: Numbers, wanted: Wanted) -> Flags:
-    """Which rows the bucket of each wants, where buckets do not all cover the same."""
+    """Which rows their buckets want, if not all buckets cover the same."""
     found = np.zeros(rows.num_rows, np.bool_)
     for bucket, covered in wanted.covered.items():
         own = buckets == bucket
@@ -184,7 +184,7 @@ def _is_later(rows: pa.RecordBatch | pa.Table, covered: dict[int, int]) -> Flags
 
 
 def _arrived(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of `deltas` under the names of the fold; who has no origin is from its producer."""
+    """Rows of `deltas` under the names of the fold; a missing origin is the producer."""
     vector, origin = batch.column("vector"), batch.column("origin")
     there = {field.name for field in vector.type}
     known = {name: vector.field(name) if name in there else pa.nulls(len(vector)) for name in _PAYLOAD}

@@ -1,17 +1,17 @@
-"""Canonical places: where each delta of a vector stands in the order in which it is folded (D3).
+"""Canonical places: the place of each delta of a vector in the order of the fold (D3).
 
-Belongs here: places of whole columns, in time linear in the rows. How rows are folded is in `fold.py`.
+Belongs here: places of whole columns, in time linear in the rows. `fold.py` folds the rows.
 
 A place is (eff_us, depth, event_us, origin, delta_id). Texts order by their UTF-8 bytes, as in Python and in Spark.
-`eff_us` is the delta's own time, or its parent's `eff_us` if that is later; `depth` is one more than the parent's where
+`eff_us` is the delta's own time, or its parent's `eff_us` if that is later; `depth` is one more than the parent's if
 the delta's own time is not later than the parent's `eff_us`, and 0 otherwise. So a child comes after its parent.
 
 A parent's id names a delta of the same vector. The same id at another time is another delta (Q3): if a vector has
 several, the one with the smallest (event_us, origin) is meant. So if such a twin arrives and is older than the others,
-the children of that id, and all below them, get other places, or lose theirs if the twin has none. Nothing else that
-arrives moves what has a place.
+the children of that id, and all below them, get other places, or lose theirs if the twin has none. No other arrival
+moves a delta that has a place.
 
-Each delta is given once (no duplicates), and without a missing origin: that is the producer, which the caller puts in.
+Each delta is passed once (no duplicates) and with an origin: the caller fills in the producer if it is missing.
 """
 
 from enum import StrEnum
@@ -32,7 +32,7 @@ PLACE_COLUMNS = ("eff_us", "depth", "event_us", "origin", "delta_id")
 
 
 class Standing(StrEnum):
-    """Whether a delta has a place; the number in a column of them is its place in this list."""
+    """Whether a delta has a place; a column of them has the places in this list."""
 
     PLACED = "placed"
     PARKED = "parked"  # its parent, or an ancestor, has not arrived
@@ -40,7 +40,7 @@ class Standing(StrEnum):
 
 
 class Places(NamedTuple):
-    """What stands in each row. Without a place, `eff_us` is the delta's own time and `depth` is 0."""
+    """The columns of each row. Without a place, `eff_us` is the delta's own time and `depth` is 0."""
 
     eff_us: Numbers
     depth: Codes
@@ -50,14 +50,14 @@ class Places(NamedTuple):
 _PLACED, _PARKED, _CYCLE = range(3)
 # Instead of the row of a parent.
 _NO_PARENT, _MISSING = -1, -2
-# How far a row is.
+# The progress of a row.
 _NEW, _ON_PATH, _DONE = 0, 1, 2
 _SPREAD = -7046029254386353131  # 2^64 divided by the golden ratio: neighbouring numbers fall far apart
 _HALF = 32
 
 
 def with_places(deltas: pa.Table) -> pa.Table:
-    """The table with `eff_us`, `depth` and `standing` (a word of `Standing`) behind its columns.
+    """The table with `eff_us`, `depth` and `standing` (a word of `Standing`) after its columns.
 
     It has `namespace`, `vector_id`, `event_us`, `origin`, `delta_id` and `parent_id`, of any number of vectors.
     """
@@ -90,7 +90,7 @@ def place(
     delta_ids: pa.ChunkedArray | pa.Array,
     parent_ids: pa.ChunkedArray | pa.Array,
 ) -> Places:
-    """Places of deltas of any number of vectors, told apart by their numbers; rows in any order."""
+    """Places of deltas of any number of vectors, distinguished by their numbers; rows in any order."""
     event_us = np.ascontiguousarray(event_us, np.int64)
     rows = len(event_us)
     eff_us, depth, standing = event_us.copy(), np.zeros(rows, np.int32), np.zeros(rows, np.int8)
@@ -120,12 +120,12 @@ def _codes(texts: pa.ChunkedArray | pa.Array) -> tuple[Codes, int]:
 
 
 def _numbers(codes: pa.Array) -> Codes:
-    """Codes of texts; -1 where there is none."""
+    """Codes of texts; -1 for null."""
     return np.ascontiguousarray(codes.fill_null(-1), np.int32)
 
 
 def _origin_ranks(origins: pa.ChunkedArray | pa.Array) -> Codes:
-    """The place of every origin among those there are, by its bytes."""
+    """The rank of every origin, by its bytes."""
     encoded = _combined(origins).dictionary_encode()
     ranks = np.empty(len(encoded.dictionary) + 1, np.int32)
     ranks[np.asarray(pc.sort_indices(encoded.dictionary))] = np.arange(len(encoded.dictionary), dtype=np.int32)

@@ -1,6 +1,6 @@
-"""What the fold takes and what it gives: columns and their meaning.
+"""Input and output of the fold: columns and their meaning.
 
-Belongs here: Arrow schemas. All times are microseconds since 1970, UTC. Where a vector's deltas lie in the log is in
+Belongs here: Arrow schemas. All times are microseconds since 1970, UTC. The log's columns are in
 `tidemark/model/log_schema.py`.
 """
 
@@ -12,11 +12,11 @@ CLOCK = pa.map_(pa.string(), pa.int64())
 # The operation of a starting state. No delta has it: ingest refuses unknown operations (D4).
 CHECKPOINT = "checkpoint"
 
-# What names a vector.
+# The name of a vector.
 KEY = ("namespace", "vector_id")
 
 _VECTOR: list[tuple[str, pa.DataType]] = [(name, pa.string()) for name in KEY]
-# The canonical place (D3): of the row, and of the last row that was folded into a state.
+# The canonical place (D3) of the row, and of the last row that was folded into a state.
 _PLACE: list[tuple[str, pa.DataType]] = [
     ("eff_us", pa.int64()),
     ("depth", pa.int32()),
@@ -45,10 +45,10 @@ DELTA_FIELDS: list[tuple[str, pa.DataType]] = [
     ("amount", pa.float64()),
     ("metadata", METADATA),  # a patch: null removes the key
     ("clock", CLOCK),
-    ("emit", pa.bool_()),  # whether the state after this row is given out
+    ("emit", pa.bool_()),  # whether the state after this row is returned
 ]
 
-# What a starting state has besides: it is a row of STATES under the names of a delta (`starting_states` in fold.py).
+# Further columns of a starting state: it is a row of STATES under the names of a delta (`starting_states` in fold.py).
 START_FIELDS: list[tuple[str, pa.DataType]] = [
     ("exists", pa.bool_()),
     ("is_dead", pa.bool_()),
@@ -57,24 +57,24 @@ START_FIELDS: list[tuple[str, pa.DataType]] = [
     *_COUNTS,
 ]
 
-# Input of the fold. The columns of starting states may be left out where there are none; otherwise they are null in
-# the rows of deltas, as are those of deltas that a starting state has no use for.
+# Input of the fold. The columns of starting states may be left out if there are none; otherwise they are null in the
+# rows of deltas, and a starting state has null in the columns of deltas that it does not use.
 FOLD_INPUT = pa.schema(DELTA_FIELDS + START_FIELDS)
 
-# Output of the fold, and what a checkpoint is (K1).
+# Output of the fold, and the form of a checkpoint (K1).
 STATES = pa.schema(
     [
         *_VECTOR,
-        ("exists", pa.bool_()),  # a `create` has had an effect; if not, the row is there for its counts
+        ("exists", pa.bool_()),  # a `create` has had an effect; if not, the row exists for its counts
         ("is_dead", pa.bool_()),  # a tombstone: the last delta with an effect is a `delete`
         ("values", pa.list_(pa.float32())),  # null unless it lives
-        # What float64(values) does not say, as float64, their bytes: null where that is nothing; a place and a number
-        # for each that differs, while these are fewer than all numbers; else all of them. The length tells which.
+        # The bytes of float64 numbers where float64(values) is not exact: null if it always is; a place and a number
+        # for each that differs, while these are fewer than all numbers; otherwise all numbers. The length tells which.
         ("state", pa.binary()),
         ("metadata", METADATA),  # sorted by key; null where there is none
         ("clock", CLOCK),  # the maximum of all clocks that had an effect, sorted by key; null where there is none
         *_PLACE,
-        # Of the delta folded that arrived last: from these three the vector's internal id is derived (V1).
+        # Of the folded delta that arrived last: the vector's internal id is derived from these three (V1).
         ("shard", pa.int32()),
         ("last_epoch", pa.int64()),  # the greatest epoch folded
         ("last_ordinal", pa.int32()),
@@ -83,17 +83,17 @@ STATES = pa.schema(
     ]
 )
 
-# What a row of `vectors` says: a state, and what is known of the vector beside it.
+# A row of `vectors`: a state, and further facts about the vector.
 CURRENT = pa.schema(
     [
         *STATES,
-        ("parked", pa.int64()),  # deltas that wait for a parent that has not arrived
+        ("parked", pa.int64()),  # deltas whose parent has not arrived
         ("cycles", pa.int64()),  # deltas that are on a cycle of parents, or below one
         ("has_parents", pa.bool_()),  # any delta of the vector names a parent
     ]
 )
 
-# One row for each delta as the log has it: it has no place yet.
+# One row for each delta as the log has it, without a place yet.
 ARRIVED = pa.schema(
     [*(field for field in DELTA_FIELDS if field[0] not in ("eff_us", "depth", "emit")), ("parent_id", pa.string())]
 )

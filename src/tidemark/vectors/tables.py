@@ -1,4 +1,4 @@
-"""The tables of vectors as readers and writers must agree on them: names, and which bucket a vector lies in.
+"""The tables of vectors as readers and writers must agree on them: names, and the bucket of a vector.
 
 Belongs here: constants and one hash. The columns are declared in `assets/vectors/schema.py`.
 """
@@ -15,7 +15,7 @@ CENTROIDS = "vector_centroids"
 POSTINGS = "vector_postings"
 DELETED = "vector_deleted"
 
-# Commits to `deltas` under this name take payloads away that a checkpoint holds (K5): no state changes by that.
+# Commits to `deltas` under this name remove payloads that a checkpoint holds (K5); this changes no state.
 PAYLOADS_REMOVED = "payloads"
 
 BUCKETS = 16
@@ -23,7 +23,7 @@ BUCKET = "bucket"
 
 
 def bucket_sql(vector_id: str = "vector_id") -> str:
-    """Spark's SQL for the bucket of a vector whose name is in that column; the same without it is `bucket_of`."""
+    """Spark's SQL for the bucket of a vector whose name is in that column; `bucket_of` is the same without Spark."""
     return f"cast(pmod(crc32(encode(concat(namespace, '/', {vector_id}), 'utf-8')), {BUCKETS}) as int)"
 
 
@@ -31,5 +31,5 @@ BUCKET_SQL = bucket_sql()
 
 
 def bucket_of(namespace: str, vector_id: str) -> int:
-    """The bucket that everything about a vector lies in."""
+    """The bucket for all rows about a vector."""
     return zlib.crc32(f"{namespace}/{vector_id}".encode()) % BUCKETS
