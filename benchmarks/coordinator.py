@@ -22,7 +22,7 @@ from benchmarks.harness import Result, say, show
 
 ROOT = Path(__file__).resolve().parent.parent
 BARE, SLATE = "bare loop", "SlateDB"
-# Of the bare loop's rate, and of SlateDB's, which is a store that is meant for this.
+# Parts of the bare loop's rate, and of SlateDB's, which is a store made for this.
 OF_BARE, OF_SLATE = 0.2, 1.0
 PACE, PACED_ROWS = 100_000, 1_000
 LATENCY_RATIO = 4.0
@@ -57,7 +57,7 @@ class Sides:
         self._number = 0
 
     def run(self, side: str, *arguments: float, root: Path | None = None, tree: Path = ROOT) -> Any:
-        """What a side measured; its folder is new, unless it is given. `tree` is the checkout that is measured."""
+        """The measurements of a side; its folder is new by default. `tree` is the measured checkout."""
         self._number += 1
         folder = root or self._scratch / f"{self._number}-{side}"
         command = [sys.executable, "-m", "benchmarks.coordinator_sides", side, str(folder), *map(str, arguments)]
@@ -126,7 +126,7 @@ def _columns(sides: Sides, rows: int, *, has_slate: bool) -> Iterator[Result]:
         mine = rows / ours["wall_s"]
         yield _rate(figure.name, mine, rows / bare["wall_s"], BARE, figure.target, OF_BARE, ours["is_equal"])
         if has_slate:
-            # A tenth is enough for a rate, and takes a minute less.
+            # A tenth is enough for a rate, and saves a minute.
             slate = sides.run("slate_columns", rows // 10, figure.write_rows)
             theirs = rows // 10 / slate["wall_s"]
             yield _rate(figure.name, mine, theirs, SLATE, figure.target, OF_SLATE, ours["is_equal"])
@@ -144,7 +144,7 @@ def _singles(sides: Sides, count: int, *, has_slate: bool) -> Iterator[Result]:
 
 
 def _rate(name: str, mine: float, theirs: float, peer_name: str, target: float, least: float, is_equal: bool) -> Result:
-    """Deltas per second by the clock: met with the target's rate and at least that part of the peer's."""
+    """Deltas per second by the clock: passes with the target's rate and at least that part of the peer's."""
     is_met = mine >= target and mine >= least * theirs
     return Result(name, mine, theirs, peer_name, "deltas/s", mine / theirs, target, is_met, is_equal)
 
@@ -165,7 +165,7 @@ def _paced(sides: Sides, seconds: float) -> Iterator[Result]:
 
 
 def _recovery(sides: Sides, log_mb: int) -> Iterator[Result]:
-    """From opening a home to a shard that takes writes; what was found is sealed behind that, and looked at then."""
+    """From opening a home to a shard that takes writes; the recovered log is sealed and read after that."""
     root = sides.folder("recovery")
     left = sides.run("leave_log", log_mb, root=root)
     megabytes = left["log_bytes"] / 1e6

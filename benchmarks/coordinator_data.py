@@ -1,7 +1,7 @@
-"""What `bench coordinator` sends: signals as Arrow IPC messages or as JSON, each delta once.
+"""The data of `bench coordinator`: signals as Arrow IPC messages or as JSON, each delta once.
 
-Belongs here: the shape of the data, and what must be found of it afterwards. All sides make the same data from the same
-numbers, before their clock starts.
+Belongs here: the shape of the data, and the expected result. All sides make the same data from the same numbers, before
+their clock starts.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from tidemark.storage.home import Home
 
 ENTITIES = 100_000
 SIGNALS = np.array(["view", "click", "cart", "purchase"])
-# Columns that a producer of signals sends; the coordinator fills in the others.
+# Columns from a producer of signals; the coordinator fills in the others.
 COLUMNS = ("namespace", "kind", "delta_id", "event_ts", "priority", "source", "signal")
 SCHEMA = pa.schema([(name, kind) for name, kind in SENT_FIELDS if name in COLUMNS])
 
@@ -67,14 +67,14 @@ def signals(first: int, rows: int, now_us: int) -> pa.RecordBatch:
 
 
 def again(batch: pa.RecordBatch, later_us: int) -> pa.RecordBatch:
-    """The same deltas at a later time, which makes other deltas of them."""
+    """The same deltas at a later time, so they are new deltas."""
     at = batch.schema.get_field_index("event_ts")
     times = pa.array(batch["event_ts"].view(pa.int64()).to_numpy() + later_us).view(TIMESTAMP)
     return batch.set_column(at, SCHEMA.field(at), times)
 
 
 def messages(rows: int, write_rows: int, now_us: int) -> tuple[list[bytes], Content]:
-    """Writes as IPC messages, and what is in them."""
+    """Writes as IPC messages, and their contents."""
     content = NOTHING
     encoded: list[bytes] = []
     for first in range(0, rows, write_rows):
@@ -85,7 +85,7 @@ def messages(rows: int, write_rows: int, now_us: int) -> tuple[list[bytes], Cont
 
 
 def lines(count: int, now_us: int) -> tuple[list[bytes], Content]:
-    """Single deltas as JSON, and what is in them."""
+    """Single deltas as JSON, and their contents."""
     batch = signals(0, count, now_us)
     rows = batch.set_column(
         batch.schema.get_field_index("event_ts"), "event_ts", batch["event_ts"].view(pa.int64())
@@ -101,14 +101,14 @@ def read_message(message: bytes) -> pa.RecordBatch:
 
 
 def content_of(batch: pa.RecordBatch) -> Content:
-    """What is in a batch of signals, worked out without the coordinator."""
+    """The contents of a batch of signals, computed without the coordinator."""
     identity = (batch["namespace"], batch["signal"].field("entity_id"), batch["event_ts"], batch["delta_id"])
     hashes = combine(*(hash_array(column) for column in identity))
     return Content(len(batch), int(np.sum(hashes, dtype=np.uint64)))
 
 
 def sealed_content(home: Home) -> Content:
-    """What is in the sealed segments of a home, every accepted delta counted."""
+    """The contents of a home's sealed segments: every accepted delta counts."""
     content = NOTHING
     for table in _segments(home):
         accepted = table.filter(pc.equal(table["verdict"], "accepted"))["identity_hash"].to_numpy().view(np.uint64)

@@ -1,11 +1,11 @@
 """The sides of `bench coordinator`: the coordinator, the bare loop, and SlateDB, each in a process of its own.
 
-Belongs here: doing the work and measuring it. A side prints what it measured as one JSON object. What the coordinator
-is called with is in `Ours` and nowhere else.
+Belongs here: doing the work and measuring it. A side prints its measurements as one JSON object. Only `Ours` calls the
+coordinator.
 
-The bare loop is the least that could be called a log: decode a message, write its bytes, sync, go on. SlateDB gets a
-whole message under one key where deltas come in columns, and a key for each where they come one by one; it is asked
-to flush every millisecond, and a write counts when it says that it is durable.
+The bare loop is the simplest possible log: decode a message, write its bytes, sync, go on. SlateDB gets a whole message
+under one key if deltas come in columns, and one key for each if they come one by one. It is set to flush every
+millisecond, and a write counts when it reports it as durable.
 """
 
 import asyncio
@@ -45,15 +45,16 @@ COLUMN_PRODUCERS, WRITES_UNDERWAY = 4, 8
 SINGLE_PRODUCERS = 64
 # Batches that are made before a paced run; they are sent over and over, each time with later events.
 MADE_AHEAD = 200
-# Deltas that are sent before a paced run: more than twice as many as are remembered; numbered so that none is a copy.
+# Deltas that are sent before a paced run: more than twice as many as are remembered; numbered so that none is a
+# duplicate.
 WARM_UP, WARM_FROM = 2_200_000, 10**9
-# A delta of these in the log, about.
+# About the size of one of these deltas in the log.
 LOGGED_BYTES = 77
 MIB = 1024 * 1024
 
 
 class Measured(TypedDict, total=False):
-    """What a side says of itself."""
+    """The results of a side."""
 
     wall_s: float
     cpu_s: float
@@ -61,9 +62,9 @@ class Measured(TypedDict, total=False):
     latencies_ms: list[float]  # p50 and p99
     bytes: list[int]  # resident at most, in the second and in the last tenth of a run
     log_bytes: int
-    sealed_s: float  # until what was recovered was sealed, too
+    sealed_s: float  # until the recovered log was sealed, too
     content: list[int]
-    profile: dict[str, float]  # CPU-seconds by what they were spent on
+    profile: dict[str, float]  # CPU-seconds by purpose
 
 
 class Stopwatch:
@@ -73,18 +74,18 @@ class Stopwatch:
         self._wall, self._cpu = time.perf_counter(), time.process_time()
 
     def read(self) -> Measured:
-        """What has passed."""
+        """The time since then."""
         return Measured(wall_s=time.perf_counter() - self._wall, cpu_s=time.process_time() - self._cpu)
 
 
 class Profile:
-    """Where the CPU time of a coordinator goes, by thread, since it was made."""
+    """The CPU time of a coordinator by thread, since it was made."""
 
     def __init__(self) -> None:
         self._before = self._by_thread()
 
     def read(self, measured: Measured) -> Measured:
-        """What was measured, with its CPU time by thread; those of the producers have ended, and are what is left."""
+        """The measurements, with CPU time by thread; the producers' threads have ended, so theirs is the rest."""
         spent = {name: cpu_s - self._before.get(name, 0.0) for name, cpu_s in self._by_thread().items()}
         known = {
             part: sum(cpu_s for name, cpu_s in spent.items() if name.startswith(threads))
@@ -130,7 +131,7 @@ class Ours:
         return watch.read()
 
     def warm_up(self) -> Content:
-        """Fill everything that grows up to a bound: the memory of identities has two tables, and both are full then."""
+        """Fill everything that grows up to a bound: the memory of identities has two tables, and both get full."""
         batches = (signals(WARM_FROM + first, 10_000, _now_us()) for first in range(0, WARM_UP, 10_000))
         content = NOTHING
         producer = self.platform.producer("warm")
@@ -212,7 +213,7 @@ def slate_singles(root: Path, count: int) -> Measured:
 
 
 def ours_paced(root: Path, rate: int, write_rows: int, seconds: float) -> Measured:
-    """A steady rate: how long each write takes until it is flushed, and how memory develops."""
+    """A steady rate: how long each write takes until it is flushed, and how memory grows."""
     ours = Ours(root)
     content = ours.warm_up()
     producer = ours.platform.producer("paced")
@@ -250,7 +251,7 @@ def bare_paced(root: Path, rate: int, write_rows: int, seconds: float) -> Measur
 
 
 def leave_log(root: Path, megabytes: int) -> Measured:
-    """Write a log of about this size and die without closing anything."""
+    """Write a log of about this size and exit without closing anything."""
     ours = Ours(root, f"segment_bytes = {2 * megabytes * MIB}\nsegment_age_ms = 3_600_000")
     producer = ours.platform.producer("p0")
     content = NOTHING
@@ -264,7 +265,7 @@ def leave_log(root: Path, megabytes: int) -> Measured:
 
 
 def recover_log(root: Path, deltas: int, hashes: int) -> Measured:
-    """Open a home with a log that was left behind, until writes are taken; what was left is sealed after that."""
+    """Open a home with an unsealed log, until writes are taken; that log is sealed afterwards."""
     home = Home(root)
     watch = Stopwatch()
     platform = Platform.open(home, durable_epochs=dict)
@@ -284,7 +285,7 @@ def bare_read(root: Path) -> Measured:
 
 
 class BareLog:
-    """A file that is written at its end and synced, with its space set aside as the coordinator does it."""
+    """A file that is appended to and synced, with its space allocated as the coordinator does."""
 
     def __init__(self, root: Path, size: int) -> None:
         root.mkdir(parents=True)
@@ -315,7 +316,7 @@ class Memory:
         self._peaks = [0] * 11
 
     def look(self) -> None:
-        """Note what there is now."""
+        """Record the present value."""
         at = min(10, int((time.perf_counter() - self._begin) / self._tenth))
         self._peaks[at] = max(self._peaks[at], self._process.memory_info().rss)
 
@@ -350,7 +351,7 @@ async def _into_slate(
 
 
 def _paced(rate: int, write_rows: int, seconds: float) -> Iterator[tuple[float, pa.RecordBatch]]:
-    """A write whenever one is due, however long the last took; with the time at which it was handed over."""
+    """A write whenever one is due, however long the last took; with the time at which it was sent."""
     interval = write_rows / rate
     made_us = _now_us()
     made = [signals(number * write_rows, write_rows, made_us) for number in range(MADE_AHEAD)]

@@ -29,7 +29,7 @@ RETRIED_EVENTS, RETRIED_ENTITIES = 200_000, 5_000
 
 
 def run(side: str, *numbers: int) -> Any:
-    """What a side measured."""
+    """The measurements of a side."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(PEERS)))}
     command = [sys.executable, "-m", "benchmarks.counters_sides", side, *map(str, numbers)]
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)
@@ -40,7 +40,7 @@ def run(side: str, *numbers: int) -> Any:
 
 
 def fetch_chdb() -> bool:
-    """Whether chDB is there, after it was fetched if need be."""
+    """Whether chDB is installed; fetches it if needed."""
     marker = PEERS / "fetched"
     if marker.exists() and marker.read_bytes() == LOCK.read_bytes():
         return True
@@ -98,7 +98,7 @@ def _retries(*, has_chdb: bool) -> Iterator[Result]:
         ratio=wrong / theirs if theirs else float(bool(wrong)),
         target=0.0,
         met=wrong == 0,
-        equal=wrong == 0,  # that the peer's are not equal is what is shown
+        equal=wrong == 0,  # this shows that the peer's counts are not equal
     )
 
 

@@ -1,7 +1,7 @@
 """Traffic for `bench counters`: the same for every side, by seed.
 
-Belongs here: who is counted when. Most events are of the last minutes, some are late by up to a week; few entities have
-most of them, as it is with everything that people look at.
+Belongs here: which entity is counted when. Most events are of the last minutes, some are late by up to a week; a few
+entities have most of them, as in all traffic by people.
 """
 
 from collections.abc import Iterator
@@ -29,12 +29,12 @@ class Batch(NamedTuple):
 
 
 def names(entities: int) -> list[str]:
-    """What entities are called."""
+    """The names of entities."""
     return [f"item-{number:07d}" for number in range(entities)]
 
 
 def batches(events: int, entities: int, size: int) -> Iterator[Batch]:
-    """Live traffic: every text is a new one, as it would come off a wire."""
+    """Live traffic: every text is a new object, as if it came from a network."""
     random = np.random.default_rng(SEED)
     for number in range(events // size):
         who = (random.random(size) ** 4 * entities).astype(np.int64).tolist()
@@ -45,7 +45,7 @@ def batches(events: int, entities: int, size: int) -> Iterator[Batch]:
 
 
 def asked(entities: int, count: int = 2_000) -> list[str]:
-    """Entities whose counts are asked for at once: by the same skew, each once."""
+    """Entities whose counts are requested at once: by the same skew, each once."""
     random = np.random.default_rng(SEED + 1)
     found = dict.fromkeys((random.random(20 * count) ** 4 * entities).astype(np.int64).tolist())
     return [f"item-{each:07d}" for each in list(found)[:count]]
@@ -57,5 +57,5 @@ def active_in(hour: int, entities: int) -> npt.NDArray[np.int64]:
 
 
 def hour_times(hour: int, active: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """When they are: in any of the hour's minutes."""
+    """The time of their activity: any of the hour's minutes."""
     return AS_OF_US - (hour + 1) * HOUR_US + active % 60 * MINUTE_US

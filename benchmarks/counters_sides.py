@@ -1,8 +1,8 @@
 """The sides of `bench counters`, each in a process of its own: our counters, DuckDB, chDB's AggregatingMergeTree.
 
-Belongs here: the same traffic through each of them, and what it took. A side prints one JSON object: seconds by the
-clock and by the CPU for counting and for asking, and the counts themselves, which must be equal. Peers are handed
-their batches as Arrow tables that were made before the clock started.
+Belongs here: the same traffic through each of them, and its cost. A side prints one JSON object: seconds by the clock
+and by the CPU for counting and for reading, and the counts themselves, which must be equal. Peers get their batches as
+Arrow tables that were made before the clock started.
 """
 
 import json
@@ -38,17 +38,17 @@ def measured(work: Callable[[], object]) -> tuple[float, float]:
 
 
 def _sum(spent: list[tuple[float, float]]) -> dict[str, float]:
-    """Of all batches together; making them is nobody's work."""
+    """For all batches together, without making them."""
     return {"wall_s": sum(wall for wall, _ in spent), "cpu_s": sum(cpu for _, cpu in spent)}
 
 
 def median_us(ask: Callable[[], object], times: int) -> float:
-    """The middle one of many questions, in microseconds."""
+    """The median of many reads, in microseconds."""
     return statistics.median(measured(ask)[0] for _ in range(times)) * 1e6
 
 
 def ours(events: int, entities: int) -> dict[str, Any]:
-    """Counters in memory, as they come."""
+    """Counters in memory, with default settings."""
     wanted, counters = asked(entities), Counters(lambda: NOW_US)
     spent = [
         measured(partial(counters.increment_many, "shop", batch.signal, batch.entities, batch.times_us))
@@ -141,7 +141,7 @@ def ours_retries(events: int, entities: int) -> dict[str, Any]:
 
 
 def expected(events: int, entities: int) -> dict[str, Any]:
-    """What every batch sent once comes to, by DuckDB."""
+    """The counts if every batch is sent once, by DuckDB."""
     with quiet_database() as database:
         database.execute("CREATE TABLE events (signal VARCHAR, entity VARCHAR, minute BIGINT, count BIGINT)")
         for batch in map(_table, batches(events, entities, BATCH)):

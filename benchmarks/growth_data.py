@@ -42,13 +42,13 @@ STREAM = "shop/signal"
 # The real segments together hold more than a start reads again.
 REAL_SEGMENTS, REMEMBERED = 8, 5_000
 SETTINGS = "recent_identities = {}\n"
-# Commits older than this have left a table's log, as Delta does it.
+# Commits older than this have left a table's log, as with Delta.
 KEPT_LOG_HOURS = 30 * 24
 
 
 @dataclass(frozen=True)
 class Age:
-    """How much has come together in a home."""
+    """The size of a home."""
 
     hours: int
     segments: int
@@ -57,7 +57,7 @@ class Age:
 
 
 class _Unsynced(RealDisk):
-    """Nothing here has to survive a crash."""
+    """Nothing here needs to survive a crash."""
 
     class _System:
         def __getattr__(self, name: str) -> Any:
@@ -67,7 +67,7 @@ class _Unsynced(RealDisk):
 
 
 def make_home(root: Path, age: Age) -> dict[str, Any]:
-    """A home of that age; gives what every look at it must find."""
+    """A home of that age; returns the expected answers of every look at it."""
     home, disk = Home(root).create(SETTINGS.format(0)), _Unsynced()
     end_us = floor_to(time.time_ns() // 1_000, HOUR_US) - HOUR_US
     entries = list(_seal(home, age, end_us, disk))
@@ -101,7 +101,7 @@ def _signal(delta_id: str, at_us: int) -> dict[str, Any]:
 
 
 def _seal(home: Home, age: Age, end_us: int, disk: RealDisk) -> Iterator[Entry]:
-    """Lines of the manifest for segments that are not there, with a batch each."""
+    """Lines of the manifest for segments without files, with one batch each."""
     disk.make_directory(home.segments(0))
     step_us, each = age.hours * HOUR_US // age.segments, age.producers // age.segments
     totals, previous = Totals(), NOTHING_BEFORE
@@ -233,7 +233,7 @@ def _file(spec: TableSpec, start_us: int) -> dict[str, Any]:
 
 
 def _record(home: Home, age: Age, end_us: int, durable: int) -> None:
-    """What the orchestrator knows: a record and a good verdict on each partition, and the last drain."""
+    """The orchestrator's data: a record and a passed check of each partition, and the last drain."""
     lake = Lake(home, _no_spark)
     with open_instance(home) as instance:
         for name, spec in timed_tables().items():
@@ -266,9 +266,9 @@ def _made(lake: Lake, name: str, key: str | None, durable: int) -> dg.AssetMater
 
 
 def _repeat(database: sqlite3.Connection, asset: str, first: str, keys: list[str]) -> None:
-    """The record and the verdict of one partition, once more for others.
+    """The record and the check result of one partition, repeated for others.
 
-    Written into Dagster's SQLite file itself: a year has seventy thousand of each, and reporting one by one opens the
+    Written directly into Dagster's SQLite file: a year has seventy thousand of each, and reporting one by one opens the
     database anew for each.
     """
     event, kind, moment = database.execute(

@@ -1,6 +1,6 @@
 """The questions that `bench growth` asks of a home, each in a process of its own.
 
-Belongs here: the questions and how they are measured. What is imported for one of them is not in the memory of another.
+Belongs here: the questions and how they are measured. Imports for one of them do not count in the memory of another.
 """
 
 import io
@@ -20,7 +20,7 @@ ROUNDS = 5
 
 
 class Measured(NamedTuple):
-    """What one question cost, and the answer."""
+    """The cost of one question, and the answer."""
 
     cpu_s: float
     peak_bytes: int
@@ -63,7 +63,7 @@ def look(act: str, root: Path) -> Measured:
 
 
 def status(root: Path) -> Measured:
-    """The command, in this process: with all that it took to start it."""
+    """The command, in this process, including its start."""
     from orchestration.cli.app import main
 
     said = io.StringIO()
@@ -81,7 +81,7 @@ def status(root: Path) -> Measured:
 
 
 def _peak_bytes() -> int:
-    """The most that this process held; not from `getrusage`, which also counts what the process had that started it."""
+    """Peak memory of this process; not from `getrusage`, which also counts the memory of its parent."""
     [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
     return int(line.split()[1]) * 1024
 

@@ -45,7 +45,7 @@ class Result:
 
 
 class Ledger:
-    """CPU time per process: one that has ended keeps what it had, so that nothing it did is forgotten."""
+    """CPU time per process: an ended process keeps its last value, so its work still counts."""
 
     def __init__(self, root: psutil.Process) -> None:
         self._root = root
@@ -103,7 +103,7 @@ def measure(command: Sequence[str], *, cwd: Path) -> Usage:
 
 
 def say(text: str) -> None:
-    """How far a benchmark is, for people: answers alone go to standard output."""
+    """Progress of a benchmark, for people: only results go to standard output."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -1,8 +1,8 @@
 """A seeded day of deltas as sealed segments: what `bench ingest` drains.
 
-Belongs here: the shape of the data. Mostly signals, some samples and vectors; 24 hours of events, arriving in order
-of time with a tail of late ones; some deltas that the log refused or knew as duplicates; and a few copies that only
-the drain can see, because the memory of recent identities would have lost them.
+Belongs here: the shape of the data. Mostly signals, some samples and vectors; 24 hours of events, arriving in order of
+time with a tail of late ones; some deltas that the log refused or knew as duplicates; and a few duplicates that only
+the drain can find, because the memory of recent identities would have lost them.
 """
 
 from collections.abc import Iterator
@@ -169,7 +169,7 @@ def _vectors(random: np.random.Generator, keys: pa.Array) -> pa.Array:
 
 
 def _with_copies(random: np.random.Generator, table: pa.Table, earlier: pa.Table) -> pa.Table:
-    """Overwrite a few rows by copies of accepted rows of the segment before; some of them with other content."""
+    """Overwrite a few rows with accepted rows of the segment before; some of them with other content."""
     sources = np.flatnonzero(pa.compute.equal(earlier["verdict"], "accepted").to_numpy())
     targets = np.flatnonzero(pa.compute.equal(table["verdict"], "accepted").to_numpy())
     count = max(1, round(len(table) * COPY_SHARE))

@@ -12,7 +12,7 @@ from tidemark.model.log_schema import LOG_SCHEMA
 from tidemark.storage.home import Home
 from tidemark.tables.lake_files import quiet_database
 
-# What both sides write of a dead letter; the words in `detail`, and a copy's payload as JSON, are each side's own.
+# The columns of a dead letter that both sides write; `detail` and a duplicate's payload as JSON differ by side.
 LETTER_COLUMNS = (
     "shard, epoch, ordinal, namespace, kind, key, delta_id, event_ts, received_ts, producer, sequence, origin, source, "
     "priority, verdict, reason"
@@ -22,7 +22,7 @@ HOME_SETTINGS = '[spark]\nmaster = "local[2]"\ndriver_memory = "3g"\n'
 
 
 def drain_side(root: Path) -> None:
-    """Everything that a drain does: verify, plan, judge, commit both tables, fsync."""
+    """Everything that a drain does: verify, plan, deduplicate, commit both tables, fsync."""
     from assets.ingest.drain import drain_all
     from resources.lake import Lake
     from resources.session import start_session
@@ -34,7 +34,7 @@ def drain_side(root: Path) -> None:
 
 
 def duckdb_side(root: Path, target: Path) -> None:
-    """Deduplicate and write hourly Parquet: no log, no check of what is there already, no fsync."""
+    """Deduplicate and write hourly Parquet: no log, no check of earlier rows, no fsync."""
     target.mkdir(parents=True)
     log = f"read_parquet('{Home(root).segments(0)}/*.parquet', union_by_name = true)"
     accepted = f"(SELECT * FROM {log} WHERE verdict = 'accepted')"

@@ -17,7 +17,7 @@ from benchmarks.windows_data import write_deltas
 from tidemark.storage.home import Home
 from tidemark.tables.lake_files import quiet_database
 
-# Ours in parts of the peer's, at most; none: reported only.
+# Ours as a part of the peer's, at most; None: reported only.
 TARGETS: dict[tuple[str, str], float | None] = {
     ("panes", "duckdb"): 5.0,
     ("panes", "spark"): None,

@@ -1,4 +1,4 @@
-"""Signals as a table `deltas`: what `bench rollups` sums up. Where a year of them is wanted, their sums, too.
+"""Signals as a table `deltas`: the input of `bench rollups`. For a year of them, also their sums.
 
 Belongs here: the shape of the data, as files of the tables and commits to their logs; both sides read these files. Text
 ids, skewed as traffic is; the number of groups follows from how many entities there are and how finely they act.
@@ -49,7 +49,7 @@ def write_deltas(home: Home, *, rows: int, entities: int, hours: int, minutes: i
 
 
 def write_late(home: Home, hour_us: int, *, entities: int) -> None:
-    """One delta more, of an hour that is long over."""
+    """One more delta, of an hour that is long over."""
     path, place = home.lake / DELTAS.name, 1 << 40
     random = np.random.default_rng(place)
     _commit(path, 2, [_write_hour(path, random, hour_us, place, place + 1, _names(entities), 60)])

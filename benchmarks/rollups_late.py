@@ -1,9 +1,8 @@
 """What one late delta costs, in a table of a month and in one of a year (R5): a part of `bench rollups`.
 
 Belongs here: the same delta into the same hour of both, the four tiers computed again for its hour, its day and its
-week, and which files that read and wrote. What was read is taken from Spark's own metrics of the plans that ran; what
-was written, from the tables' logs. Only files of data are counted: a log names every file that a table has, so it is
-longer in a year.
+week, and which files that read and wrote. Reads are taken from Spark's own metrics of the plans that ran, writes from
+the tables' logs. Only files of data are counted: a log names every file that a table has, so it is longer in a year.
 """
 
 import json
@@ -46,7 +45,7 @@ class Cost:
 
 
 def late_cost(home: Home, hours: int) -> Cost:
-    """Fill the tables, let a delta come late, sum its buckets up again."""
+    """Fill the tables, send a late delta, compute its buckets again."""
     write_deltas(home, rows=hours * ROWS_PER_HOUR, entities=ENTITIES, hours=hours, minutes=60, seed=SEED)
     write_sums(home)
     write_late(home, LATE_US, entities=ENTITIES)
@@ -101,7 +100,7 @@ def _store(spark: "SparkSession") -> Any:
 
 
 def _is_right(home: Home) -> bool:
-    """Whether every tier is what the deltas come to, rows and all; by DuckDB."""
+    """Whether every tier has exactly the sums of the deltas, by DuckDB."""
     with quiet_database() as database:
         database.execute("SET TimeZone = 'UTC'")
         for spec in TIERS:

@@ -32,7 +32,7 @@ def cpu_s() -> float:
 
 
 def measured(name: str, work: Callable[[], object], into: dict[str, float]) -> None:
-    """Do it, and note what it took."""
+    """Run it and record its cost."""
     before = cpu_s()
     work()
     into[name] = cpu_s() - before

@@ -1,8 +1,7 @@
 """Sealed segments from a table of log rows, without a coordinator.
 
-Belongs here: what benchmarks and tests of the batch plane need to have a log to read: a segment file and its
-manifest entry, as the coordinator would leave them. Does not belong here: how deltas are judged; rows come with
-their verdicts.
+Belongs here: what benchmarks and tests of the batch plane need to have a log to read: a segment file and its manifest
+entry, as the coordinator would leave them. Does not belong here: deciding verdicts; rows come with theirs.
 """
 
 import hashlib

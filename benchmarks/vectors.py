@@ -72,7 +72,7 @@ def _fold(place: Path, deltas: int, vectors: int) -> Iterator[Result]:
 def _one_vector(place: Path, deltas: int) -> Iterator[Result]:
     """The peak of the Python process that folds one vector with all of the deltas, alone or each the next's parent.
 
-    In a chain of parents all envelopes are held, so that memory grows with them: that is reported, and held to nothing.
+    In a chain of parents all envelopes are in memory, which grows with them: this is reported without a target.
     """
     for name, is_chained in (("deltas", False), ("deltas that name parents", True)):
         home = Home(place / name.replace(" ", "-")).create(HOME_SETTINGS)
@@ -116,7 +116,7 @@ def fingerprint(files: list[str]) -> tuple[int, int]:
 
 
 def say(text: str) -> None:
-    """To whoever waits."""
+    """Print progress."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -1,7 +1,7 @@
-"""Vector deltas as a table `deltas`: what `bench vectors` folds.
+"""Vector deltas as a table `deltas`: the input of `bench vectors`.
 
 Belongs here: the shape of the data, as files of the table and one commit to its log; all sides read these files. Every
-vector is created once and then changed a few dimensions at a time, set or added to, at moments spread over the hours.
+vector is created once and then changed a few dimensions at a time, set or added to, at times spread over the hours.
 """
 
 import json

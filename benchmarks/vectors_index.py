@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Figures(NamedTuple):
-    """What was measured."""
+    """The measurements."""
 
     build_cpu_s: float
     brute_force_cpu_s: float
@@ -71,7 +71,7 @@ def measured(vectors: int = VECTORS, queries: int = QUERIES) -> Figures:
     random = np.random.default_rng(SEED)
     centres = random.standard_normal((CLUSTERS, DIMENSION))
     rows, asked = clustered(random, vectors, centres), clustered(random, queries, centres)
-    # In the order of their places, so that a rank is a place.
+    # In the order of their places, so a rank is a place.
     made: Vectors = vectors_of([f"v{place:09d}" for place in range(vectors)], np.arange(vectors), rows)
     index, build_s = _timed(lambda: build("bench", made, epoch=1, seed=SEED))
     index = with_probing(index, seed=SEED, metrics=(Metric.L2,))
@@ -90,7 +90,7 @@ def measured(vectors: int = VECTORS, queries: int = QUERIES) -> Figures:
 
 
 def results() -> Iterator[Result]:
-    """The figures beside what they are held to."""
+    """The figures beside their targets."""
     figures = measured()
     share = figures.nearest_cpu_s / figures.brute_force_cpu_s
     # Two 32-bit sums in another order may put two neighbours the other way round; more than a few would be an error.

@@ -1,7 +1,7 @@
 """Reading current vectors by id on a warm handle, beside DuckDB on the same table; a part of `bench vectors`.
 
-Belongs here: a seeded table, both sides, and what they are held to. No JVM: the table is written by delta-rs, a sorted
-file for each bucket, as the fold writes it. Both sides are asked for the same ids, several times; the medians count.
+Belongs here: a seeded table, both sides, and their targets. No JVM: the table is written by delta-rs, a sorted
+file for each bucket, as the fold writes it. Both sides read the same ids, several times; the medians count.
 DuckDB is warm too: its connection is open, and the files are in the system's cache.
 """
 
@@ -59,7 +59,7 @@ def results(vectors: int = 100_000, dimension: int = 384, wanted: int = 1_000) -
 
 
 def make_table(home: Home, vectors: int, dimension: int) -> Any:
-    """Write the current states of so many vectors, and say that they hold all of `deltas`; gives their numbers."""
+    """Write the current states of so many vectors, recorded as covering all of `deltas`; returns their numbers."""
     values = np.random.default_rng(SEED).standard_normal((vectors, dimension), np.float32)
     for spec in (DELTAS, VECTORS):
         create_table(home.lake / spec.name, spec)
@@ -142,7 +142,7 @@ def _duckdb(home: Home, rounds: list[Any]) -> tuple[_Usage, dict[str, Any]]:
 
 
 def _measured(read: Callable[[Any], dict[str, Any]], rounds: list[Any]) -> tuple[_Usage, dict[str, Any]]:
-    """Medians over the rounds; the first is to get warm by, and not counted."""
+    """Medians over the rounds; the first is a warm-up and does not count."""
     read(rounds[0])
     walls, cpus, found = [], [], dict[str, Any]()
     for numbers in rounds:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # Of those that count, the cheapest does: a platform's session lives for months, and a JVM compiles when it likes.
 WARMING_RUNS, COUNTED_RUNS = 3, 3
-# What both peers write.
+# The columns that both peers write.
 PEER_DDL = "namespace string, vector_id string, values array<float>, deltas bigint"
 _READ = ["namespace", "key", "event_ts", "origin", "delta_id"]
 
@@ -79,7 +79,7 @@ def spark_side(root: Path, part: Path, target: Path) -> dict[str, Any]:
 
 
 def ours(lake: Lake) -> None:
-    """What a first materialization of `vectors` does."""
+    """The work of a first materialization of `vectors`."""
     from assets.vectors.asset import write_vectors
 
     lake.settle(VECTORS)
@@ -87,7 +87,7 @@ def ours(lake: Lake) -> None:
 
 
 def plain_spark(lake: Lake) -> "DataFrame":
-    """What one writes without us: a function of pandas for each vector."""
+    """The usual way without us: a pandas function for each vector."""
     rows = lake.read("deltas", 1).where("kind = 'vector'")
     columns = rows.selectExpr(*_READ, "vector.op", "vector.values", "vector.indices")
     return columns.groupBy("namespace", "key").applyInPandas(_fold_frame, PEER_DDL)
@@ -157,7 +157,7 @@ def memory_side(root: Path) -> dict[str, Any]:
 
     session = start_session(Home(root))
     ours(Lake(Home(root), lambda: session))
-    # Workers are kept for what comes next: asked now, each says how large it has ever been.
+    # Workers are kept for later work, so each can now report its peak memory.
     said = session.range(8).repartition(8).mapInArrow(_largest, "pid long, kilobytes long").collect()
     [row] = Lake(Home(root), lambda: session).read(VECTORS.name).select("deltas").collect()
     session.stop()

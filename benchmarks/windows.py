@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parent.parent
 HOME_SETTINGS = '[spark]\nmaster = "local[2]"\ndriver_memory = "3g"\n'
 ROWS, ENTITIES, HOURS, SEED = 10_000_000, 100_000, 168, 7
 PER = 10_000_000
-# A day of them: what is counted are files, whatever is in them.
+# A day of them: files are counted, whatever their contents.
 LATE_ROWS = 48_000
-# Ours in parts of the peer's, at most; the others are reported only. Sessions are made of visits: where every delta
+# Ours as a part of the peer's, at most; the others are reported only. Sessions are made of visits: where every delta
 # comes on its own, there is nothing to sum up before the sort.
 TARGETS: dict[tuple[Traffic, str, str], float] = {
     (Traffic.SCATTERED, "tumbling", "duckdb"): 4.0,
@@ -69,7 +69,7 @@ def _compared(place: Path, traffic: Traffic, rows: int, hours: int, names: list[
 
 
 def run_side(place: Path, side: str, home: Home, hours: int, names: list[str]) -> tuple[dict[str, Any], Usage]:
-    """What a side measured of itself, and what its process used in all."""
+    """The measurements of a side, and the total of its process."""
     command = [sys.executable, "-m", "benchmarks.windows_sides", side, str(home.root), str(place / side / "out")]
     (place / side).mkdir()
     usage = measure([*command, str(hours), ",".join(names)], cwd=ROOT)
@@ -130,7 +130,7 @@ def _late(place: Path) -> Iterator[Result]:
 
 
 def say(text: str) -> None:
-    """To whoever waits."""
+    """Print progress."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -1,8 +1,8 @@
-"""Days of signals as a table `deltas`: what `bench windows` and `bench joins` cut into windows.
+"""Days of signals as a table `deltas`: the input of `bench windows` and `bench joins`.
 
 Belongs here: the shape of the data, as files of the table and one commit to its log; all sides read these files. Text
 ids, skewed as traffic is; deltas arrive seconds after their events, and one in a hundred much later, stamped with the
-watermark of that moment.
+watermark of that time.
 """
 
 import json
@@ -65,7 +65,7 @@ def write_deltas(
 
 
 def _scattered(random: np.random.Generator, rows: int, entities: int, hours: int) -> tuple[np.ndarray, np.ndarray]:
-    """Every signal at a moment of its own."""
+    """Every signal at a time of its own."""
     return _entities(random, rows, entities), np.sort(START_US + random.integers(0, hours * HOUR_US, rows))
 
 
@@ -131,7 +131,7 @@ def _write_hour(
 
 
 def added_file(path: Path, table: pa.Table, start: int, event: np.ndarray, received: np.ndarray) -> dict[str, object]:
-    """Write an hour of `deltas` as a file, and give what the table's log says of it."""
+    """Write an hour of `deltas` as a file, and return its entry in the table's log."""
     hour = f"{from_us(start):%Y-%m-%d %H:%M:%S}"
     file = f"event_hour={hour.replace(':', '%3A')}/part-{start}.parquet"
     (path / file).parent.mkdir(parents=True, exist_ok=True)
@@ -159,7 +159,7 @@ TRAFFIC = {Traffic.SCATTERED: _scattered, Traffic.VISITS: _visits}
 
 
 def _moment(time_us: int) -> str:
-    """As Delta writes it: milliseconds; what is cut off is below a least value, and added to a greatest."""
+    """As Delta writes it: rounded down to milliseconds; for a greatest value, the caller adds one first."""
     return f"{from_us(time_us):%Y-%m-%dT%H:%M:%S}.{time_us // 1_000 % 1_000:03d}Z"
 
 

@@ -31,7 +31,7 @@ WINDOWS = {
     "sliding": WindowSpec(WindowType.SLIDING, SLIDE_US, STEP_US),
     "session": WindowSpec(WindowType.SESSION, gap_us=GAP_US),
 }
-# What the ids of panes end in.
+# The end of the ids of panes.
 SUFFIXES = {"tumbling": "10m", "sliding": "1h"}
 WARMING_RUNS, COUNTED_RUNS = 2, 3
 BYTES = "8 + {length}(key) + {length}(delta_id) + {length}(signal.signal) + 16"
@@ -46,7 +46,7 @@ def stream_of(name: str) -> Stream:
 
 
 def whole_range(hours: int) -> Range:
-    """Everything that the data can be in: sessions close after the last event, panes begin before the first."""
+    """The full range of windows: sessions close after the last event, panes begin before the first."""
     return Range(START_US - HOUR_US, START_US + (hours + 2) * HOUR_US)
 
 
@@ -57,15 +57,15 @@ def cpu_s() -> float:
 
 
 def measured_hours(name: str, hours: int) -> int:
-    """Over how many hours a work is measured: sliding windows over a fifth, because each delta is in twelve of them."""
+    """How many hours are measured: sliding windows over a fifth, because each delta is in twelve of them."""
     return max(1, hours // 5) if name.endswith("sliding") else hours
 
 
 def measured(works: dict[str, Callable[[int, Path], None]], target: Path, hours: int) -> dict[str, Any]:
     """Do all works in turn, once and then some times more; CPU and wall seconds of the cheapest of these.
 
-    In turn, because the speed of a machine and the warmth of a JVM change over minutes: no side is to have the better
-    ones for itself.
+    In turn, because the speed of a machine and the warmth of a JVM change over minutes: no side should get all the
+    better ones.
     """
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in works}
     for _ in range(WARMING_RUNS + COUNTED_RUNS):
@@ -81,7 +81,7 @@ def measured(works: dict[str, Callable[[int, Path], None]], target: Path, hours:
 
 
 def spark_side(root: Path, target: Path, hours: int, names: list[str]) -> dict[str, Any]:
-    """Each window type by our transformation, and by what Spark has for it."""
+    """Each window type by our transformation, and by Spark's own functions."""
     from resources.session import start_session
 
     home = Home(root)
@@ -122,7 +122,7 @@ def _ours(session: "SparkSession", lake: Lake, name: str, hours: int) -> "DataFr
 
 
 def _stock(lake: Lake, name: str, hours: int) -> "DataFrame":
-    """What one writes with Spark's own functions for windows."""
+    """The usual formulation with Spark's own functions for windows."""
     from pyspark.sql import functions as F
 
     rows = _deltas(lake, hours).where("namespace = 'shop' AND kind = 'signal'")
@@ -226,7 +226,7 @@ _OF_SUMS = (
     "sum(deltas) AS deltas, sum({late}) AS late, sum(bytes) AS bytes, min(min_us) AS min_us, max(max_us) AS max_us, "
     "min(shard) AS shard, min(first) AS first, max(last) AS last, sum(views) AS views"
 )
-# Whole rows, from sums and the first and last moment of a window.
+# Whole rows, from sums and the first and last time of a window.
 _SHOWN = (
     "SELECT strlen(entity_id) || ':' || entity_id || '/' || {start}{suffix} AS window_id, entity_id, "
     "make_timestamptz({start}) AS window_start, make_timestamptz({end}) AS window_end, deltas::BIGINT AS deltas, "
@@ -271,7 +271,7 @@ QUERIES = {
 
 
 def late_side(root: Path, hours: int) -> dict[str, Any]:
-    """What one more late delta makes a stream read and write: the files of its hour, whatever else there is."""
+    """The files that a stream reads and writes for one more late delta: those of its hour only."""
     from assets.graph import Derived, made_of
     from assets.windows.catalog import pane_needs
     from assets.windows.factory import pane_windows, write_hours
@@ -308,7 +308,7 @@ SIDES = {"spark": spark_side, "duckdb": duckdb_side}
 
 
 def names_in(text: str) -> Iterator[str]:
-    """Which windows are wanted."""
+    """The requested windows."""
     return (name for name in WINDOWS if name in text.split(","))
 
 
