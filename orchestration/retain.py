@@ -86,7 +86,7 @@ def retain(
 ) -> Retained:
     """Drop partitions for ever. After a failed run nothing is dropped: repair it, then repeat the command.
 
-    Refused if only a clock that may be wrong says that nobody needs it any more, unless the caller vouches for it.
+    Refused if only a clock that may be wrong says that they may go, unless the caller confirms the clock.
     """
     now_us = clock()
     planned = plan_retention(home, wanted, now_us=now_us)

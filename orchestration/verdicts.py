@@ -53,8 +53,7 @@ def _check_status(instance: dg.DagsterInstance, home: Home, table: str) -> Check
         return None
     failed = {partition or "" for partition, state in states.items() if state is CheckState.FAILED}
     messages = _messages(instance, check_key(table), failed) if failed else {}
-    # A partition that was edited by hand fails its next check, and nothing is built upon it from now on (decision
-    # 0010).
+    # A partition edited by hand fails its next check, and nothing is built upon it from now on (decision 0010).
     messages = _edits(home, table, states) | messages
     passed = sum(state is CheckState.PASSED and (key or "") not in messages for key, state in states.items())
     return CheckStatus(

@@ -3,7 +3,7 @@
 Belongs here: decoding, copying what callers own, and keeping what could not be decoded. Does not belong here: whether a
 delta is acceptable (`verdicts`).
 
-    decode         one batch from rows and columns     ownership      a copy that nobody else can change
+    decode         one batch from rows and columns     ownership      a copy that no other code can change
     decode_rows    dictionaries, structs and JSON      column_door    Arrow tables of any types
     decode_values  times, weights                      plain_columns  columns that are in the log's types already
     originals      what is kept of a refused delta     column_types   from any Arrow type to the log's

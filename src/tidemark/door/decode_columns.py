@@ -112,6 +112,6 @@ def _with_series(keys: pa.Array, labels: pa.Array, series: SeriesNames, refusals
             names[row] = name_series(found, series)
         except RefusedError as refused:
             refusals[row] = refused.refusal
-        except Exception as error:  # noqa: BLE001 - as in a row: its own refusal, and nobody else's (C14)
+        except Exception as error:  # noqa: BLE001 - as in a row: refuses only this delta (C14)
             refusals[row] = Refusal(Reason.MALFORMED, f"The delta cannot be read ({type(error).__name__}).")
     return pa.array(names, pa.string())

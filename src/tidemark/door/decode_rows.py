@@ -72,7 +72,7 @@ def decode_rows(deltas: Sequence[Sent], series: SeriesNames) -> DecodedBatch:
         except RefusedError as refused:
             refusals[len(found)], envelopes[len(found)] = refused.refusal, refused.envelope
             found.append(None)
-        except Exception as error:  # noqa: BLE001 - whatever a delta raises is its own refusal, and nobody else's (C14)
+        except Exception as error:  # noqa: BLE001 - any error of a delta refuses only this delta (C14)
             detail = f"The delta cannot be read ({type(error).__name__})."
             refusals[len(found)], envelopes[len(found)] = Refusal(Reason.MALFORMED, detail), {}
             found.append(None)
