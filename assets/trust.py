@@ -62,7 +62,7 @@ class Objection(NamedTuple):
     words: str
 
 
-FOUND_WRONG = Objection(Cause.FAILED, "which was found wrong")
+FOUND_WRONG = Objection(Cause.FAILED, "whose check failed")
 NOT_CHECKED = Objection(Cause.UNCHECKED, "which has not been checked yet")
 WAITS_ITSELF = Objection(Cause.WAITING, "which waits itself")
 
@@ -107,16 +107,14 @@ def against(home: Home, instance: "DagsterInstance", *tables: str) -> dict[str, 
 
 def waits_for(wrong: Mapping[str, Sequence[str]]) -> str:
     """Why no table that is made from these tables is requested, for people."""
-    return " ".join(
-        f"Waits until what was found wrong in {table} is repaired: {', '.join(keys)}." for table, keys in wrong.items()
-    )
+    return " ".join(f"Waits until {table} passes its checks again: {', '.join(keys)}." for table, keys in wrong.items())
 
 
 def repair_first(table: str, keys: Sequence[str], before: str) -> str:
     """Why nothing before a certain time is removed from a table for good, for people; the keys in order."""
     return (
-        f"{len(keys)} partition(s) of {table} before {before} were found wrong or were not judged, the first of them "
-        f"{keys[0]}. Nothing was removed; repair them first, ./tidemark check says what is wrong."
+        f"{len(keys)} partition(s) of {table} before {before} failed their check or were not checked, first {keys[0]}. "
+        f"Nothing was removed; repair them first, ./tidemark check says what is wrong."
     )
 
 
@@ -203,7 +201,7 @@ def failed(instance: "DagsterInstance", table: str) -> set[str]:
     return {key for key, state in states_of(instance, table).items() if state.has_failed}
 
 
-def unjudged(instance: "DagsterInstance", table: str) -> set[str]:
+def unchecked(instance: "DagsterInstance", table: str) -> set[str]:
     """Partitions whose last materialization has no check result yet."""
     return {key for key, state in states_of(instance, table).items() if state.is_open}
 

@@ -19,7 +19,7 @@ from dagster import AssetCheckEvaluation
 
 from assets.names import CHECK_NAME, more_partitions
 from assets.tables import GRAPH, TABLES
-from assets.trust import edited, failed, unjudged
+from assets.trust import edited, failed, unchecked
 from expectations.evidence import Recorded, gather
 from expectations.results import CheckResult, count_of, examples_of, name_of, sentence_of
 from expectations.runner import run_suite
@@ -38,7 +38,7 @@ ASKED_TOGETHER = 200
 
 
 # The message for a partition whose input is gone, so that there is nothing left to compare it with (R5).
-SETTLED = "Settled: it was found right before what it is made of was dropped, and nobody has changed it since."
+SETTLED = "Settled: it passed its check before what it is made of was dropped, and has not been changed since."
 SETTLED_AND_EDITED = (
     "Somebody else has changed the partition, and what it is made of was dropped. Restore the table from a backup; "
     "until then counts are taken from deltas."
@@ -73,7 +73,7 @@ def suite_check(asset: dg.AssetsDefinition) -> dg.AssetChecksDefinition:
             keys = [*context.op_execution_context.partition_keys, *more_partitions(context.run.tags)]
         if suite.table in GRAPH and GRAPH[suite.table].is_carried:
             # A carry-over may have led the run beyond its requested hours.
-            keys += sorted(unjudged(instance, suite.table).difference(key for key in keys if key))
+            keys += sorted(unchecked(instance, suite.table).difference(key for key in keys if key))
         for evaluation in evaluate(instance, tidemark.lake, suite, keys):
             if not evaluation.passed:
                 context.log.error("%s %s: %s", suite.table, evaluation.partition, evaluation.description)
@@ -93,7 +93,7 @@ def check_drained(context: dg.AssetExecutionContext, lake: Lake, reported: Mappi
     for table in TABLES:
         wanted: set[str] = set(edited(lake, table))
         if table in reported:
-            wanted |= {*reported[table], *unjudged(context.instance, table), *failed(context.instance, table)}
+            wanted |= {*reported[table], *unchecked(context.instance, table), *failed(context.instance, table)}
         keys = [None] if wanted and TABLES[table].is_whole else sorted(wanted)
         for evaluation in evaluate(context.instance, lake, suite_of(table), keys):
             context.log_event(evaluation)

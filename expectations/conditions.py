@@ -69,6 +69,6 @@ def row_condition(kind: str, arguments: Arguments) -> str:
     return f"coalesce({ROW_EXPECTATIONS[kind][1](arguments)}, true)"
 
 
-def judged_columns(arguments: Arguments) -> list[str]:
+def checked_columns(arguments: Arguments) -> list[str]:
     """The columns that an expectation is about."""
     return [value for name, value in arguments.items() if name.startswith("column")]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from expectations.conditions import judged_columns, row_condition
+from expectations.conditions import checked_columns, row_condition
 from expectations.native import native_suite, unique_columns
 from expectations.results import CheckResult, WrongRows, check_results
 from expectations.suite import Expectation, Suite, SuiteError
@@ -125,8 +125,8 @@ def _findings(suite: Suite, rules: Sequence[Expectation]) -> str:
     ]
     if conditions := {rule.name: condition for rule in rules if (condition := _condition(rule))}:
         names = ", ".join(f"if({condition}, NULL, '{name}')" for name, condition in conditions.items())
-        judged = [column for rule in rules for column in judged_columns(rule.arguments)]
-        show = ", ".join(f"`{column}`" for column in dict.fromkeys([*suite.show, *judged]))
+        checked = [column for rule in rules for column in checked_columns(rule.arguments)]
+        show = ", ".join(f"`{column}`" for column in dict.fromkeys([*suite.show, *checked]))
         found.append(_FOUND_BY_CONDITIONS.format(mark=_NAME, key=key, show=show, batch=_BATCH, names=names))
     return " UNION ALL ".join(found)
 

@@ -208,7 +208,7 @@ def _problem(expectation: Expectation, seen: set[str]) -> str | None:
         ),
         f"it has {' and '.join(ways) or 'no rule'}. Write exactly one of {', '.join(RULES)}.": len(ways) != 1,
         # An aggregate (a mean, a number of rows) may hold for a range of partitions, but not for each of them.
-        f"{kind!r} does not judge single rows. Use one of {allowed}.": kind is not None
+        f"{kind!r} does not check single rows. Use one of {allowed}.": kind is not None
         and kind not in ROW_EXPECTATIONS,
         "expect has no arguments. Name at least the column under 'arguments:'.": kind is not None and not arguments,
         f"{kind!r} takes {', '.join(takes)} and nothing else.": kind in ROW_EXPECTATIONS

@@ -1,7 +1,7 @@
 """The orchestrator's instance of a home: its settings file and its storage, both inside the home.
 
 Belongs here: making it, opening it, and whether there is one. Does not belong here: running anything on it
-(`materialize.py`, `ui.py`), and queries of it (`run_history.py`, `verdicts.py`).
+(`materialize.py`, `ui.py`), and queries of it (`run_history.py`, `check_status.py`).
 """
 
 import shutil

@@ -19,7 +19,7 @@ drain_job = dg.define_asset_job(
     "drain_job",
     selection=["drain"],
     executor_def=EXECUTOR,
-    description="Commit all sealed segments to deltas and dead_letters, report the touched hours and judge them.",
+    description="Commit all sealed segments to deltas and dead_letters, report the touched hours and check them.",
 )
 
 rebuild_job = dg.define_asset_job(

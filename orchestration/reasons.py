@@ -1,6 +1,6 @@
 """What went wrong, in one line: from an error that the orchestrator stored, or from a failed check.
 
-Belongs here: shortening messages. Does not belong here: finding them (`run_history.py`, `verdicts.py`, `runs.py`).
+Belongs here: shortening messages. Does not belong here: finding them (`run_history.py`, `check_status.py`, `runs.py`).
 Dagster is not imported.
 """
 

@@ -1,8 +1,8 @@
 """The runs and backfills of a home, as the orchestrator reports them.
 
 Belongs here: queries of Dagster's instance about runs, and which failures in a row follow from them, and why. Does not
-belong here: check results (`verdicts.py`), and the types of the answers (`run_status.py`). This imports Dagster; only
-`run_status.py` imports it, and only when it is needed.
+belong here: check results (`check_status.py`), and the types of the answers (`run_status.py`). This imports Dagster;
+only `run_status.py` imports it, and only when it is needed.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,10 +10,10 @@ from collections.abc import Collection, Sequence
 import dagster as dg
 
 from assets.names import PARTITION, RANGE_END, RANGE_START, more_partitions
+from orchestration.check_status import read_checks
 from orchestration.instance import existing_instance
 from orchestration.reasons import in_a_line, innermost
 from orchestration.run_status import BackfillStatus, FailingStatus, OrchestratorStatus, RunStatus
-from orchestration.verdicts import read_checks
 from resources.dagster_internals import BULK_ACTION_TERMINAL_STATUSES, BulkActionsFilter, BulkActionStatus
 from tidemark.model.timegrid import SECOND_US, to_us
 from tidemark.storage.home import Home

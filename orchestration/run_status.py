@@ -1,8 +1,8 @@
 """What the orchestrator knows: the last runs, open backfills, and every table's check results.
 
 Belongs here: the typed answers, and whether there is an orchestrator to ask. Does not belong here: how runs and check
-results are queried (`run_history.py`, `verdicts.py`), and how the answers are shown (`cli/status_view.py`). Dagster is
-imported only if there is a storage to read.
+results are queried (`run_history.py`, `check_status.py`), and how the answers are shown (`cli/status_view.py`). Dagster
+is imported only if there is a storage to read.
 """
 
 from msgspec import Struct

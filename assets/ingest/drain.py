@@ -154,12 +154,12 @@ def _carry_out(lake: Lake, log: Log, plan: Plan, noticed: dict[str, str]) -> Dra
         hours = sorted(touched.event & present.keys())
         known_files = [file for hour in hours for file in present[hour].files]
         aside = prefilter(segments, known_files=known_files, target=directory / "aside.parquet")
-        judged = find_duplicates(lake.spark, aside, known_files=known_files)
+        duplicates = find_duplicates(lake.spark, aside, known_files=known_files)
         if committed_number(lake, DEAD_LETTERS) < plan.number:
-            lake.append_once(DEAD_LETTERS, judged.letters, number=plan.number)
+            lake.append_once(DEAD_LETTERS, duplicates.letters, number=plan.number)
         failpoint("dead_letters.committed")
         deltas = accepted_deltas(read_log(lake, [segment.path for segment in segments]))
-        lake.append_once(DELTAS, judged.drop_copies(deltas), number=plan.number)
+        lake.append_once(DELTAS, duplicates.drop_copies(deltas), number=plan.number)
         failpoint("deltas.committed")
     return DrainResult(
         plan=plan,
@@ -168,7 +168,7 @@ def _carry_out(lake: Lake, log: Log, plan: Plan, noticed: dict[str, str]) -> Dra
         accepted=sum(entry.verdicts.accepted for entry in entries),
         duplicate=sum(entry.verdicts.duplicate for entry in entries),
         refused=sum(entry.verdicts.refused for entry in entries),
-        copies=_copies_of(lake, plan) if judged.suspects else 0,
+        copies=_copies_of(lake, plan) if duplicates.suspects else 0,
         versions={spec.name: lake.version(spec.name) or 0 for spec in (DELTAS, DEAD_LETTERS)},
         noticed=noticed,
         is_last=not log.has_beyond(plan.upto),

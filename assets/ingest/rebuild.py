@@ -120,14 +120,14 @@ def _replace(lake: Lake, spec: TableSpec, hours: Hours, number: int, *, is_openi
     segments = [Segment(entry, path) for entry, path in zip(entries, log.verify(entries), strict=True)]
     with scratch(lake) as directory:
         aside = prefilter(segments, known_files=(), target=directory / "aside.parquet")
-        judged = find_duplicates(lake.spark, aside, known_files=())
+        duplicates = find_duplicates(lake.spark, aside, known_files=())
         if spec is DELTAS:
             log_rows = read_log(lake, [segment.path for segment in segments])
-            rows = judged.drop_copies(accepted_deltas(log_rows))
+            rows = duplicates.drop_copies(accepted_deltas(log_rows))
             if (bases := bases_of(lake)) is not None:
                 rows = rows.transform(without_payloads, bases)
         else:
-            rows = judged.letters
+            rows = duplicates.letters
         return lake.replace(spec, _only(rows, spec, hours), hours=hours, plan_number=number if is_opening else None)
 
 

@@ -39,10 +39,10 @@ def later_copies(suspects: DataFrame, known: DataFrame) -> DataFrame:
     before: `known` rows are ranked with the others and never reported. Whole identities are compared, never hashes.
     """
     before = known.select(*IDENTITY, *PLACE, "content_hash", F.lit(True).alias("is_known"))
-    judged = suspects.withColumn("is_known", F.lit(False)).unionByName(before, allowMissingColumns=True)
+    compared = suspects.withColumn("is_known", F.lit(False)).unionByName(before, allowMissingColumns=True)
     arrivals = Window.partitionBy(*IDENTITY).orderBy("epoch", "ordinal", "shard")
     arrivals = arrivals.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    ranked = judged.withColumns(
+    ranked = compared.withColumns(
         {
             "place": F.row_number().over(arrivals),
             "first": F.first(F.struct("epoch", "ordinal", "content_hash")).over(arrivals),

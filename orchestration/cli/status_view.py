@@ -101,7 +101,7 @@ def lake_table(tables: dict[str, TableStatus]) -> Table:
 
 def check_table(checks: dict[str, CheckStatus]) -> Table:
     """How many partitions of each table passed their check."""
-    numbers = ("passed", "failed", "not judged yet")
+    numbers = ("passed", "failed", "not checked yet")
     rows = table("Checks, by partitions", "table", *numbers, numbers=numbers)
     for name, found in checks.items():
         rows.add_row(name, f"{found.passed:,}", f"{len(found.failed):,}", f"{found.unjudged:,}")

@@ -129,7 +129,7 @@ def check(home: Home, first: int | None, end: int | None, tables: tuple[str, ...
 
     Tables of vectors are checked in all of their buckets, whatever hours are given.
 
-    A partition that somebody has changed by hand is found wrong here, with its rows, until it is written anew.
+    A partition that somebody has changed by hand fails its check here, with its rows, until it is written anew.
     """
     hours = _hours(home, first, end)
     with watched("checking") as watch:
@@ -230,7 +230,7 @@ def _by_reason(keys: Sequence[str], because: Mapping[str, str]) -> dict[str, lis
     """Blocked partitions, by reason."""
     found: dict[str, list[str]] = {}
     for key in keys:
-        why = f"it is made of {because[key]}" if key in because else "its input was found wrong"
+        why = f"it is made of {because[key]}" if key in because else "the check of its input failed"
         found.setdefault(why, []).append(key)
     return found
 

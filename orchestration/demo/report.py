@@ -192,7 +192,7 @@ def _top_table(top: list[Entity]) -> Table:
 
 
 def _check_table(checks: list[Check]) -> Table:
-    rows = table("Checks", "table", "partitions checked", "found wrong", numbers=("partitions checked", "found wrong"))
+    rows = table("Checks", "table", "partitions checked", "failed", numbers=("partitions checked", "failed"))
     for check in checks:
         rows.add_row(check.asset, f"{check.partitions:,}", f"{len(check.failed):,}")
     return rows

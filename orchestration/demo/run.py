@@ -78,7 +78,7 @@ def run_demo(home: Home, *, seed: int, deltas: int, bar: Progress) -> tuple[Repo
     with stages.stage("all windows") as stage:
         outcome += materialize_windowed_counts(home, progress=stage.note)
     with stages.stage("take account") as stage:
-        checks = verdicts(home, outcome)
+        checks = check_results(home, outcome)
         is_changed = bool(fed.writes) or bool(outcome.runs[1:])
         report = put_together(home, checks, stages.seconds, is_changed=is_changed)
     return report, outcome
@@ -105,7 +105,7 @@ def _send(home: Home, seed: int, deltas: int, stage: Stage) -> Fed:
     return feed(home, generate(seed=seed, deltas=deltas), on_write)
 
 
-def verdicts(home: Home, outcome: RunResults) -> list[Check]:
+def check_results(home: Home, outcome: RunResults) -> list[Check]:
     """The present state of every table that was made, by the last check result of each partition, from any run."""
     from assets.check_states import CheckState, check_states
     from assets.names import CHECK_NAME

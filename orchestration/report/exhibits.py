@@ -22,7 +22,7 @@ VERDICT_TONES = {
 }
 # Short enough that a person reads it to its end.
 MOST_FAILURES = 50
-CHECK_TONES = {"passed": plots.MOSS, "failed": plots.CORAL, "not judged": plots.STONE}
+CHECK_TONES = {"passed": plots.MOSS, "failed": plots.CORAL, "not checked": plots.STONE}
 
 
 @dataclass(frozen=True)
@@ -196,14 +196,14 @@ def checks(found: Mapping[str, CheckStatus]) -> Exhibit | None:
     if not found:
         return None
     shares = {
-        table: {"passed": status.passed, "failed": len(status.failed), "not judged": status.unjudged}
+        table: {"passed": status.passed, "failed": len(status.failed), "not checked": status.unjudged}
         for table, status in sorted(found.items())
     }
     sums = {name: sum(parts[name] for parts in shares.values()) for name in CHECK_TONES}
     return Exhibit(
         title="Partitions by verdict",
         reading=f"Of {_number(sum(sums.values()), 'partition')} in {_number(len(shares), 'table')}, "
-        f"{sums['passed']:,} passed their suite, {sums['failed']:,} failed and {sums['not judged']:,} are not judged "
+        f"{sums['passed']:,} passed their suite, {sums['failed']:,} failed and {sums['not checked']:,} are not checked "
         "in their present form.",
         svg=plots.share_bars(shares, CHECK_TONES),
         columns=["table", *CHECK_TONES],
@@ -219,7 +219,7 @@ def failures(found: Mapping[str, CheckStatus]) -> Exhibit | None:
     if not failed:
         return None
     return Exhibit(
-        title="What was found wrong",
+        title="Failed checks",
         reading="Every partition that failed its suite, in the suite's words."
         if len(failed) <= MOST_FAILURES
         else f"The first {MOST_FAILURES} of {len(failed):,} partitions that failed their suites, in the suites' words.",

@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from assets.names import CHECK_NAME
-from assets.trust import unjudged
+from assets.trust import unchecked
 from expectations import checks
 from orchestration.instance import ensure_instance, open_instance
 from orchestration.ui import commands, environment
@@ -74,12 +74,12 @@ def test_a_materialization_without_a_verdict_is_found(tmp_path: Path) -> None:
     key = dg.AssetKey("deltas")
     with open_instance(Home(tmp_path / "home").create()) as instance:
         instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=HOUR))
-        assert unjudged(instance, "deltas") == {HOUR}
+        assert unchecked(instance, "deltas") == {HOUR}
         last = instance.fetch_materializations(key, limit=1).records[0]
         instance.report_runless_asset_event(_verdict(key, last))
-        assert unjudged(instance, "deltas") == set()
+        assert unchecked(instance, "deltas") == set()
         instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=HOUR))
-        assert unjudged(instance, "deltas") == {HOUR}
+        assert unchecked(instance, "deltas") == {HOUR}
 
 
 def test_the_last_two_materializations_are_those_of_each_partition_however_often_others_were_made(

@@ -18,7 +18,7 @@ import pytest
 
 from assets import trust
 from assets.names import CHECK_NAME, PARTITION, RANGE_END, RANGE_START
-from orchestration import run_history, run_status, verdicts
+from orchestration import check_status, run_history, run_status
 from orchestration import snapshot as snapshot_module
 from orchestration.cli.app import main
 from orchestration.instance import EVENTS_FILE, open_instance
@@ -72,7 +72,7 @@ def test_each_partition_is_passed_failed_or_not_judged_yet(home: Home) -> None:
         judge(instance, "deltas", HOURS[:3])
         judge(instance, "deltas", HOURS[3:5], passed=False, message=WRONG)
         found = read_run_status(home, now_us=TEN_O_CLOCK).checks["deltas"]
-        assert trust.unjudged(instance, "deltas") == {HOURS[5]}
+        assert trust.unchecked(instance, "deltas") == {HOURS[5]}
     assert (found.passed, found.unjudged) == (3, 1)
     assert found.failed == [
         FailedCheck(HOURS[4], "2 rows contradict 'A count is positive. Always.' (positive)"),
@@ -112,7 +112,7 @@ def test_a_refusal_holds_until_the_next_materialization(home: Home) -> None:
 
 
 def test_more_failures_than_are_read_at_once_have_their_messages(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdicts, "VERDICTS_READ", 2)
+    monkeypatch.setattr(check_status, "RESULTS_READ", 2)
     with open_instance(home) as instance:
         materialize(instance, "deltas", HOURS)
         for hour in HOURS:
@@ -364,7 +364,7 @@ def test_a_year_of_hours_costs_as_many_questions_as_a_day(home: Home) -> None:
     assert found["deltas"].passed == len(year) == 8_760
     assert [failed.partition for failed in found["minute_counts"].failed] == year[::-1]
     assert all(failed.message for failed in found["minute_counts"].failed)
-    assert len(many) == len(few) + (len(year) - 1) // verdicts.VERDICTS_READ
+    assert len(many) == len(few) + (len(year) - 1) // check_status.RESULTS_READ
 
 
 @pytest.mark.parametrize("seed", range(3))

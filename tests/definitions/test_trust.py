@@ -148,11 +148,11 @@ def test_o4_a_run_asks_for_verdicts_when_it_begins(home: Home, instance: dg.Dags
     judge(instance, "hourly_counts", [hour], passed=False)
     day = TABLES["daily_counts"].grain.floor(TEN_O_CLOCK)
     refuse_wrong(instance, home, daily, [Range(day - WEEK_US, day)])
-    with pytest.raises(WrongInputError, match=f"made of hourly_counts {hour}, which was found wrong"):
+    with pytest.raises(WrongInputError, match=f"made of hourly_counts {hour}, whose check failed"):
         refuse_wrong(instance, home, daily, [Range(day, day + 24 * HOUR_US)])
     outcome = run(home, instance, ["daily_counts"], (TABLES["daily_counts"].grain.key(day),), None)
     assert outcome.error is not None
-    assert "which was found wrong" in outcome.error
+    assert "whose check failed" in outcome.error
 
 
 STREAMS = [

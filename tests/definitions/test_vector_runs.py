@@ -228,7 +228,7 @@ def test_o4_nothing_is_folded_or_compacted_from_deltas_that_were_found_wrong(hom
         )
         instance.report_runless_asset_event(wrong)
         for sensor in (follow_vectors, compact_when_due):
-            assert why_not(instance, sensor) == f"Waits until what was found wrong in deltas is repaired: {hour}."
+            assert why_not(instance, sensor) == f"Waits until deltas passes its checks again: {hour}."
 
 
 def test_k3_vectors_are_compacted_when_they_are_due_and_not_again_for_nothing(home: Home) -> None:

@@ -14,7 +14,7 @@ from dagster import AssetKey, AssetRecordsFilter
 
 from assets.names import more_partitions
 from assets.tables import EVERY_TABLE, GRAPH, TABLES
-from assets.trust import unjudged
+from assets.trust import unchecked
 from assets.vectors.schema import VECTOR_CHECKPOINTS
 from orchestration.cli.app import main
 from orchestration.demo.generator import PAST_HOURS_US, generate, planted
@@ -116,7 +116,7 @@ def test_o2_a_lone_hour_is_computed_and_judged_with_the_day_in_one_run_and_has_a
             records = Record.latest_by_partition(instance, spec.name)
             assert {key: record.rows_out for key, record in records.items() if record.rows_out} == held
             assert records.keys() == made_by.keys() >= {friday, sunday}
-            assert unjudged(instance, spec.name) == set()
+            assert unchecked(instance, spec.name) == set()
 
 
 def test_the_busiest_entities_have_the_counts_of_what_was_sent(first: dict[str, Any]) -> None:

@@ -234,9 +234,9 @@ def test_a_verdict_of_the_orchestrator_reaches_the_page(home: Home) -> None:
         judge(instance, "deltas", hours[:1])
         judge(instance, "deltas", hours[1:2], passed=False, message=f"2 rows are {HOSTILE}")
     page = Page(render(gather(home, now_us=NOW_US), again=""))
-    assert "Of 3 partitions in 1 table, 1 passed their suite, 1 failed and 1 are not judged" in page.text
+    assert "Of 3 partitions in 1 table, 1 passed their suite, 1 failed and 1 are not checked" in page.text
     assert f"2 rows are {HOSTILE}" in page.text
-    assert "Partitions that were found wrong: 1." in page.text
+    assert "Partitions whose check failed: 1." in page.text
 
 
 def test_many_failures_are_cut_and_their_number_is_told() -> None:

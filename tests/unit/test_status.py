@@ -133,7 +133,7 @@ def test_what_is_wrong_stands_at_the_end() -> None:
     failing = [FailingStatus("item_buys", "b", "c", 7, TEN_O_CLOCK, NOON, "item_buys: DamageError: It is gone.")]
     text = printed(empty_snapshot(OrchestratorStatus([open_run, run], [backfill], checks, failing), "Nobody knows."))
     lines = [line.rstrip() for line in text.splitlines()]
-    assert " deltas        5       12                2" in lines
+    assert " deltas        5       12                 2" in lines
     assert " 2026-03-02 10:00:00   drain_job                           failure   1 min 1 s" in lines
     assert " 2026-03-02 12:00:00   minute_counts   b to c and 1 more   queued" in lines
     assert " 2026-03-02 12:00:00   hourly_counts   requested   bf" in lines

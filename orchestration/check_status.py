@@ -22,7 +22,7 @@ from tidemark.storage.home import Home
 from tidemark.tables.known_table import current_edits
 
 # Full check results that are read at once: the size of a page, not a limit on the answer.
-VERDICTS_READ = 1_000
+RESULTS_READ = 1_000
 
 
 def read_checks(instance: dg.DagsterInstance, home: Home) -> dict[str, CheckStatus]:
@@ -83,14 +83,14 @@ def _messages(instance: dg.DagsterInstance, check: dg.AssetCheckKey, failed: set
     found, missing, cursor = dict[str, str](), set(failed), None
     while missing:
         page = instance.event_log_storage.get_asset_check_execution_history(
-            check, limit=VERDICTS_READ, cursor=cursor, status={AssetCheckExecutionRecordStatus.FAILED}
+            check, limit=RESULTS_READ, cursor=cursor, status={AssetCheckExecutionRecordStatus.FAILED}
         )
         for record in page:
             partition = record.partition or ""
             if partition in missing:
                 missing.remove(partition)
                 found[partition] = first_sentence((record.evaluation and record.evaluation.description) or "")
-        if len(page) < VERDICTS_READ:
+        if len(page) < RESULTS_READ:
             break
         cursor = page[-1].id
     return found | dict.fromkeys(missing, "")
