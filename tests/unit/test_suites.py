@@ -67,7 +67,7 @@ def test_what_holds_for_every_table_is_part_of_each_suite(folder: Path) -> None:
         (ENTRY.replace("positive id.", "positive id"), "end with a full stop"),
         (ENTRY.replace("ids_are_positive", "Ids!"), "the name is not plain"),
         (ENTRY.replace("ids_are_positive", '"ids\\n"'), "the name is not plain"),
-        (ENTRY.replace("every_row: id > 0", "expect: expect_column_mean_to_be_between"), "does not judge single rows"),
+        (ENTRY.replace("every_row: id > 0", "expect: expect_column_mean_to_be_between"), "does not check single rows"),
         (ENTRY.replace("every_row: id > 0", "expect: expect_column_values_to_not_be_null"), "expect has no arguments"),
         (ENTRY + "    arguments: {column: id}\n", "arguments belong to expect"),
     ],
