@@ -112,7 +112,10 @@ def test_one_delta_of_each_kind_reaches_every_table_of_every_example(tmp_path: P
     home, examples = Home(tmp_path / "home").create(SETTINGS), every_example(tmp_path / "streams")
     tables = tables_of(examples)
     with open_instance(home) as instance, Ui(home, TIDEMARK_STREAMS=str(examples)):
-        send(home, *writes_of_every_kind(HOUR.floor(now()) - 5 * HOUR_US), clock=now)
+        for write in writes_of_every_kind(HOUR.floor(now()) - 5 * HOUR_US):
+            send(home, write, clock=now)
+            # A watermark moves by the second (T2); within one, the last minute passed would come before every signal.
+            time.sleep(1.1)
         wait_until(
             "every table has rows, and no run has failed",
             lambda: (empty_tables(home, tables), failed_runs(instance)),
