@@ -187,7 +187,7 @@ def _no_spark() -> Any:
 
 def timed_tables() -> dict[str, TableSpec]:
     """Tables that have partitions of time, an hour, a day, a week or a month each."""
-    return {name: spec for name, spec in TABLES.items() if not spec.is_whole}
+    return {name: spec for name, spec in TABLES.items() if spec.divided_by and not spec.is_whole}
 
 
 def _starts(spec: TableSpec, age: Age, end_us: int) -> list[int]:
