@@ -5,11 +5,10 @@ partitions and the orchestrator's mappings all use this graph, so they cannot di
 Spark nor Dagster. Does not belong here: the tables themselves (each stage's `schema.py`), staleness (`stale.py`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from assets.ingest.schema import DELTAS
 from assets.rollups.schema import CHAIN
 from tidemark.model.ranges import Range, partition_predicate
 from tidemark.tables.table_spec import TableSpec
@@ -106,11 +105,5 @@ def graph_of(tables: Iterable[Derived]) -> dict[str, Derived]:
     return done
 
 
-def followers(graph: Mapping[str, Derived], table: str) -> Iterator[Derived]:
-    """The tables that are made from a table."""
-    return (each for each in graph.values() if table in each.inputs)
-
-
 # Every tier of counts is made from a finer one, for the same time.
 ROLLUPS = tuple(Derived(target, (Need(source),), group="rollups") for source, target in CHAIN)
-ROOTS = (DELTAS,)

@@ -27,7 +27,7 @@ from tests.support.running import (
     tidemark,
     wait_until,
 )
-from tidemark.model.timegrid import DAY, HOUR_US, MONTH, hour_key, week_key
+from tidemark.model.timegrid import DAY, HOUR_US, MONTH, WEEK, hour_key
 from tidemark.storage.home import Home
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ class Sender:
         send(self._home, [signal(f"{number}-{each}", at=at) for each in range(5)], clock=lambda: now)
         self.hours.add(hour_key(at))
         self.days.add(DAY.key(at))
-        self.weeks.add(week_key(at))
+        self.weeks.add(WEEK.key(at))
         self.months.add(MONTH.key(at))
         self.deltas += 5
 

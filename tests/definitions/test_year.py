@@ -20,7 +20,7 @@ from orchestration.instance import open_instance
 from orchestration.materialize import hours_between
 from resources.record import Record
 from tests.support.orchestrator import copy_to, judge
-from tidemark.model.timegrid import DAY, MONTH, hour_start, week_key
+from tidemark.model.timegrid import DAY, MONTH, WEEK, hour_start
 from tidemark.storage.home import HOME_VARIABLE, Home
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ GIVE_UP_S = 60.0
 NOW = datetime(2026, 1, 5, 10, 30, tzinfo=UTC)
 HOURS = hours_between("2025-01-01-00:00", "2025-12-31-23:00")
 DAYS = sorted({DAY.key(hour_start(hour)) for hour in HOURS})
-WEEKS = sorted({week_key(hour_start(hour)) for hour in HOURS})
+WEEKS = sorted({WEEK.key(hour_start(hour)) for hour in HOURS})
 MONTHS = sorted({MONTH.key(hour_start(hour)) for hour in HOURS})
 PARTITIONS = {
     "deltas": HOURS,

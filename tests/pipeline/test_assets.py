@@ -20,7 +20,7 @@ from resources.spark import SparkResource
 from tests.support.batch import FORGETFUL, checksums, rows_of, send
 from tests.support.live import TEN_O_CLOCK, HandClock, hour_of, sample, signal
 from tidemark.counts.windows import NotOnAMinuteError, Window, shown, velocity
-from tidemark.model.timegrid import DAY, HOUR_US, MONTH, hour_key, week_key
+from tidemark.model.timegrid import DAY, HOUR_US, MONTH, WEEK, hour_key
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 
@@ -100,7 +100,7 @@ def test_a_day_from_the_log_to_the_weeks(platform: Platform) -> None:
     assert Record.latest(instance, "dead_letters", ten).rows_out == 2
 
     # Everything above is stale, and only that; refreshed in one run per asset it is fresh.
-    day, week, month = DAY.key(TEN_O_CLOCK), week_key(TEN_O_CLOCK), MONTH.key(TEN_O_CLOCK)
+    day, week, month = DAY.key(TEN_O_CLOCK), WEEK.key(TEN_O_CLOCK), MONTH.key(TEN_O_CLOCK)
     expected = {
         "minute_counts": [eight, ten],
         "hourly_counts": [eight, ten],

@@ -16,7 +16,7 @@ from assets.tables import TABLES
 from expectations.runner import run_suite
 from expectations.templates import suite_of
 from resources.session import frame_of
-from tidemark.model.timegrid import GRAINS, Grain, from_us, week_start
+from tidemark.model.timegrid import GRAINS, WEEK, Grain, from_us
 from tidemark.tables.table_spec import TIMESTAMP
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 INTEGERS = pa.int64()
 MINUTE = timedelta(minutes=1)
-FIRST_MONDAY = week_start("2026-03-02")
+FIRST_MONDAY = WEEK.start("2026-03-02")
 
 # Views that queries may name, with their columns besides the partition.
 VIEWS: dict[str, dict[str, pa.DataType]] = {

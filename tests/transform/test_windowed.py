@@ -12,7 +12,7 @@ from assets.rollups.transform import count_tier
 from assets.rollups.windowed import count_windows
 from tidemark.counts.decay import ONE, half_life
 from tidemark.counts.windows import Window, velocity
-from tidemark.model.timegrid import DAY_US, HOUR, HOUR_US, MINUTE, MINUTE_US, WEEK_US, from_us, to_us, week_start
+from tidemark.model.timegrid import DAY_US, HOUR, HOUR_US, MINUTE, MINUTE_US, WEEK, WEEK_US, from_us, to_us
 from tidemark.tables.tiers import TRAILING, Tier
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ DDL = (
     "signal struct<entity_id: string, signal: string, count: bigint, weight_millionths: bigint>"
 )
 HALF_LIVES = [half_life(name) for name in ("1h", "1d", "7d", "30d")]
-MONDAY = week_start("2026-03-02")
+MONDAY = WEEK.start("2026-03-02")
 # In the middle of everything; on the border of a week, and of a month with a leap day before it; years ago.
 MOMENTS = (MONDAY + 2 * DAY_US + 10 * HOUR_US + 37 * MINUTE_US, MONDAY, to_us(from_us(0).replace(year=2024, month=3)))
 Signal = tuple[str, int, int, int]

@@ -15,14 +15,14 @@ from expectations.runner import run_suite
 from expectations.suite import read_suite
 from resources.session import frame_of
 from tidemark.counts.windows import Window, velocity
-from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE, MINUTE_US, WEEK, from_us, week_start
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE, MINUTE_US, WEEK, from_us
 from tidemark.tables.table_spec import TIMESTAMP
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Row = dict[str, Any]
-EARLY = week_start("2026-01-05") + 2 * DAY_US + 10 * HOUR_US + 30 * MINUTE_US
+EARLY = WEEK.start("2026-01-05") + 2 * DAY_US + 10 * HOUR_US + 30 * MINUTE_US
 LATE = EARLY + 60 * DAY_US
 FIRST = EARLY - 10 * MINUTE_US
 

@@ -10,16 +10,14 @@ from tidemark.model.timegrid import (
     GRAINS,
     HOUR_US,
     MONTH,
+    WEEK,
     WEEK_US,
     Grain,
     floor_to,
-    floor_to_week,
     from_us,
     hour_key,
     hour_start,
     to_us,
-    week_key,
-    week_start,
 )
 
 moments = st.datetimes(datetime(1800, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - the strategy adds the zone
@@ -39,7 +37,7 @@ def test_a_bucket_holds_its_moment_before_1970_too(moment: datetime) -> None:
 
 @given(moments)
 def test_weeks_start_on_monday_at_midnight(moment: datetime) -> None:
-    start = floor_to_week(to_us(moment))
+    start = WEEK.floor(to_us(moment))
     assert start <= to_us(moment) < start + WEEK_US
     assert from_us(start).weekday() == 0
     assert start % DAY_US == 0
@@ -48,7 +46,7 @@ def test_weeks_start_on_monday_at_midnight(moment: datetime) -> None:
 @given(moments)
 def test_partition_keys_are_read_back_as_the_bucket_they_name(moment: datetime) -> None:
     assert hour_start(hour_key(to_us(moment))) == floor_to(to_us(moment), HOUR_US)
-    assert week_start(week_key(to_us(moment))) == floor_to_week(to_us(moment))
+    assert WEEK.start(WEEK.key(to_us(moment))) == WEEK.floor(to_us(moment))
 
 
 def midnight(moment: datetime) -> datetime:

@@ -15,7 +15,7 @@ from tidemark.counts.windows import (
     velocity,
     window_pieces,
 )
-from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK_US, floor_to_week, to_us
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK, WEEK_US, to_us
 from tidemark.tables.tiers import TRAILING, Tier
 
 BORDERS = [
@@ -87,7 +87,7 @@ def test_every_bucket_of_a_piece_is_on_the_grid_of_its_tier(start_us: int, lengt
 
 @given(minutes, st.integers(0, 5 * 7 * 1_440))
 def test_r2_without_a_start_the_pieces_reach_back_to_the_first_bucket(end_us: int, back: int) -> None:
-    start_us = floor_to_week(end_us - back * MINUTE_US)
+    start_us = WEEK.floor(end_us - back * MINUTE_US)
     open_ended = pieces(None, end_us)
     assert open_ended.weeks[0].start_us is None
     closed = Pieces((Span(start_us, open_ended.weeks[0].end_us),), *open_ended[1:])

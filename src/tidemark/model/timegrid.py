@@ -31,11 +31,6 @@ def floor_to(time_us: int, step_us: int, anchor_us: int = 0) -> int:
     return (time_us - anchor_us) // step_us * step_us + anchor_us
 
 
-def floor_to_week(time_us: int) -> int:
-    """Monday 00:00 of the week that holds `time_us`."""
-    return floor_to(time_us, WEEK_US, MONDAY_ANCHOR_US)
-
-
 def to_us(moment: datetime) -> int:
     """Microseconds since the Unix epoch, exactly (no detour over floats)."""
     return (moment - EPOCH) // timedelta(microseconds=1)
@@ -160,13 +155,3 @@ def hour_key(time_us: int) -> str:
 def hour_start(key: str) -> int:
     """Start of the hourly partition `key`, in microseconds."""
     return HOUR.start(key)
-
-
-def week_key(time_us: int) -> str:
-    """Key of the weekly partition that holds `time_us`: the date of its Monday."""
-    return WEEK.key(time_us)
-
-
-def week_start(key: str) -> int:
-    """Start of the weekly partition `key`, in microseconds."""
-    return WEEK.start(key)
