@@ -55,7 +55,8 @@ def _check_status(instance: dg.DagsterInstance, home: Home, table: str) -> Check
     messages = _messages(instance, check_key(table), failed) if failed else {}
     # A partition edited by hand fails its next check, and nothing is built upon it from now on (decision 0010).
     messages = _edits(home, table, states) | messages
-    passed = sum(state is CheckState.PASSED and (key or "") not in messages for key, state in states.items())
+    passed = sum(state is CheckState.PASSED for state in states.values())
+    passed -= sum(states.get(partition or None) is CheckState.PASSED for partition in messages)
     return CheckStatus(
         passed=passed,
         failed=[FailedCheck(partition, messages[partition]) for partition in sorted(messages, reverse=True)],

@@ -147,7 +147,11 @@ class KnownTableFile:
 def current_edits(home: Home, table: str) -> dict[int, Edit]:
     """Partitions, by start, in which somebody else has changed rows; none of a table that will be filled again."""
     known, path = KnownTableFile(home.plans, table).read(), home.lake / table
-    return {} if find_break(path, known) else {edit.partition_us: edit for edit in edits_of(path, table, known)}
+    if known.extent is not None and known.extent.log == log_state(path):
+        edits = known.edits  # nothing was committed since our last commit, so the table need not be opened
+    else:
+        edits = () if find_break(path, known) else edits_of(path, table, known)
+    return {edit.partition_us: edit for edit in edits}
 
 
 def edits_of(table: Path, name: str, known: KnownTable) -> tuple[Edit, ...]:
