@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from assets.rollups.schema import CHAIN
-from tidemark.model.ranges import Range, partition_predicate
+from tidemark.model.ranges import Range, Within
 from tidemark.tables.table_spec import TableSpec
 
 
@@ -75,10 +75,10 @@ class Derived:
         return any(need.table is self.spec for need in self.needs)
 
 
-def made_of(needs: Iterable[Need], table: str, ranges: Iterable[Range]) -> str:
-    """SQL: the rows of an input that the partitions of these ranges are made from; it also prunes the files to open."""
-    found = [
-        partition_predicate(
+def made_of(needs: Iterable[Need], table: str, ranges: Iterable[Range]) -> list[Within]:
+    """The rows of an input that the partitions of these ranges are made from."""
+    return [
+        Within(
             _COLUMNS.get(need.by, need.table.partition_by),
             Range(_floor(need, each.start_us - need.before_us), each.end_us + need.after_us),
         )
@@ -86,7 +86,6 @@ def made_of(needs: Iterable[Need], table: str, ranges: Iterable[Range]) -> str:
         if need.table.name == table and need.by in (By.EVENT, By.RECEIPT, By.STAMP)
         for each in ranges
     ]
-    return " OR ".join(f"({each})" for each in found) or "false"
 
 
 def _floor(need: Need, time_us: int) -> int:

@@ -123,10 +123,7 @@ def evaluate(
         started = time.monotonic()
         evidence = gather(lake, suite, [target.recorded for target in together])
         keys = [target.recorded.partition for target in together]
-        try:
-            results = run_suite(suite, evidence.batch, partitions=keys, views=evidence.views)
-        finally:
-            evidence.batch.unpersist()
+        results = run_suite(suite, evidence.batch, partitions=keys, views=evidence.views)
         seconds = time.monotonic() - started
         for target, result in zip(together, results, strict=True):
             yield _evaluation(suite, result, target, seconds, len(together))

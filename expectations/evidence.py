@@ -6,11 +6,12 @@ Small ones are made on the driver, so that Spark can evaluate them while it plan
 suite (`runner.py`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from assets.graph import made_of
 from assets.ingest.records import count_hours
@@ -26,10 +27,11 @@ from resources.session import frame_of
 from tidemark.log.manifest import HourCounts
 from tidemark.model.buckets import BUCKET as BUCKET_GRAIN
 from tidemark.model.deltas import Kind
-from tidemark.model.ranges import Range, any_of, bucket_predicate, contiguous
+from tidemark.model.ranges import Range, Within, bucket_predicate, contiguous, within
 from tidemark.model.timegrid import DAY_US, GRAINS, HOUR_US, WEEK_US, hour_key
 from tidemark.observe.sealed_log import Log
 from tidemark.shard_state.clock_reset import read_resets
+from tidemark.tables import lake_files
 from tidemark.tables.known_table import Edit
 from tidemark.vectors.index.errors import IndexDamageError
 from tidemark.vectors.index.invariants import problems
@@ -41,10 +43,11 @@ if TYPE_CHECKING:
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
-# Below this, planning a scan of the table costs more than scanning it, and a suite scans it half a dozen times.
-PERSISTED_ROWS = 1_000_000
 # Stands for the start of a partition if a table is checked as a whole: no bucket has this number.
 WHOLE_START = -1
+
+# Start of a partition, and shard → rows, and the highest epoch.
+Contents = Mapping[tuple[int, int | None], tuple[int, int | None]]
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The rows to check (unpersist them afterwards), and the views that the queries may name."""
+    """The rows to check, and the views that the queries may name."""
 
     batch: "DataFrame"
     views: dict[str, "DataFrame"]
@@ -74,13 +77,10 @@ def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
     """The evidence for partitions whose records name the same versions."""
     record = recorded[0].record
     starts, ranges = _time_of(suite, recorded)
-    rows = lake.read(suite.table, _version(lake, suite.table, recorded[0]))
-    batch = (
-        rows.where(bucket_predicate(BUCKET, starts)) if suite.is_by_bucket else _within(rows, suite.partition, ranges)
-    )
-    if sum(each.record.rows_out for each in recorded) <= PERSISTED_ROWS:
-        batch.persist()
-    found = _contents(batch, suite)
+    version = _version(lake, suite.table, recorded[0])
+    rows = lake.read(suite.table, version, within=_within(suite.partition, ranges))
+    batch = rows.where(bucket_predicate(BUCKET, starts)) if suite.is_by_bucket else rows
+    found = _contents(lake, suite, version, starts)
     frames = {
         "records": _records(suite, recorded, starts, found, has_resets=bool(read_resets(lake.home))),
         "shards": _shards(suite, recorded, starts, found),
@@ -97,13 +97,12 @@ def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
         frames["dimensions"] = _dimensions(lake)
     views = {name: frame_of(lake.spark, frame) for name, frame in frames.items()}
     for table, extent in suite.reads.items():
-        rows = lake.read(table, _kept(lake, table, record.input_versions.get(table)))
         if extent is Extent.INPUT:
-            views[table] = rows.where(made_of(GRAPH[suite.table].needs, table, ranges))
-        elif extent is Extent.SAME_BUCKETS:
-            views[table] = _of_buckets(rows, starts)
+            needed: list[Within] | None = made_of(GRAPH[suite.table].needs, table, ranges)
         else:
-            views[table] = _within(rows, EVERY_TABLE[table].partition_by, _extended(ranges, extent))
+            needed = _within(EVERY_TABLE[table].partition_by, _extended(ranges, extent))
+        rows = lake.read(table, _kept(lake, table, record.input_versions.get(table)), within=needed)
+        views[table] = _of_buckets(rows, starts) if extent is Extent.SAME_BUCKETS else rows
     if suite.table == VECTOR_CHECKPOINTS.name:
         from assets.vectors.refolded import refolded_checkpoints
 
@@ -144,9 +143,9 @@ def _kept(lake: Lake, table: str, version: int | None) -> int | None:
     return version if version is not None and lake.is_retained(table, version) else None
 
 
-def _within(rows: "DataFrame", column: str, ranges: Sequence[Range]) -> "DataFrame":
+def _within(column: str, ranges: Sequence[Range]) -> list[Within] | None:
     """The rows of some partitions; all rows if no range is given."""
-    return rows.where(any_of(column, ranges)) if ranges else rows
+    return within(column, ranges) if ranges else None
 
 
 def _of_buckets(deltas: "DataFrame", buckets: Sequence[int]) -> "DataFrame":
@@ -157,24 +156,36 @@ def _of_buckets(deltas: "DataFrame", buckets: Sequence[int]) -> "DataFrame":
     return vectors.where(bucket_predicate(BUCKET, buckets))
 
 
-def _contents(batch: "DataFrame", suite: Suite) -> dict[tuple[int, int | None], tuple[int, int | None]]:
-    """Contents of the table: (start of the partition, shard) → (rows, highest epoch); tables of sums have no shard."""
-    from pyspark.sql import functions as F
+def _contents(lake: Lake, suite: Suite, version: int | None, starts: Sequence[int]) -> Contents:
+    """What the files of the checked partitions hold: tables of sums have no shard.
 
-    own = F.col(suite.partition) if suite.is_by_bucket else F.unix_micros(suite.partition)
-    start = (F.lit(WHOLE_START) if suite.is_whole else own).alias("start")
-    if "epoch" not in batch.columns:
-        counted = batch.groupBy(start).agg(F.count("*").alias("rows")).collect()
-        return {(row["start"], None): (row["rows"], None) for row in counted}
-    counted = batch.groupBy(start, "shard").agg(F.count("*").alias("rows"), F.max("epoch").alias("highest")).collect()
-    return {(row["start"], row["shard"]): (row["rows"], row["highest"]) for row in counted}
+    Read from the files themselves, and not from the table's log, which says what a writer believed.
+    """
+    held = lake_files.partitions(lake.path(suite.table), version)
+    if suite.is_whole:
+        files = {WHOLE_START: [file for partition in held.values() for file in partition.files]}
+    else:
+        files = {start: list(held[start].files) for start in starts if start in held}
+    if "epoch" not in EVERY_TABLE[suite.table].names:
+        return {
+            (start, None): (sum(pq.read_metadata(file).num_rows for file in each), None)
+            for start, each in files.items()
+        }
+    query = "SELECT shard, count(*), max(epoch) FROM read_parquet($1) GROUP BY shard"
+    with lake_files.quiet_database() as database:
+        return {
+            (start, shard): (rows, highest)
+            for start, each in files.items()
+            if each
+            for shard, rows, highest in database.execute(query, [each]).fetchall()
+        }
 
 
 def _records(
     suite: Suite,
     recorded: Sequence[Recorded],
     starts: Sequence[int],
-    found: dict[tuple[int, int | None], tuple[int, int | None]],
+    found: Contents,
     *,
     has_resets: bool,
 ) -> pa.Table:
@@ -198,7 +209,7 @@ def _shards(
     suite: Suite,
     recorded: Sequence[Recorded],
     starts: Sequence[int],
-    found: dict[tuple[int, int | None], tuple[int, int | None]],
+    found: Contents,
 ) -> pa.Table:
     rows: list[tuple[int | None, ...]] = []
     for each, start in zip(recorded, starts, strict=True):

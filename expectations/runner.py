@@ -4,17 +4,15 @@ Belongs here: finding the rows that contradict a suite. Does not belong here: wh
 entry is (`native.py`), how a result is put together (`results.py`), where the rows come from (`evidence.py`) and how
 results are reported (`checks.py`).
 
-One run over a range of partitions gives each partition its own result, with a single Spark action if all is well: every
-entry is a query for wrong rows, and the union of their results is counted. All expectations about single rows share one
-of these queries, so that the rows are read once for all of them. Only if there are wrong rows are they counted by
-partition, and some of them shown.
+One run over a range of partitions gives each partition its own result, with a single Spark action: every
+entry is a query for wrong rows, and the union of their results is counted by partition, with some of the rows. All
+expectations about single rows share one of these queries, so that the rows are read once for all of them.
 """
 
 import importlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -57,10 +55,9 @@ def run_suite(
     suite: Suite, batch: "DataFrame", *, partitions: Sequence[str], views: Mapping[str, "DataFrame"] | None = None
 ) -> list[CheckResult]:
     """Check the rows of `partitions`, which are all that `batch` holds; the queries may name `views`."""
-    with _temporary_views({**(views or {}), _BATCH: batch}):
-        wrong = _find(suite, batch.sparkSession)
-        by_column = {rule.name for rule in suite.expectations if rule.expect or rule.unique}
-        rows = _rows(suite, batch) if wrong.keys() & by_column else {}
+    wrong = _find(suite, batch.sparkSession, {**(views or {}), _BATCH: batch})
+    by_column = {rule.name for rule in suite.expectations if rule.expect or rule.unique}
+    rows = _rows(suite, batch) if wrong.keys() & by_column else {}
     return check_results(native_suite(suite), partitions, wrong, rows)
 
 
@@ -91,22 +88,17 @@ def _rows(suite: Suite, batch: "DataFrame") -> dict[str, int]:
     return {row[0]: row[1] for row in batch.groupBy(F.expr(_key(suite))).count().collect()}
 
 
-def _find(suite: Suite, spark: "SparkSession") -> Wrong:
+def _find(suite: Suite, spark: "SparkSession", views: Mapping[str, "DataFrame"]) -> Wrong:
     """The rows that contradict the suite."""
     from pyspark.errors import PySparkException
 
     rules = suite.expectations
     try:
-        findings = spark.sql(_findings(suite, rules)).persist()
-        try:
-            # Usually nothing is found; if something is, it is cached for the count by partition.
-            return _count(suite, findings) if findings.count() else {}
-        finally:
-            findings.unpersist()
+        return _count(suite, _query_over(spark, views, _findings(suite, rules)))
     except PySparkException:
         for rule in rules:
             try:
-                spark.sql(_findings(suite, [rule])).count()
+                _query_over(spark, views, _findings(suite, [rule])).count()
             except PySparkException as error:
                 raise CheckBrokenError(
                     f"Expectation {rule.name!r} could not be evaluated: the query of {rule.name!r} of {suite.table} "
@@ -172,12 +164,11 @@ def _count(suite: Suite, findings: "DataFrame") -> Wrong:
     return found
 
 
-@contextmanager
-def _temporary_views(views: Mapping[str, "DataFrame"]) -> Iterator[None]:
-    for name, frame in views.items():
-        frame.createOrReplaceTempView(name)
-    try:
-        yield
-    finally:
-        for name, frame in views.items():
-            frame.sparkSession.catalog.dropTempView(name)
+def _query_over(spark: "SparkSession", views: Mapping[str, "DataFrame"], query: str) -> "DataFrame":
+    """A query that names frames.
+
+    They go with the query: a view of the session would be one more command for each, and one for its end.
+    """
+    frames: dict[str, Any] = {**views}
+    named = ", ".join(f"{name} AS (SELECT * FROM {{{name}}})" for name in views)
+    return spark.sql(f"WITH {named} {query.replace('{', '{{').replace('}', '}}')}", **frames)

@@ -15,18 +15,21 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
+from resources.spark_files import chosen, frame_over, write_files
 from resources.spark_internals import forget_delta_logs
 from resources.table_maintenance import add_columns, compact_files, delete_old_files
 from resources.write_errors import LakeError, TableBusyError, WriteFailedError, said, write_errors
-from tidemark.model.ranges import Range, bucket_predicate, partition_predicate
+from tidemark.model.ranges import Range, Within
 from tidemark.model.timegrid import HOUR_US
 from tidemark.storage.home import Home
 from tidemark.storage.privacy import file_mode, make_directory
 from tidemark.storage.quarantine import set_aside
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import Edit, KnownTable, KnownTableFile, app_id, current_edits, find_break, next_floor
-from tidemark.tables.lake_commits import NewFile, begin_generation, commit_files, delete_partitions
+from tidemark.tables.lake_commits import begin_generation, commit_files, delete_partitions
 from tidemark.tables.lineage import Input, LineageFile
+from tidemark.tables.new_files import NewFile, move_in, partition_value, staging_folder
+from tidemark.tables.table_files import table_files
 from tidemark.tables.table_spec import Column, TableSpec
 
 if TYPE_CHECKING:
@@ -101,10 +104,13 @@ class Lake:
         finally:
             self._locks[table].release()
 
-    def read(self, table: str, version: int | None = None) -> "DataFrame":
-        """The rows of a table, as of a version if one is given."""
-        reader = self.spark.read.format("delta")
-        return (reader if version is None else reader.option("versionAsOf", version)).load(str(self.path(table)))
+    def read(self, table: str, version: int | None = None, *, within: Sequence[Within] | None = None) -> "DataFrame":
+        """The rows of a table, as of a version if one is given; with `within`, those of any of these times.
+
+        Only files that may hold such rows are opened, so that a small part of a large table is a small read.
+        """
+        path = self.path(table)
+        return chosen(frame_over(self.spark, path, table_files(path, version, within)), within)
 
     def version(self, table: str) -> int | None:
         """Latest version, or None if there is no such table."""
@@ -156,13 +162,14 @@ class Lake:
 
     def append_once(self, spec: TableSpec, rows: "DataFrame", *, number: int) -> Commit:
         """Append under the generation's `number`; a number that is already committed is not written again."""
-        generation = self.known(spec.name).generation
+        with self.lock(spec.name):
+            app, path = app_id(spec.name, self.known(spec.name).generation), self.path(spec.name)
 
-        def write(app: str) -> None:
-            writer = rows.select(*spec.names).write.format("delta").mode("append")
-            writer.option("txnAppId", app).option("txnVersion", number).save(str(self.path(spec.name)))
+            def write(app: str) -> None:
+                if (lake_files.marker(path, app) or 0) < number:
+                    self._write_rows(spec, rows, app, number, None)
 
-        return self._commit(spec, app_id(spec.name, generation), number, write, plan_number=number)
+            return self._commit(spec, app, number, write, plan_number=number)
 
     def replace(
         self,
@@ -181,18 +188,14 @@ class Lake:
         for each partition.
         """
         generation = self.known(spec.name).generation
-        path = self.path(spec.name)
         app = app_id(spec.name, generation) if plan_number is not None else f"{app_id(spec.name, generation)}/replace"
         number = plan_number if plan_number is not None else self._unused_number(spec, app)
 
-        def write(app: str) -> None:
-            writer = rows.select(*spec.names).write.format("delta").mode("overwrite")
-            if hours is not None:
-                writer = writer.option("replaceWhere", _predicate(spec, hours))
-            writer.option("txnAppId", app).option("txnVersion", number).save(str(path))
-
         def is_rewritten(start: int) -> bool:
             return hours is None or (hours.holds(start) if isinstance(hours, Range) else start in hours)
+
+        def write(app: str) -> None:
+            self._write_rows(spec, rows, app, number, is_rewritten)
 
         made = spec.grain.starts(hours.start_us, hours.end_us) if isinstance(hours, Range) else hours
         if made is None:
@@ -220,10 +223,10 @@ class Lake:
 
         def write_and_commit(app: str) -> None:
             files = write()
-            buckets.extend(sorted({*anew, *(file.bucket for file in files)}))
+            buckets.extend(sorted({*anew, *(file.partition for file in files)}))
             table = lake_files.open_table(path)
             if table is not None and buckets:
-                commit_files(table, spec.partition_by, files, buckets, app, number)
+                commit_files(table, spec, files, app, number, replaced=buckets)
 
         with self.lock(spec.name):
             app = f"{app_id(spec.name, self.known(spec.name).generation)}/replace"
@@ -269,9 +272,7 @@ class Lake:
         number = self._unused_number(spec, app)
 
         def write(app: str) -> None:
-            writer = rows.select(*spec.names).write.format("delta").mode("overwrite")
-            writer = writer.option("replaceWhere", partition_predicate(spec.partition_by, hours))
-            writer.option("txnAppId", app).option("txnVersion", number).save(str(self.path(spec.name)))
+            self._write_rows(spec, rows, app, number, lambda start: start in hours)
 
         return self._commit(spec, app, number, write, is_settled=True)
 
@@ -305,6 +306,30 @@ class Lake:
         Its rows must not be taken for ours. The clock is only a source of an unused number.
         """
         return max((lake_files.marker(self.path(spec.name), app) or 0) + 1, self.clock())
+
+    def _write_rows(
+        self, spec: TableSpec, rows: "DataFrame", app: str, number: int, is_replaced: Callable[[int], bool] | None
+    ) -> None:
+        """Have Spark write rows as files, and commit these in place of the partitions that they replace.
+
+        Without `is_replaced` the rows are added. Spark never commits: what it still writes for a run that was killed
+        is no part of the table.
+        """
+        path = self.path(spec.name)
+        with staging_folder(path) as folder:
+            write_files(rows, spec, folder)
+            files = move_in(path, folder, spec)
+        present = lake_files.partitions(path) if is_replaced else {}
+        if is_replaced and (outside := {file.partition for file in files if not is_replaced(file.partition)}):
+            raise WriteFailedError(
+                f"Rows of {spec.name} lie outside of the partitions that are written: "
+                f"{partition_value(min(outside), is_bucket=spec.buckets > 0)}. Nothing was committed."
+            )
+        table = lake_files.open_table(path)
+        if table is None:
+            raise WriteFailedError(f"The table {spec.name} vanished while it was being written. Run the command again.")
+        replaced = [start for start in present if is_replaced and is_replaced(start)]
+        commit_files(table, spec, files, app, number, replaced=replaced)
 
     def _commit(
         self,
@@ -348,9 +373,3 @@ class Lake:
         lake_files.sync_commits(path, before)
         known = self.known_file(spec.name).record_commit(path, number=plan_number, rewritten=rewritten)
         return Commit(spec.name, known.table_id, known.generation, known.version)
-
-
-def _predicate(spec: TableSpec, partitions: Range | Sequence[int]) -> str:
-    if spec.buckets and not isinstance(partitions, Range):
-        return bucket_predicate(spec.partition_by, partitions)
-    return partition_predicate(spec.partition_by, partitions)

@@ -22,7 +22,7 @@ from assets.windows.schema import WINDOW_HOUR, window_table
 from resources.lake import Lake
 from resources.platform import TidemarkResource
 from resources.record import Record
-from tidemark.model.ranges import Range, partition_predicate
+from tidemark.model.ranges import Range, within
 from tidemark.model.timegrid import HOUR
 from tidemark.streams import Join, JoinForm, Stream, Streams
 
@@ -63,5 +63,5 @@ def meeting(lake: Lake, stream: Stream, partner: Stream, inputs: Inputs, hours: 
     """
     back = look_back(lake.path(partner.name), window_table(partner))
     first_us = min([hours.start_us, *(back.get(start, start) for start in starts_in(hours, HOUR))])
-    rows = lake.read(stream.name, inputs[stream.name].version)
-    return rows.where(partition_predicate(WINDOW_HOUR, Range(first_us, hours.end_us)))
+    sessions = within(WINDOW_HOUR, [Range(first_us, hours.end_us)])
+    return lake.read(stream.name, inputs[stream.name].version, within=sessions)

@@ -22,7 +22,7 @@ from resources.platform import TidemarkResource
 from resources.record import Record
 from tidemark.counts.retention import settled_before
 from tidemark.counts.windows import shown
-from tidemark.model.ranges import Range, any_of
+from tidemark.model.ranges import Range, within
 from tidemark.storage.failpoints import failpoint
 from tidemark.storage.home import Home
 from tidemark.tables.tiers import Tier
@@ -67,11 +67,13 @@ def replace_sums(
         made_from = input_of(lake, source.name)
         refuse_edited(lake, GRAPH[target.name], windows)
         lake.settle(target)
-        rows = (
-            lake.read(source.name, made_from.version).where(any_of(source.partition_by, windows)).transform(transform)
-        )
+        rows = lake.read(source.name, made_from.version, within=within(source.partition_by, windows))
         # The sums are small: one file per partition, sorted for lookups.
-        filed = rows.repartition(target.partition_by).sortWithinPartitions(target.partition_by, *target.order_by)
+        filed = (
+            rows.transform(transform)
+            .repartition(target.partition_by)
+            .sortWithinPartitions(target.partition_by, *target.order_by)
+        )
         lake.replace(target, filed, hours=partitions_in(windows, target.grain), made_from=made_from)
     return made_from.version
 

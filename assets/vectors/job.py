@@ -24,7 +24,7 @@ from assets.vectors.new_deltas import Covered
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from resources.lake import Lake, LakeError
 from tidemark.storage.home import Home
-from tidemark.tables.lake_commits import NewFile
+from tidemark.tables.new_files import NewFile
 from tidemark.tables.table_spec import sql_type
 from tidemark.vectors.bucket_files import FoldResult, Target, fold_buckets
 from tidemark.vectors.packed import Packet, Wanted, pack, payload_bytes, read_deltas

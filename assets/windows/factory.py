@@ -91,7 +91,8 @@ def write_hours(lake: Lake, derived: Derived, compute: Compute, *hours: Range) -
     """Compute ranges of hours from `deltas` and replace them, in one commit; only the needed rows are read."""
 
     def rows(inputs: Inputs) -> DataFrame:
-        return rows_of(lake.read(DELTAS.name, inputs[DELTAS.name].version), derived, compute, hours)
+        is_needed = made_of(derived.needs, DELTAS.name, hours)
+        return rows_of(lake.read(DELTAS.name, inputs[DELTAS.name].version, within=is_needed), derived, compute, hours)
 
     return replace_hours(lake, derived, rows, *hours)
 
@@ -140,12 +141,12 @@ def recorded(
 
 
 def rows_of(deltas: DataFrame, derived: Derived, compute: Compute, hours: Sequence[Range]) -> DataFrame:
-    """The rows of some ranges of hours, the earliest first, as one plan.
+    """The rows of some ranges of hours, the earliest first, as one plan; `deltas` are those that they are made from.
 
-    Several ranges are computed as one span of time around them all, but only from the deltas that they are made from.
-    Windows between the ranges are then incomplete, and are left out.
+    Several ranges are computed as one span of time around them all. Windows between the ranges are then incomplete,
+    and are left out.
     """
     gaps_us = sum(after.start_us - before.end_us for before, after in pairwise(hours))
     whole = Range(hours[0].start_us, hours[-1].end_us, gaps_us)
-    rows = compute(deltas.where(made_of(derived.needs, DELTAS.name, hours)), whole)
+    rows = compute(deltas, whole)
     return rows if len(hours) == 1 else rows.where(any_of(derived.spec.partition_by, hours))

@@ -27,7 +27,7 @@ from assets.windows.session_rows import closed_by_hour, open_rows, parts_of
 from resources.lake import Lake, TableSpec
 from resources.platform import TidemarkResource
 from resources.record import Record
-from tidemark.model.ranges import Range, partition_predicate
+from tidemark.model.ranges import Range, contiguous, within
 from tidemark.model.timegrid import HOUR, HOUR_US
 from tidemark.observe.sealed_log import Log
 from tidemark.streams import Stream, WindowType
@@ -63,12 +63,11 @@ def closed_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.Ass
 
     def materialize(context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Range) -> list[Record]:
         started, lake, sources = time.monotonic(), tidemark.lake, [stream.source]
-        is_before = partition_predicate(
-            graph[still_open].spec.partition_by, Range(hours.start_us - HOUR_US, hours.end_us - HOUR_US)
-        )
+        before = Range(hours.start_us - HOUR_US, hours.end_us - HOUR_US)
+        is_before = within(graph[still_open].spec.partition_by, [before])
 
         def rows(inputs: Inputs) -> DataFrame:
-            carried = lake.read(still_open, inputs[still_open].version).where(is_before)
+            carried = lake.read(still_open, inputs[still_open].version, within=is_before)
             return closed_by_hour(_deltas(lake, derived, inputs, hours), carried, stream, hours)
 
         inputs = replace_hours(lake, derived, rows, hours)
@@ -98,11 +97,12 @@ def batches_of(lake: Lake, stream: Stream, version: int, hours: Range) -> DataFr
     """The windows of the batches that were closed in some hours and whose deltas are in a version of `deltas`."""
     plan = plan_at(lake, version)
     found = closed_batches(Log(lake.home), plan.upto if plan else {}, hours)
-    deltas = lake.read(DELTAS.name, version)
     # The manifest knows in which hours the deltas of a batch happened, so no other hours are read.
-    is_needed = [partition_predicate(DELTAS.partition_by, found.event_hours)] if found.event_hours else ["false"]
-    is_needed += [f"({_epochs(found.epochs)})"] if found.epochs else []
-    return count_batches(deltas.where(" AND ".join(is_needed)), batch_rows(lake.spark, found.batches), stream)
+    deltas = lake.read(
+        DELTAS.name, version, within=within(DELTAS.partition_by, contiguous(found.event_hours, DELTAS.grain))
+    )
+    needed = deltas.where(_epochs(found.epochs)) if found.epochs else deltas
+    return count_batches(needed, batch_rows(lake.spark, found.batches), stream)
 
 
 def carried_to(lake: Lake, table: str, version: int, hours: Range) -> dict[int, str]:
@@ -121,11 +121,11 @@ def _write_open(
     with lake.lock(spec.name):
         lake.settle(spec)
         own = input_of(lake, spec.name).version
-        is_before = partition_predicate(spec.partition_by, Range(hours.start_us - HOUR_US, hours.start_us))
+        is_before = within(spec.partition_by, [Range(hours.start_us - HOUR_US, hours.start_us)])
         first = carried_to(lake, spec.name, own, Range(hours.start_us, hours.start_us + HOUR_US))
 
         def rows(inputs: Inputs) -> DataFrame:
-            carried = lake.read(spec.name, own).where(is_before)
+            carried = lake.read(spec.name, own, within=is_before)
             return open_rows(parts_of(_deltas(lake, derived, inputs, hours), carried, stream, hours), stream, hours)
 
         inputs = replace_hours(lake, derived, rows, hours)
@@ -208,7 +208,7 @@ def last_event_us(lake: Lake, spec: TableSpec, start_us: int) -> int:
 
 def _deltas(lake: Lake, derived: Derived, inputs: Inputs, hours: Range) -> DataFrame:
     is_needed = made_of(derived.needs, DELTAS.name, [hours])
-    return lake.read(DELTAS.name, inputs[DELTAS.name].version).where(is_needed)
+    return lake.read(DELTAS.name, inputs[DELTAS.name].version, within=is_needed)
 
 
 def _epochs(ranges: dict[int, tuple[int, int]]) -> str:

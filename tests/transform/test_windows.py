@@ -31,7 +31,7 @@ from tests.support.windows import (
     tumbling,
     windows_of,
 )
-from tidemark.model.ranges import Range
+from tidemark.model.ranges import Range, any_within
 from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to
 from tidemark.streams import Aggregate, Function, Lateness, LatePolicy, Stream
 
@@ -94,7 +94,7 @@ COLUMNS = ["deltas", "late", "total", "min_event_ts", "max_event_ts", "epochs"]
 
 
 def needed(deltas: DataFrame, needs: Sequence[Need], hours: Range) -> DataFrame:
-    return deltas.where(made_of(needs, "deltas", [hours]))
+    return deltas.where(any_within(made_of(needs, "deltas", [hours])))
 
 
 def rows_of(frames: Iterable[DataFrame]) -> dict[str, dict[tuple[Any, ...], tuple[Any, ...]]]:

@@ -5,6 +5,7 @@ Belongs here: numbers, and predicates built from numbers alone. Reading and writ
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidemark.model.timegrid import Grain, from_us
 
@@ -32,6 +33,18 @@ class Range:
         return self.start_us <= time_us < self.end_us
 
 
+class Within(NamedTuple):
+    """Rows whose time in a column lies in a range."""
+
+    column: str
+    range: Range
+
+    @property
+    def sql(self) -> str:
+        """SQL that is true for them."""
+        return partition_predicate(self.column, self.range)
+
+
 def contiguous(starts: Iterable[int], grain: Grain) -> list[Range]:
     """Partitions as the fewest ranges without gaps, earliest first."""
     ranges: list[Range] = []
@@ -52,7 +65,17 @@ def partition_predicate(column: str, hours: Range | Sequence[int]) -> str:
 
 def any_of(column: str, ranges: Iterable[Range]) -> str:
     """SQL that is true for the partitions of any of these ranges."""
-    return " OR ".join(f"({partition_predicate(column, each)})" for each in ranges)
+    return any_within(within(column, ranges))
+
+
+def within(column: str, ranges: Iterable[Range]) -> list[Within]:
+    """Rows whose time in a column lies in any of these ranges."""
+    return [Within(column, each) for each in ranges]
+
+
+def any_within(rows: Iterable[Within]) -> str:
+    """SQL that is true for any of these rows."""
+    return " OR ".join(f"({each.sql})" for each in rows) or "false"
 
 
 def bucket_predicate(column: str, buckets: Sequence[int]) -> str:

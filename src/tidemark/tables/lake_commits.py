@@ -6,55 +6,46 @@ and how a commit's outcome is known (`resources/lake.py`).
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction
 
 from tidemark.model.timegrid import from_us
 from tidemark.tables.lake_files import FIRST_VERSION
+from tidemark.tables.new_files import NewFile, partition_value
 from tidemark.tables.table_spec import TableSpec, begin_log, create_table, put
-
-# Bounds of texts up to this length are stored whole; a bound for longer ones would be a guess.
-TOLD_LETTERS = 32
-
-
-class NewFile(NamedTuple):
-    """A file that was written for a bucket of a table and is not part of it yet."""
-
-    path: str  # below the table
-    bucket: int
-    rows: int
-    bytes: int
-    written_ms: int
-    bounds: dict[str, tuple[str, str]]  # column → the least and the greatest value, if they are known
-
-    def action(self, partition_by: str) -> AddAction:
-        """The action for the table's log."""
-        stats = {
-            "numRecords": self.rows,
-            "minValues": {name: least for name, (least, _) in self.bounds.items()},
-            "maxValues": {name: greatest for name, (_, greatest) in self.bounds.items()},
-            "nullCount": dict.fromkeys(self.bounds, 0),
-        }
-        values = {partition_by: str(self.bucket)}
-        return AddAction(self.path, self.bytes, values, self.written_ms, True, json.dumps(stats, ensure_ascii=False))
 
 
 def commit_files(
-    table: DeltaTable, partition_by: str, files: Sequence[NewFile], buckets: Sequence[int], app: str, number: int
+    table: DeltaTable,
+    spec: TableSpec,
+    files: Sequence[NewFile],
+    app: str,
+    number: int,
+    *,
+    replaced: Collection[int] | None = (),
 ) -> None:
-    """Replace all files of some buckets with these."""
+    """Add files to a table, and take away all files of the partitions that they replace; None stands for all."""
+    is_bucket = spec.buckets > 0
+    filters: list[tuple[str, str, list[str]]] | None = None
+    if replaced:
+        values = [partition_value(partition, is_bucket=is_bucket) for partition in sorted(replaced)]
+        filters = [(spec.partition_by, "in", values)]
     table.create_write_transaction(
-        [file.action(partition_by) for file in files],
-        mode="overwrite",
+        [_action(file, spec) for file in files],
+        mode="append" if replaced is not None and not replaced else "overwrite",
         schema=table.schema(),
-        partition_by=[partition_by],
-        partition_filters=[(partition_by, "in", [str(bucket) for bucket in buckets])],
+        partition_by=[spec.partition_by],
+        partition_filters=filters,
         commit_properties=CommitProperties(app_transactions=[Transaction(app, number)]),
     )
+
+
+def _action(file: NewFile, spec: TableSpec) -> AddAction:
+    values = {spec.partition_by: partition_value(file.partition, is_bucket=spec.buckets > 0)}
+    return AddAction(file.path, file.bytes, values, file.written_ms, True, file.statistics)
 
 
 def delete_partitions(table: DeltaTable, column: str, before_us: int, app: str, number: int) -> None:

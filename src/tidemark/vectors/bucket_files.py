@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidemark.tables.lake_commits import TOLD_LETTERS, NewFile
+from tidemark.tables.new_files import Bounds, NewFile, statistics_of
 from tidemark.tables.table_spec import TIMESTAMP
 from tidemark.vectors.bucket import ENVELOPE, Deltas, InMemory, Picked, go_on, in_order, unable_to_go_on
 from tidemark.vectors.checksums import Numbers, checksums_of
@@ -224,10 +224,6 @@ def _write(target: Target, bucket: int, piece: int, rows: pa.Table) -> list[NewF
         write_statistics=list(KEY),
         store_schema=False,
     )
-    bounds = {name: pc.min_max(rows[name]).as_py() for name in KEY}
-    told = {
-        name: (bound["min"], bound["max"])
-        for name, bound in bounds.items()
-        if max(len(bound["min"]), len(bound["max"])) <= TOLD_LETTERS
-    }
-    return [NewFile(path, bucket, rows.num_rows, file.stat().st_size, time.time_ns() // 1_000_000, told)]
+    found = {name: pc.min_max(rows[name]).as_py() for name in KEY}
+    statistics = statistics_of(rows.num_rows, {name: Bounds(each["min"], each["max"]) for name, each in found.items()})
+    return [NewFile(path, bucket, file.stat().st_size, time.time_ns() // 1_000_000, statistics)]
