@@ -3,25 +3,22 @@
 Belongs here: how epochs and watermarks propagate along the asset graph (T3). No Spark.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from assets.records import Levels, Recorder, widest
 from assets.rollups.schema import MINUTE_COUNTS, TRAILING_COUNTS, WINDOWED_COUNTS
 from resources.lake import Lake, TableSpec
-from resources.record import Record, RecordError, believed, not_below
+from resources.record import Record, RecordError, believed
 from tidemark.counts.tables import Tables
 from tidemark.counts.windows import Span
-from tidemark.shard_state.clock_reset import ceiling_us
+from tidemark.observe.sealed_log import Watermark
 from tidemark.tables import lake_files
+from tidemark.tables.lineage import Input
 from tidemark.tables.tiers import Tier
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
-
-
-def partition_key(spec: TableSpec, start_us: int) -> str:
-    """Key of the table's partition that holds a time."""
-    return spec.grain.key(start_us)
 
 
 def rollup_records(
@@ -36,41 +33,30 @@ def rollup_records(
     now_us: int,
 ) -> list[Record]:
     """One record for each partition of `target`, computed from `source` at one version."""
-    known, path = lake.known(target.name), lake.path(target.name)
-    held = lake_files.partitions(path, known.version)
+    read = Input(source_version, lake.known(source.name).generation)
+    recorder = Recorder(lake, target.name, {source.name: read}, duration_ms=duration_ms, now_us=now_us)
+    held = lake_files.partitions(lake.path(target.name), recorder.known.version)
     inputs = {start: source.grain.starts(start, target.grain.next(start)) for start in starts}
-    keys = [partition_key(source, start) for each in inputs.values() for start in each]
+    keys = [source.grain.key(start) for each in inputs.values() for start in each]
     before = Record.latest_by_partition(instance, source.name, keys)
-    own = Record.latest_by_partition(instance, target.name, [partition_key(target, start) for start in starts])
+    own = Record.latest_by_partition(instance, target.name, [target.grain.key(start) for start in starts])
     source_rows = {
         start: files.rows for start, files in lake_files.partitions(lake.path(source.name), source_version).items()
     }
-    records, ceiling = [], ceiling_us(lake.home, now_us)
+    records = []
     for start in starts:
-        key = partition_key(target, start)
-        found = [record for each in inputs[start] if (record := before.get(partition_key(source, each)))]
-        watermark, held_by = _watermark(found, own.get(key), ceiling)
+        key = target.grain.key(start)
+        found = [record for each in inputs[start] if (record := before.get(source.grain.key(each)))]
         records.append(
-            Record(
-                asset=target.name,
-                partition=key,
-                generation=known.generation,
-                table_version=known.version,
-                table_id=known.table_id,
-                input_versions={source.name: source_version},
-                input_generations={source.name: lake.known(source.name).generation},
-                epochs=_epochs(found),
-                applied=_lowest(record.applied for record in found),
-                flushed=_lowest(record.flushed for record in found),
-                durable=_lowest(record.durable for record in found),
-                watermark_us=watermark,
-                held_by=held_by,
+            recorder.record(
+                key,
+                [held[start]] if start in held else [],
+                Levels(*(_per_shard(min, each) for each in _levels_of(found))),
+                _least(found, recorder.ceiling_us),
+                own.get(key),
+                epochs=widest(found),
                 rows_in=sum(source_rows.get(each, 0) for each in inputs[start]),
-                rows_out=held[start].rows if start in held else 0,
                 rows_late=sum(record.rows_late for record in found),
-                bytes=held[start].bytes if start in held else 0,
-                duration_ms=duration_ms,
-                recorded_us=now_us,
             )
         )
     return records
@@ -94,33 +80,23 @@ def windowed_record(
     now_us: int,
 ) -> Record:
     """The record of `windowed_counts`, which is as of one time and has no partitions for the orchestrator."""
-    name = WINDOWED_COUNTS.name
-    known, minutes = lake.known(name), inputs[MINUTE_COUNTS.name]
-    held = lake_files.partitions(lake.path(name), known.version).values()
-    previous = _last(instance, name, known.generation)
-    ceiling = ceiling_us(lake.home, now_us)
-    reached_us, holder = input_watermark(inputs.values(), ceiling), _holder(minutes.values())
-    watermark_us, held_by = not_below(reached_us, holder, previous, ceiling)
-    return Record(
-        asset=name,
-        partition=None,
-        generation=known.generation,
-        table_version=known.version,
-        table_id=known.table_id,
-        input_versions={spec.name: tables.versions[spec.name] for spec in TRAILING_COUNTS.values()},
-        input_generations={spec.name: lake.known(spec.name).generation for spec in TRAILING_COUNTS.values()},
-        epochs=_epochs(minutes.values()),
-        applied=_highest(record.applied for record in minutes.values()),
-        flushed=_highest(record.flushed for record in minutes.values()),
-        durable=_covered(minutes, tables.behind[Tier.MINUTE], previous),
-        watermark_us=watermark_us,
-        held_by=held_by,
+    name, minutes = WINDOWED_COUNTS.name, inputs[MINUTE_COUNTS.name]
+    read = {
+        spec.name: Input(tables.versions[spec.name], lake.known(spec.name).generation)
+        for spec in TRAILING_COUNTS.values()
+    }
+    recorder = Recorder(lake, name, read, duration_ms=duration_ms, now_us=now_us)
+    previous = _last(instance, name, recorder.known.generation)
+    applied, flushed, _ = (_per_shard(max, each) for each in _levels_of(minutes.values()))
+    return recorder.record(
+        None,
+        lake_files.partitions(lake.path(name), recorder.known.version).values(),
+        Levels(applied, flushed, _covered(minutes, tables.behind[Tier.MINUTE], previous)),
+        Watermark(input_watermark(inputs.values(), recorder.ceiling_us), _holder(minutes.values())),
+        previous,
+        epochs=widest(minutes.values()),
         rows_in=sum(_rows_read(lake, spec, tables, spans[tier]) for tier, spec in TRAILING_COUNTS.items()),
-        rows_out=sum(files.rows for files in held),
-        bytes=sum(files.bytes for files in held),
-        duration_ms=duration_ms,
         as_of_us=as_of_us,
-        recorded_us=now_us,
     )
 
 
@@ -154,44 +130,30 @@ def _covered(minutes: Mapping[str, Record], behind: Iterable[int], previous: Rec
 
     It never falls below the previous record: rows that were counted once stay counted.
     """
-    waiting = [minutes.get(partition_key(MINUTE_COUNTS, hour)) for hour in behind]
-    found = _highest(record.durable for record in minutes.values())
+    waiting = [minutes.get(MINUTE_COUNTS.grain.key(hour)) for hour in behind]
+    found = _per_shard(max, (record.durable for record in minutes.values()))
     for shard in found:
         held = [record.durable.get(shard, 0) if record else 0 for record in waiting]
         found[shard] = max(min([found[shard], *held]), previous.durable.get(shard, 0) if previous else 0)
     return found
 
 
-def _highest(epochs: Iterable[dict[int, int]]) -> dict[int, int]:
-    """Per shard, the highest epoch that any input has reached."""
+def _levels_of(records: Iterable[Record]) -> tuple[list[dict[int, int]], ...]:
+    """What the records say of each level, in the order of the levels."""
+    found = list(records)
+    return [each.applied for each in found], [each.flushed for each in found], [each.durable for each in found]
+
+
+def _per_shard(choose: Callable[[int, int], int], epochs: Iterable[Mapping[int, int]]) -> dict[int, int]:
+    """Per shard, the lowest or the highest of the epochs that the inputs have reached."""
     found: dict[int, int] = {}
     for each in epochs:
         for shard, epoch in each.items():
-            found[shard] = max(found.get(shard, epoch), epoch)
+            found[shard] = choose(found.get(shard, epoch), epoch)
     return found
 
 
-def _epochs(records: Iterable[Record]) -> dict[int, tuple[int, int]]:
-    """Per shard, the smallest range that contains the inputs' ranges."""
-    found: dict[int, tuple[int, int]] = {}
-    for record in records:
-        for shard, (first, end) in record.epochs.items():
-            low, high = found.get(shard, (first, end))
-            found[shard] = (min(low, first), max(high, end))
-    return found
-
-
-def _lowest(epochs: Iterable[dict[int, int]]) -> dict[int, int]:
-    """Per shard, the epoch that all inputs have reached."""
-    found: dict[int, int] = {}
-    for each in epochs:
-        for shard, epoch in each.items():
-            found[shard] = min(found.get(shard, epoch), epoch)
-    return found
-
-
-def _watermark(inputs: Sequence[Record], previous: Record | None, ceiling: int | None) -> tuple[int | None, str | None]:
-    """The minimum over the inputs, but never below the previous record (T3)."""
-    held = [(each, record.held_by) for record in inputs if (each := believed(record, ceiling)) is not None]
-    watermark_us, held_by = min(held, key=lambda pair: pair[0]) if held else (None, None)
-    return not_below(watermark_us, held_by, previous, ceiling)
+def _least(inputs: Iterable[Record], ceiling: int | None) -> Watermark:
+    """The minimum over the inputs, and what keeps it low (T3)."""
+    held = [Watermark(each, record.held_by) for record in inputs if (each := believed(record, ceiling)) is not None]
+    return min(held, key=lambda watermark: watermark.time_us or 0) if held else Watermark()

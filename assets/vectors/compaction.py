@@ -19,6 +19,7 @@ from assets.ingest.removal import GOES, bases_of, with_fate, without_payloads
 from assets.ingest.schema import DELTAS, PLACE
 from assets.inputs import input_of
 from assets.partitions import FROM_ANY
+from assets.records import plan_at
 from assets.requested import report, requested_buckets
 from assets.table_asset import asset_of
 from assets.trust import edited, failed, refuse_any_edit, refuse_any_wrong
@@ -30,7 +31,6 @@ from assets.vectors.records import bucket_records
 from assets.vectors.schema import BUCKET, BUCKETS, VECTOR_CHECKPOINTS
 from assets.vectors.transform import KEYS, arranged, with_bucket
 from assets.watermarks import record_watermarks
-from assets.windows.records import plan_at
 from resources.lake import Lake, LakeError
 from resources.platform import TidemarkResource
 from resources.record import Record

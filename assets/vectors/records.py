@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from assets.ingest.records import levels
 from assets.ingest.schema import DELTAS
+from assets.records import Levels, Ranges, Recorder, reach_at, widest
 from assets.vectors.index_schema import PARTS, VECTOR_INDEX
 from assets.vectors.new_deltas import made_from_version, vector_sources
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
-from assets.windows.records import plan_at, stream_watermark
 from resources.lake import Lake, TableSpec
-from resources.record import Record, RecordError, believed, not_below
-from tidemark.observe.sealed_log import Log
-from tidemark.shard_state.clock_reset import ceiling_us
+from resources.record import Record, RecordError, believed
+from tidemark.observe.sealed_log import Watermark
 from tidemark.tables import lake_files
+from tidemark.tables.lineage import Input
 from tidemark.vectors.index.tables import versions_of
 from tidemark.vectors.reading.stored_index import pointers
 
@@ -57,40 +56,16 @@ def bucket_records(
 
     `durable` says how far it reaches: everything up to there is in it, and the next fold continues after that.
     """
-    known = lake.known(spec.name)
-    plan = plan_at(lake, version)
-    reached, ceiling = levels(lake, plan), ceiling_us(lake.home, now_us)
-    watermark = stream_watermark(Log(lake.home), plan.upto if plan else {}, vector_sources(lake.home))
-    held = lake_files.partitions(lake.path(spec.name), known.version)
+    source = Input(version, lake.known(DELTAS.name).generation)
+    recorder = Recorder(lake, spec.name, {DELTAS.name: source}, duration_ms=duration_ms, now_us=now_us)
+    reached, watermark = reach_at(lake, version, vector_sources(lake.home))
+    held = lake_files.partitions(lake.path(spec.name), recorder.known.version)
     records = []
     for bucket in buckets:
         part, key = held.get(bucket, NO_FILES), spec.grain.key(bucket)
-        own = previous.get(key)
-        before = own if own and own.generation == known.generation else None
-        watermark_us, held_by = not_below(watermark.time_us, watermark.held_by, before, ceiling)
+        before = _of_generation(previous.get(key), recorder.known.generation)
         epochs, rows_in = _contents(part.files, _DELTAS[spec.name]) if spec.name in _DELTAS else ({}, part.rows)
-        records.append(
-            Record(
-                asset=spec.name,
-                partition=key,
-                generation=known.generation,
-                table_version=known.version,
-                table_id=known.table_id,
-                input_versions={DELTAS.name: version},
-                input_generations={DELTAS.name: lake.known(DELTAS.name).generation},
-                epochs=epochs,
-                applied=reached.applied,
-                flushed=reached.flushed,
-                durable=reached.durable,
-                watermark_us=watermark_us,
-                held_by=held_by,
-                rows_in=rows_in,
-                rows_out=part.rows,
-                bytes=part.bytes,
-                duration_ms=duration_ms,
-                recorded_us=now_us,
-            )
-        )
+        records.append(recorder.record(key, [part], reached, watermark, before, epochs=epochs, rows_in=rows_in))
     return records
 
 
@@ -104,11 +79,7 @@ def record_of_all(lake: Lake, spec: TableSpec, records: Iterable[Record]) -> Rec
     if not of_all:
         return None
     last = max(of_all, key=lambda each: (each.input_versions.get(DELTAS.name, -1), each.recorded_us or 0))
-    epochs = dict[int, tuple[int, int]]()
-    for shard, (first, end) in (item for each in of_all for item in each.epochs.items()):
-        low, high = epochs.get(shard, (first, end))
-        epochs[shard] = (min(low, first), max(high, end))
-    return msgspec.structs.replace(last, partition=None, epochs=epochs)
+    return msgspec.structs.replace(last, partition=None, epochs=widest(of_all))
 
 
 def index_record(
@@ -118,39 +89,32 @@ def index_record(
 
     It names its input and also the versions of its parts, which are what a check reads.
     """
-    spec = VECTOR_INDEX
-    known, path = lake.known(spec.name), lake.path(spec.name)
-    before = previous if previous and previous.generation == known.generation else None
-    levels = source or before
-    ceiling = ceiling_us(lake.home, now_us)
-    watermark_us, held_by = not_below(believed(levels, ceiling), levels.held_by if levels else None, before, ceiling)
+    spec, read = VECTOR_INDEX, Input(version, lake.known(VECTORS.name).generation)
+    recorder = Recorder(lake, spec.name, {VECTORS.name: read}, duration_ms=duration_ms, now_us=now_us)
+    before = _of_generation(previous, recorder.known.generation)
+    of = source or before
     tables = {each.name: lake_files.partitions(lake.path(each.name)).values() for each in (*PARTS, spec)}
     named = [versions_of(row)._asdict() for row in pointers(lake.home).values()]
     parts = {f"vector_{name}": number for row in named[:1] for name, number in row.items()}
-    held = lake_files.partitions(path, known.version).values()
-    return Record(
-        asset=spec.name,
-        partition=None,
-        generation=known.generation,
-        table_version=known.version,
-        table_id=known.table_id,
+    return recorder.record(
+        None,
+        lake_files.partitions(lake.path(spec.name), recorder.known.version).values(),
+        Levels(of.applied, of.flushed, of.durable) if of else Levels(),
+        Watermark(believed(of, recorder.ceiling_us), of.held_by if of else None),
+        before,
         input_versions={VECTORS.name: version, **parts},
-        input_generations={VECTORS.name: lake.known(VECTORS.name).generation},
-        epochs=levels.epochs if levels else {},
-        applied=levels.applied if levels else {},
-        flushed=levels.flushed if levels else {},
-        durable=levels.durable if levels else {},
-        watermark_us=watermark_us,
-        held_by=held_by,
+        epochs=of.epochs if of else {},
         rows_in=sum(part.rows for part in lake_files.partitions(lake.path(VECTORS.name), version).values()),
-        rows_out=sum(part.rows for part in held),
         bytes=sum(part.bytes for parts_of in tables.values() for part in parts_of),
-        duration_ms=duration_ms,
-        recorded_us=now_us,
     )
 
 
-def _contents(files: Sequence[str], deltas_in: str) -> tuple[dict[int, tuple[int, int]], int]:
+def _of_generation(record: Record | None, generation: int) -> Record | None:
+    """A record, unless it is about an earlier life of the table."""
+    return record if record and record.generation == generation else None
+
+
+def _contents(files: Sequence[str], deltas_in: str) -> tuple[Ranges, int]:
     """For rows that are states: the folded epochs, shard by shard, and the number of deltas in them."""
     if not files:
         return {}, 0

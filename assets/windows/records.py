@@ -8,16 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from assets.graph import Derived
-from assets.ingest.records import levels
 from assets.ingest.schema import DELTAS
+from assets.records import Ranges, Recorder, reach_at
 from resources.lake import Lake, TableSpec
-from resources.record import Record, not_below
-from tidemark.observe.sealed_log import Log, Watermark, least
-from tidemark.shard_state.clock_reset import ceiling_us
+from resources.record import Record
 from tidemark.tables import lake_files
-from tidemark.tables.known_table import app_id
 from tidemark.tables.lineage import Input
-from tidemark.tables.plans import Plan, PlanStore
 
 if TYPE_CHECKING:
     import duckdb
@@ -41,7 +37,7 @@ class Contents:
 
     deltas: int = 0  # in all its windows; a delta that lies in several panes counts in each
     late: int = 0
-    epochs: dict[int, tuple[int, int]] = field(default_factory=dict)  # shard → first epoch, and the one after the last
+    epochs: Ranges = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -50,19 +46,6 @@ class Carried:
 
     into: Mapping[int, str] = field(default_factory=dict)
     out_of: Mapping[int, str] = field(default_factory=dict)
-
-
-def plan_at(lake: Lake, version: int) -> Plan | None:
-    """The plan up to which a version of `deltas` holds the log: rows made from that version cover its epochs."""
-    generation = lake.known(DELTAS.name).generation
-    number = lake_files.marker(lake.path(DELTAS.name), app_id(DELTAS.name, generation), version) or 0
-    return PlanStore(lake.home.plans / DELTAS.name, generation).committed(number)
-
-
-def stream_watermark(log: Log, upto: Mapping[int, int], sources: Iterable[str]) -> Watermark:
-    """The minimum over these namespaces and kinds, up to some epochs; idle ones do not count (T2, T3)."""
-    marks = log.sources(upto)
-    return least([marks[source] for source in dict.fromkeys(sources) if source in marks])
 
 
 def window_records(
@@ -78,43 +61,28 @@ def window_records(
     carried: Carried | None = None,
 ) -> list[Record]:
     """One record for each hour, computed from the inputs as they were read, and from the carry-over."""
-    spec = derived.spec
-    known, path = lake.known(spec.name), lake.path(spec.name)
-    plan = plan_at(lake, inputs[DELTAS.name].version)
-    reached = levels(lake, plan)
-    watermark = stream_watermark(Log(lake.home), plan.upto if plan else {}, sources)
-    files = lake_files.partitions(path, known.version)
+    spec, more = derived.spec, carried or Carried()
+    recorder = Recorder(lake, spec.name, inputs, duration_ms=duration_ms, now_us=now_us)
+    reached, watermark = reach_at(lake, inputs[DELTAS.name].version, sources)
+    files = lake_files.partitions(lake.path(spec.name), recorder.known.version)
     own = Record.latest_by_partition(instance, spec.name, [spec.grain.key(start) for start in starts])
     held_in = _contents_by_start({start: files[start].files for start in starts if start in files}, spec)
-    records, more, ceiling = [], carried or Carried(), ceiling_us(lake.home, now_us)
+    records = []
     for start in starts:
-        held, contents = files.get(start), held_in.get(start, Contents())
-        key = spec.grain.key(start)
-        watermark_us, held_by = not_below(watermark.time_us, watermark.held_by, own.get(key), ceiling)
+        key, contents = spec.grain.key(start), held_in.get(start, Contents())
         records.append(
-            Record(
-                asset=spec.name,
-                partition=key,
-                generation=known.generation,
-                table_version=known.version,
-                table_id=known.table_id,
-                input_versions={table: read.version for table, read in inputs.items()},
-                input_generations={table: read.generation for table, read in inputs.items()},
+            recorder.record(
+                key,
+                [files[start]] if start in files else [],
+                reached,
+                watermark,
+                own.get(key),
                 epochs=contents.epochs,
-                applied=reached.applied,
-                flushed=reached.flushed,
-                durable=reached.durable,
-                watermark_us=watermark_us,
-                held_by=held_by,
                 rows_in=contents.deltas,
-                rows_out=held.rows if held else 0,
                 rows_late=contents.late,
-                bytes=held.bytes if held else 0,
-                duration_ms=duration_ms,
                 carried_in=more.into.get(start),
                 carried_out=more.out_of.get(start),
                 definition=derived.definition,
-                recorded_us=now_us,
             )
         )
     return records

@@ -15,6 +15,7 @@ from assets.graph import Derived, made_of
 from assets.ingest.schema import DELTAS
 from assets.inputs import input_of
 from assets.partitions import existing, starts_in
+from assets.records import plan_at
 from assets.requested import report_now
 from assets.table_asset import table_asset
 from assets.tables import GRAPH
@@ -22,7 +23,7 @@ from assets.windows.adaptive import batch_rows, closed_batches, count_batches
 from assets.windows.catalog import STREAMS, of_type
 from assets.windows.factory import Inputs, one_by_one, recorded, replace_hours
 from assets.windows.open_schema import open_name
-from assets.windows.records import Carried, plan_at
+from assets.windows.records import Carried
 from assets.windows.session_rows import closed_by_hour, open_rows, parts_of
 from resources.lake import Lake, TableSpec
 from resources.platform import TidemarkResource
