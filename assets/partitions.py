@@ -41,7 +41,6 @@ def partitions_of(grain: Grain, settings: Settings, streams: Streams | None = No
 
 
 PARTITIONS = {grain: partitions_of(grain, Home.locate().settings) for grain in _DEFINITIONS}
-HOURLY = PARTITIONS[HOUR]
 
 # The tables that are divided by a hash. A bucket is made from deltas of any hour, and the index from all buckets.
 BUCKETED = dg.StaticPartitionsDefinition(bucket_keys(BUCKETS))

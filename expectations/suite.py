@@ -102,11 +102,6 @@ class _Shared(Struct, frozen=True, forbid_unknown_fields=True):
     expectations: list[Expectation]
 
 
-def suite_names(folder: Path = SUITES) -> list[str]:
-    """The tables that have a suite."""
-    return sorted(path.stem for path in folder.glob("*.yaml") if path.stem != EVERY_TABLE)
-
-
 @cache
 def read_suite(
     table: str, folder: Path = SUITES, *, template: Path | None = None, words: tuple[tuple[str, str], ...] = ()

@@ -56,8 +56,6 @@ TIERS = tuple(COUNTS.values())
 TRAILING_COUNTS = {tier: COUNTS[tier] for tier in TRAILING}
 # Each rollup with its input, in the order in which they are refreshed (R1).
 CHAIN = tuple((DELTAS if tier.made_from is None else COUNTS[tier.made_from], COUNTS[tier]) for tier in Tier)
-# The name of each rollup's input.
-INPUTS = {target.name: source.name for source, target in CHAIN}
 
 WINDOWS = tuple(Window)
 

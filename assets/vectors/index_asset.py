@@ -82,7 +82,7 @@ def vector_index(
     started, lake = time.monotonic(), tidemark.lake
     marks = input_watermarks(lake.home.plans, [VECTORS.name])
     # Before the version is read, so that no record is ahead of the rows.
-    source = record_of_all(lake, VECTORS, Record.latest_by_partition(context.instance, VECTORS.name).values())
+    source = record_of_all(lake, Record.latest_by_partition(context.instance, VECTORS.name).values())
     previous = last_record(context.instance, VECTOR_INDEX.name)
     with lake.lock(VECTOR_INDEX.name):
         version = input_of(lake, VECTORS.name).version

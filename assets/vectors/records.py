@@ -69,12 +69,12 @@ def bucket_records(
     return records
 
 
-def record_of_all(lake: Lake, spec: TableSpec, records: Iterable[Record]) -> Record | None:
-    """The record of a table as a whole: how far all of its buckets reach; None if that is not known.
+def record_of_all(lake: Lake, records: Iterable[Record]) -> Record | None:
+    """The record of `vectors` as a whole: how far all of its buckets reach; None if that is not known.
 
     A run is about some buckets only. So this is the latest record among the runs that no bucket is behind.
     """
-    reached = made_from_version(lake.home, spec)
+    reached = made_from_version(lake.home, VECTORS)
     of_all = [each for each in records if reached is not None and each.input_versions.get(DELTAS.name, -1) <= reached]
     if not of_all:
         return None

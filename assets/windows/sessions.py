@@ -123,7 +123,7 @@ def _one_place(parts: DataFrame, shape: SessionShape) -> DataFrame:
     sessions = parts.groupBy("key_hash", *shape.keys, "session_us").agg(
         *(_folded(each, ["first_us"]) for each in shape.measures)
     )
-    epochs = epochs_of_one_key("first_position", "last_position", shape.keys)
+    epochs = epochs_of_one_key(shape.keys)
     return sessions.withColumns({"keys": F.lit(1).cast("bigint"), "epochs": epochs})
 
 

@@ -149,9 +149,7 @@ def _whole(partial: DataFrame, stream: Stream, by: Sequence[str]) -> DataFrame:
     """A row for each key and window, with its keys, and its epochs by shard."""
     keys = keys_of(stream)
     if stream.has_one_key:
-        return partial.withColumns(
-            {"keys": F.lit(1).cast("bigint"), "epochs": epochs_of_one_key("first_position", "last_position", keys)}
-        )
+        return partial.withColumns({"keys": F.lit(1).cast("bigint"), "epochs": epochs_of_one_key(keys)})
     number = F.count(F.lit(1)).alias("keys")
     bounds = [F.min("first_position").alias("first_position"), F.max("last_position").alias("last_position")]
     by_shard = _again(partial, stream, [*keys, "shard", *by], number, *bounds)

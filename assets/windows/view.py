@@ -51,15 +51,15 @@ def epochs_between(first: str, last: str) -> Column:
     return F.struct(shard_of(first).alias("shard"), epoch_of(first).alias("first"), epoch_of(last).alias("last"))
 
 
-def epochs_of_one_key(first: str, last: str, keys: Sequence[str]) -> Column:
-    """The list of epochs of everything about a key, from its first and its last position; two shards are an error.
+def epochs_of_one_key(keys: Sequence[str]) -> Column:
+    """The list of epochs of everything about a key, from `first_position` to `last_position`; two shards are an error.
 
     A key lies in one shard (Q3), and the number of shards is fixed once there is data. A change that lets keys move
     must keep windows apart by shard.
     """
     two = F.raise_error(F.concat_ws(" ", F.lit("A key has deltas in two shards, which no window can say:"), *keys))
-    is_one = shard_of(first) == shard_of(last)
-    return F.array(F.when(is_one, epochs_between(first, last)).otherwise(two))
+    is_one = shard_of("first_position") == shard_of("last_position")
+    return F.array(F.when(is_one, epochs_between("first_position", "last_position")).otherwise(two))
 
 
 def together(rows: DataFrame, keys: Sequence[str], hours: Range, *, hours_each: int) -> DataFrame:

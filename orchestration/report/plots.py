@@ -114,7 +114,7 @@ def ranges(numbers: Mapping[str, int], tones: Mapping[str, Tone], *, unit: str, 
     return _svg(base.mark_bar(size=26).encode(color=colour) + text, width, 290)
 
 
-def lag_over_time(lag: Lag, tones: Mapping[str, Tone], *, width: int = WIDE, height: int = 260) -> str:
+def lag_over_time(lag: Lag, tones: Mapping[str, Tone]) -> str:
     """A line per stream through its median, and above it a shade up to the 95th percentile."""
     unit, unit_us = unit_for(max((point.p95_us for point in lag.points), default=0))
     rows = [
@@ -134,10 +134,10 @@ def lag_over_time(lag: Lag, tones: Mapping[str, Tone], *, width: int = WIDE, hei
     shade = base.mark_area(opacity=0.16).encode(y=y, y2="p95:Q")
     # A point as well: a stream with a single value has no line.
     line = base.mark_line(strokeWidth=1.8, point=alt.OverlayMarkDef(size=9, opacity=1)).encode(y=y)
-    return _svg(shade + line, width, height)
+    return _svg(shade + line, WIDE, 260)
 
 
-def share_bars(shares: Mapping[str, Mapping[str, int]], tones: Mapping[str, Tone], *, width: int = WIDE) -> str:
+def share_bars(shares: Mapping[str, Mapping[str, int]], tones: Mapping[str, Tone]) -> str:
     """One horizontal bar of full length per name, divided by the shares of its parts."""
     rows = [
         {"name": name, "series": series, "place": list(tones).index(series), "number": number}
@@ -155,7 +155,7 @@ def share_bars(shares: Mapping[str, Mapping[str, int]], tones: Mapping[str, Tone
             order="place:O",
         )
     )
-    return _svg(chart, width, 26 * len(shares) + 62)
+    return _svg(chart, WIDE, 26 * len(shares) + 62)
 
 
 def unit_for(longest_us: int) -> tuple[str, int]:

@@ -10,7 +10,6 @@ import pytest
 from dagster import DagsterEvent
 
 from assets.names import CHECK_NAME, RANGE_END, RANGE_START
-from assets.rollups.schema import INPUTS
 from assets.stale import stale_partitions
 from orchestration import automation
 from orchestration.attempts import MAX_ATTEMPTS, GaveUpError
@@ -24,6 +23,7 @@ from resources.dagster_internals import AssetCheckEvaluationTargetMaterializatio
 from resources.record import Record
 from tests.support.batch import send
 from tests.support.live import signal
+from tests.support.orchestrator import INPUTS
 from tidemark.storage.home import Home
 
 NOW = datetime(2026, 3, 25, 10, 30, tzinfo=UTC)  # a Wednesday

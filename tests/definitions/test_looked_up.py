@@ -9,7 +9,7 @@ import pytest
 from assets import dependents, trust
 from assets.graph import Derived, graph_of
 from assets.ingest.schema import DELTAS
-from assets.partitions import HOURLY
+from assets.partitions import PARTITIONS
 from assets.table_asset import table_asset
 from assets.windows.catalog import derived_tables
 from orchestration import automation
@@ -18,7 +18,7 @@ from tests.support.batch import send
 from tests.support.live import TEN_O_CLOCK, HandClock, signal
 from tests.support.orchestrator import judge, materialize
 from tidemark.model.deltas import Kind
-from tidemark.model.timegrid import HOUR_US, hour_key, to_us
+from tidemark.model.timegrid import HOUR, HOUR_US, hour_key, to_us
 from tidemark.storage.home import Home
 from tidemark.streams import Join, JoinForm, Stream, Streams, WindowSpec, WindowType
 
@@ -32,7 +32,7 @@ PAIRS = Join("pairs", "visits", "edits", JoinForm.SESSIONS)
 GRAPH = graph_of(derived_tables(Streams({each.name: each for each in (VISITS, EDITS, BATCHES)}, {"pairs": PAIRS})))
 
 
-@dg.asset(name=DELTAS.name, partitions_def=HOURLY)
+@dg.asset(name=DELTAS.name, partitions_def=PARTITIONS[HOUR])
 def deltas() -> None:
     """Stands for the table of deltas."""
 

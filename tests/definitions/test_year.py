@@ -13,13 +13,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.rollups.schema import INPUTS
 from assets.tables import TABLES
 from orchestration.build import build_defs
 from orchestration.instance import open_instance
 from orchestration.materialize import hours_between
 from resources.record import Record
-from tests.support.orchestrator import copy_to, judge
+from tests.support.orchestrator import INPUTS, copy_to, judge
 from tidemark.model.timegrid import DAY, MONTH, WEEK, hour_start
 from tidemark.storage.home import HOME_VARIABLE, Home
 

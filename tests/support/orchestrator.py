@@ -9,9 +9,13 @@ from typing import Any
 import dagster as dg
 
 from assets.names import CHECK_NAME
+from assets.rollups.schema import CHAIN
 from orchestration.instance import EVENTS_FILE
 from resources.dagster_internals import AssetCheckEvaluationTargetMaterializationData
 from tidemark.storage.home import Home
+
+# The name of each rollup's input.
+INPUTS = {target.name: source.name for source, target in CHAIN}
 
 
 def materialize(instance: dg.DagsterInstance, table: str, partitions: Iterable[str]) -> None:

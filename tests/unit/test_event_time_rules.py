@@ -91,7 +91,7 @@ def test_the_log_tells_of_rules_only_when_they_change(tmp_path: Path) -> None:
     sizes = []
     for own in ({}, {}, {SHOP: StreamRule(0, 1)}, {SHOP: StreamRule(0, 1)}):
         platform = open_platform(home, clock, rules=own)
-        sizes.append(platform.shards[0].core.flusher.log_end)
+        sizes.append(platform.shards[0].core.flusher._file.end)
         platform.shutdown()
     begun = sizes[1]
     assert sizes[0] > begun

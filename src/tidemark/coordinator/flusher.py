@@ -261,11 +261,6 @@ class LogFlusher:
         """Log files below this number are sealed."""
         return self._sealer.next_file
 
-    @property
-    def log_end(self) -> int:
-        """How many bytes of the file that is being written are used."""
-        return self._file.end
-
     def snapshot(self) -> LogSnapshot:
         """What is there before anything is written."""
         return LogSnapshot(self._last_epoch, self._disk, self._files)

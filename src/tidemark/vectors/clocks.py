@@ -1,6 +1,6 @@
 """Vector clocks: they record, they do not order (D8).
 
-Belongs here: how two clocks relate, and which deltas of a vector have clocks that disagree with the canonical order.
+Belongs here: which deltas of a vector have clocks that disagree with the canonical order.
 `maps.py` merges clocks along the fold.
 """
 
@@ -19,19 +19,10 @@ Clock = Mapping[str, int | None]
 LOOK_BACK = 1_000
 
 
-class Relation(StrEnum):
-    """How a clock relates to another."""
-
-    BEFORE = "before"  # dominated by it
-    AFTER = "after"  # dominates it
-    EQUAL = "equal"
-    CONCURRENT = "concurrent"  # neither knows of the other
-
-
 class ConflictKind(StrEnum):
     """Why two deltas are recorded together."""
 
-    CONCURRENT = "concurrent"
+    CONCURRENT = "concurrent"  # neither knows of the other
     INVERTED = "inverted"  # the delta that sorts earlier already knew the one that sorts later
 
 
@@ -41,16 +32,6 @@ class Conflict(NamedTuple):
     earlier: int
     later: int
     kind: ConflictKind
-
-
-def compare(clock: Clock, other: Clock) -> Relation:
-    """How `clock` relates to `other`; a missing entry is 0."""
-    names = {*clock, *other}
-    is_behind = any((clock.get(name) or 0) < (other.get(name) or 0) for name in names)
-    is_ahead = any((clock.get(name) or 0) > (other.get(name) or 0) for name in names)
-    if is_behind:
-        return Relation.CONCURRENT if is_ahead else Relation.BEFORE
-    return Relation.AFTER if is_ahead else Relation.EQUAL
 
 
 def conflicts(clocks: Sequence[Clock | None], look_back: int = LOOK_BACK) -> Iterator[Conflict]:

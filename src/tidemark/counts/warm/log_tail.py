@@ -25,13 +25,13 @@ class Piece(NamedTuple):
     arrivals: Arrivals
 
 
-def read_tail(home: Home, shard: int, after: int, upto: int = EVERYTHING, disk: Disk | None = None) -> Iterator[Piece]:
+def read_tail(home: Home, shard: int, after: int, upto: int = EVERYTHING) -> Iterator[Piece]:
     """The signals in a shard's log above `after` and not above `upto`, in order.
 
     A log file may be sealed during the read; then it is found among the segments, and nothing that was yielded
     before is yielded again.
     """
-    disk, last = disk or RealDisk(), after
+    disk, last = RealDisk(), after
     while True:
         try:
             for piece in _pieces(home, shard, last, upto, disk):

@@ -114,10 +114,10 @@ def begin_with(state: State, rollups: Tables) -> None:
             state.weight = state.weigh(weight_of(counts[minutes >= state.head]))
 
 
-def state_as_of(home: Home, as_of: int, *, namespace: str, signal: str, capacity: int = CAPACITY) -> State:
+def state_as_of(home: Home, as_of: int, *, namespace: str, signal: str) -> State:
     """One signal as of any minute, for questions as of that minute only: the tables, and the log above them."""
     rollups = LakeRollups(home, (namespace, signal))
-    state = State(capacity, as_of, rollups)
+    state = State(CAPACITY, as_of, rollups)
     _begin_sums(state, rollups)
     _catch_up_all(state, home, None)
     return state

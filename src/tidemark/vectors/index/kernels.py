@@ -127,8 +127,9 @@ def _is_after(distance: float, rank: int, other: float, other_rank: int) -> bool
 
 
 @inlined
-def _sink(distances: Floats, ranks: Numbers, place: int, size: int) -> None:
-    """Let an entry of a heap sink to where nothing below it comes after it."""
+def _sink(distances: Floats, ranks: Numbers, size: int) -> None:
+    """Let the first entry of a heap sink to where nothing below it comes after it."""
+    place = 0
     distance, rank = distances[place], ranks[place]
     while 2 * place + 1 < size:
         child = 2 * place + 1
@@ -176,7 +177,7 @@ def scan(
                     rank = ranks[start + begin + place]
                     if _is_after(heap[0], heap_ranks[0], scratch[place], rank):
                         heap[0], heap_ranks[0] = scratch[place], rank
-                        _sink(heap, heap_ranks, 0, last)
+                        _sink(heap, heap_ranks, last)
 
 
 @compiled
@@ -187,7 +188,7 @@ def sort_heaps(least: FloatTable, least_ranks: NumberTable) -> None:
         for size in range(least.shape[1] - 1, 0, -1):
             heap[0], heap[size] = heap[size], heap[0]
             ranks[0], ranks[size] = ranks[size], ranks[0]
-            _sink(heap, ranks, 0, size)
+            _sink(heap, ranks, size)
 
 
 @compiled

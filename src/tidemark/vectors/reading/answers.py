@@ -119,7 +119,7 @@ def vector_of(
         *key,
         row["exists"],
         row["is_dead"],
-        values_of(state["values"], 0),
+        _first_values(state["values"]),
         dict(row["metadata"] or ()),
         dict(row["clock"] or ()),
         Place(*(row[name] for name in PLACE_COLUMNS)),
@@ -130,9 +130,9 @@ def vector_of(
     )
 
 
-def values_of(lists: pa.ChunkedArray, row: int) -> Singles | None:
-    """The numbers of a row, read-only."""
-    found = lists[row].values
+def _first_values(lists: pa.ChunkedArray) -> Singles | None:
+    """The numbers of the first row, read-only."""
+    found = lists[0].values
     if found is None:
         return None
     values = np.array(found, np.float32)
