@@ -1,7 +1,6 @@
 """Requests: how one is cut into runs, how one that was interrupted goes on, what is not there yet. No Spark."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -44,11 +43,6 @@ class Runs:
         status = dg.DagsterRunStatus.SUCCESS
         self.instance.add_run(dg.DagsterRun(job_name="a run", status=status, tags=more.get("tags")))
         return RunOutcome("", assets, {assets[0]: keys}, (), 0.0)
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "home").create()
 
 
 @pytest.fixture

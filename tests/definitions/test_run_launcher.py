@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import dagster as dg
-import pytest
 
 from orchestration.attempts import is_under_way
 from orchestration.instance import open_instance
@@ -39,11 +38,6 @@ def killed():
 with open_instance(Home(pathlib.Path(sys.argv[1]))) as instance:
     killed.execute_in_process(instance=instance)
 """
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "home").create()
 
 
 def ended_process() -> int:

@@ -21,7 +21,7 @@ from tests.support.live import vector
 from tests.support.orchestrator import judge, materialize, refuse
 from tests.support.vector_lake import VectorLake, delta
 from tidemark.model.buckets import BUCKET
-from tidemark.storage.home import HOME_VARIABLE, Home
+from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import KnownTableFile
 from tidemark.tables.table_spec import TableSpec, create_table
@@ -29,13 +29,6 @@ from tidemark.vectors.tables import BUCKETS, bucket_of
 
 Answer = dg.RunRequest | dg.SkipReason
 BUCKET_OF_A, BUCKET_OF_B = (BUCKET.key(bucket_of("demo", name)) for name in "ab")
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    found = Home(tmp_path / "home").create()
-    monkeypatch.setenv(HOME_VARIABLE, str(found.root))
-    return found
 
 
 def sent(home: Home) -> VectorLake:

@@ -1,11 +1,11 @@
 """Entries without segments, batches without deltas, and a log of given entries, for what only reads them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tests.support.live import TEN_O_CLOCK
 from tidemark.log.batch_record import BatchRecord, Trigger
 from tidemark.log.manifest import Entry, HourCounts, Manifest
-from tidemark.model.timegrid import MINUTE_US
+from tidemark.model.timegrid import MINUTE_US, hour_key
 from tidemark.observe.sealed_log import Log
 
 
@@ -29,6 +29,33 @@ class LogOf(Log):
 
     def batches_of(self, entry: Entry) -> list[BatchRecord]:
         return entry.batches
+
+
+def entry(
+    number: int, from_epoch: int, to_epoch: int, hours: Iterable[int], *batches: BatchRecord, shard: int = 0
+) -> Entry:
+    """An entry that has a delta in each of these hours, and records some batches."""
+    return Entry(
+        shard=shard,
+        number=number,
+        file="",
+        from_epoch=from_epoch,
+        to_epoch=to_epoch,
+        lost=[],
+        rows=1,
+        bytes=1,
+        sha256="",
+        verdicts=HourCounts(accepted=1),
+        event_hours={hour_key(hour): HourCounts(accepted=1) for hour in hours},
+        receipt_hours={},
+        stamp_hours={},
+        producers={},
+        watermarks={},
+        sealed_us=0,
+        incarnation=1,
+        previous="",
+        batches=list(batches),
+    )
 
 
 def next_entry(manifest: Manifest, *, sealed_us: int, epochs: int = 1, lost: int = 0, refused: int = 0) -> Entry:

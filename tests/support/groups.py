@@ -43,10 +43,20 @@ def group(*writes: tuple[int, list[Row]]) -> LogRows:
     return LogRows.of(pa.RecordBatch.from_pylist(rows, schema=LOG_SCHEMA))
 
 
+def one(epoch: int) -> LogRows:
+    """A group of one delta."""
+    return group((epoch, [Row()]))
+
+
+def closed(batcher: Batcher, trigger: Trigger = Trigger.EXPLICIT, now_us: int = TEN_O_CLOCK) -> Batch:
+    """What was pending, as a batch."""
+    batch = batcher.close(trigger, now_us)
+    assert batch is not None
+    return batch
+
+
 def batch_of(number: int, *, epoch: int | None = None, rows: int = 1) -> Batch:
     """A batch with one write: epoch = its number, if nothing else is said."""
     batcher = Batcher(BatchSettings(), next_number=number)
     batcher.add(group((epoch or number, [Row()] * rows)), 1, TEN_O_CLOCK)
-    batch = batcher.close(Trigger.COUNT, TEN_O_CLOCK)
-    assert batch is not None
-    return batch
+    return closed(batcher, Trigger.COUNT)

@@ -1,6 +1,7 @@
 """Small builders for tests of the live plane: a home, a clock that is set by hand, deltas, a disk that fails."""
 
 import errno
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -75,6 +76,12 @@ def open_platform(home: Home, clock: Callable[[], int] | None = None, **options:
     return Platform.open(home, clock=clock or HandClock(), **options)
 
 
+def crashed_copy(home: Home, path: Path) -> Home:
+    """The home as a crash of the process would leave it now: what is on the disk, and nothing else."""
+    shutil.copytree(home.root, path)
+    return Home(path)
+
+
 def signal(
     delta_id: str, *, at: int = TEN_O_CLOCK, entity: str = "item-1", count: int = 1, **more: Any
 ) -> dict[str, Any]:
@@ -98,6 +105,11 @@ def sealed_rows(home: Home, shard: int = 0) -> list[dict[str, Any]]:
     tables = [read_segment(verify_segment(manifest.directory, entry)) for entry in manifest.all()]
     rows: list[dict[str, Any]] = pa.concat_tables(tables).to_pylist() if tables else []
     return rows
+
+
+def reasons(home: Home) -> dict[str, str | None]:
+    """Each delta in the segments, and why it was refused, if it was."""
+    return {row["delta_id"]: row["reason"] for row in sealed_rows(home)}
 
 
 def sealed_batches(home: Home, shard: int = 0) -> list[BatchRecord]:

@@ -30,8 +30,15 @@ def judge(
     key = dg.AssetKey(table)
     ids = instance.event_log_storage.get_latest_storage_id_by_partition(key, dg.DagsterEventType.ASSET_MATERIALIZATION)
     for partition in partitions:
-        target = AssetCheckEvaluationTargetMaterializationData(storage_id=ids[partition], run_id="", timestamp=0.0)
-        _evaluate(instance, table, partition, passed, message, target)
+        judge_as_of(instance, table, partition, ids[partition], passed=passed, message=message)
+
+
+def judge_as_of(
+    instance: dg.DagsterInstance, table: str, partition: str | None, number: int, *, passed: bool, message: str = ""
+) -> None:
+    """A verdict on the materialization with that number, whatever came after it."""
+    target = AssetCheckEvaluationTargetMaterializationData(storage_id=number, run_id="", timestamp=0.0)
+    _evaluate(instance, table, partition, passed, message, target)
 
 
 def refuse(instance: dg.DagsterInstance, table: str, partition: str, message: str) -> None:
@@ -42,7 +49,7 @@ def refuse(instance: dg.DagsterInstance, table: str, partition: str, message: st
 def _evaluate(
     instance: dg.DagsterInstance,
     table: str,
-    partition: str,
+    partition: str | None,
     passed: bool,
     message: str,
     target: AssetCheckEvaluationTargetMaterializationData | None,

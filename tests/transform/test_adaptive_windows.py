@@ -6,65 +6,18 @@ from typing import TYPE_CHECKING
 from assets.graph import By
 from assets.stale import hours_of
 from assets.windows.adaptive import Batch, assign_batches, batch_rows, closed_batches
-from tests.support.entries import LogOf
-from tidemark.log.batch_record import BatchRecord, Trigger
-from tidemark.log.manifest import Entry, HourCounts
+from tests.support.entries import LogOf, batch, entry
 from tidemark.model.ranges import Range
-from tidemark.model.timegrid import HOUR_US, hour_key
+from tidemark.model.timegrid import HOUR_US
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def record(number: int, from_epoch: int, to_epoch: int, closed_us: int) -> BatchRecord:
-    return BatchRecord(
-        number=number,
-        trigger=Trigger.COUNT,
-        also=(),
-        from_epoch=from_epoch,
-        to_epoch=to_epoch,
-        writes=to_epoch - from_epoch,
-        deltas=1,
-        duplicates=0,
-        refused=0,
-        keys=1,
-        bytes=1,
-        mean_bytes=1.0,
-        min_event_us=0,
-        max_event_us=0,
-        opened_us=closed_us - 1,
-        closed_us=closed_us,
-    )
-
-
-def entry(number: int, from_epoch: int, to_epoch: int, hours: list[int], batches: list[BatchRecord]) -> Entry:
-    return Entry(
-        shard=0,
-        number=number,
-        file="",
-        from_epoch=from_epoch,
-        to_epoch=to_epoch,
-        lost=[],
-        rows=1,
-        bytes=1,
-        sha256="",
-        verdicts=HourCounts(),
-        event_hours={hour_key(hour): HourCounts(accepted=1) for hour in hours},
-        receipt_hours={},
-        stamp_hours={},
-        producers={},
-        watermarks={},
-        sealed_us=0,
-        incarnation=1,
-        previous="",
-        batches=batches,
-    )
-
-
 # The record of a batch may stand in the entry after the one that its deltas are in.
 ENTRIES = [
-    entry(1, 1, 200, [0], [record(1, 1, 100, HOUR_US - 1)]),
-    entry(2, 200, 300, [-HOUR_US, 5 * HOUR_US], [record(2, 100, 250, HOUR_US), record(3, 250, 260, 2 * HOUR_US)]),
+    entry(1, 1, 200, [0], batch(1, 1, 100, HOUR_US - 1)),
+    entry(2, 200, 300, [-HOUR_US, 5 * HOUR_US], batch(2, 100, 250, HOUR_US), batch(3, 250, 260, 2 * HOUR_US)),
 ]
 
 

@@ -1,6 +1,5 @@
 """Vectors are cut in the log: older changes are refused from then on, after every restart, and on replay (K4)."""
 
-import shutil
 from pathlib import Path
 
 import msgspec
@@ -11,8 +10,10 @@ from tests.support.live import (
     FailingDisk,
     HandClock,
     HeldDisk,
+    crashed_copy,
     new_home,
     open_platform,
+    reasons,
     sample,
     sealed_rows,
     signal,
@@ -24,40 +25,22 @@ from tidemark.model.shard_errors import ShardStoppedError
 from tidemark.model.timegrid import DAY_US, HOUR_US
 from tidemark.observe.status import read_cut, read_raised, read_status
 from tidemark.shard_state.state import ShardState
-from tidemark.storage.home import Home
 
 CUT = TEN_O_CLOCK - DAY_US
-
-
-def verdicts(home: Home) -> dict[str, str | None]:
-    """Delta → why it was refused, if it was."""
-    return {row["delta_id"]: row["reason"] for row in sealed_rows(home)}
 
 
 def send(platform: Platform, name: str, at: int) -> None:
     platform.producer("p").write([vector(name, "offset", amount=1.0, at=at)]).wait()
 
 
-def left_by_a_crash(home: Home) -> dict[Path, bytes]:
-    """The log as it lies there now, and the state of the start."""
-    return {path: path.read_bytes() for path in home.log(0).iterdir() if path.suffix in (".log", ".json")}
-
-
-def bring_back(home: Home, left: dict[Path, bytes]) -> None:
-    for path in home.log(0).iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for path, content in left.items():
-        path.write_bytes(content)
-
-
 def test_k4_older_changes_are_refused_from_then_on_and_equal_is_in_time(tmp_path: Path) -> None:
-    home = new_home(tmp_path)
+    home = new_home(tmp_path / "home")
     with open_platform(home) as platform:
         send(platform, "before", CUT - 1)
         platform.cut_vectors(CUT)
         send(platform, "old", CUT - 1)
         send(platform, "equal", CUT)
-    assert verdicts(home) == {"before": None, "old": "below_horizon", "equal": None}
+    assert reasons(home) == {"before": None, "old": "below_horizon", "equal": None}
     [detail] = [row["detail"] for row in sealed_rows(home) if row["delta_id"] == "old"]
     assert detail == (
         "The vector's history before 2026-03-01T10:00:00Z was compacted; a change to it can no longer be taken."
@@ -65,7 +48,7 @@ def test_k4_older_changes_are_refused_from_then_on_and_equal_is_in_time(tmp_path
 
 
 def test_k4_only_vectors_are_cut_and_too_old_is_told_first(tmp_path: Path) -> None:
-    home = new_home(tmp_path)
+    home = new_home(tmp_path / "home")
     with open_platform(home) as platform:
         platform.cut_vectors(CUT)
         platform.raise_earliest(CUT - HOUR_US)
@@ -79,7 +62,7 @@ def test_k4_only_vectors_are_cut_and_too_old_is_told_first(tmp_path: Path) -> No
             {**vector("mixed", "delete", at=CUT - 1), "kind": "signal"},
         ]
         platform.producer("p").write(write).wait()
-    assert verdicts(home) == {
+    assert reasons(home) == {
         "signal": None,
         "sample": None,
         "vector": "below_horizon",
@@ -91,7 +74,7 @@ def test_k4_only_vectors_are_cut_and_too_old_is_told_first(tmp_path: Path) -> No
 
 
 def test_k4_it_survives_a_clean_stop_and_the_sealing_of_its_log_file(tmp_path: Path) -> None:
-    home = new_home(tmp_path)
+    home = new_home(tmp_path / "home")
     with open_platform(home) as platform:
         platform.cut_vectors(CUT)
         send(platform, "first", TEN_O_CLOCK)
@@ -99,40 +82,39 @@ def test_k4_it_survives_a_clean_stop_and_the_sealing_of_its_log_file(tmp_path: P
         send(platform, "second", CUT - 1)
     with open_platform(home) as platform:
         send(platform, "third", CUT - 1)
-    assert verdicts(home) == {"first": None, "second": "below_horizon", "third": "below_horizon"}
+    assert reasons(home) == {"first": None, "second": "below_horizon", "third": "below_horizon"}
     assert read_cut(home) == (CUT, {0: 0})
 
 
 def test_k4_it_is_there_after_a_crash_once_it_was_told(tmp_path: Path) -> None:
-    home = new_home(tmp_path)
+    home = new_home(tmp_path / "home")
     with open_platform(home) as platform:
         platform.cut_vectors(CUT)
-        left = left_by_a_crash(home)
         assert read_cut(home) == (CUT, {0: 0})
-    bring_back(home, left)
+        home = crashed_copy(home, tmp_path / "crashed")
     with open_platform(home) as platform:
         send(platform, "old", CUT - 1)
-    assert verdicts(home) == {"old": "below_horizon"}
+    assert reasons(home) == {"old": "below_horizon"}
 
 
 def test_k4_a_cut_that_could_not_be_synced_was_never_told_and_is_not_in_force(tmp_path: Path) -> None:
-    home = new_home(tmp_path)
+    home = new_home(tmp_path / "home")
     # The header of the log file and the rules of event time are synced before.
     platform = open_platform(home, HandClock(), disk=FailingDisk(fail_at=3))
-    left = left_by_a_crash(home)
+    left = crashed_copy(home, tmp_path / "crashed")
     with pytest.raises(ShardStoppedError):
         platform.cut_vectors(CUT)
     with pytest.raises(ShardStoppedError):
         platform.shutdown()
-    bring_back(home, left)
+    home = left
     with open_platform(home) as platform:
         assert read_cut(home) is None
         send(platform, "old", CUT - 1)
-    assert verdicts(home) == {"old": None}
+    assert reasons(home) == {"old": None}
 
 
 def test_k4_it_never_moves_back_and_the_same_again_changes_nothing(tmp_path: Path) -> None:
-    home = new_home(tmp_path)
+    home = new_home(tmp_path / "home")
     with open_platform(home) as platform:
         send(platform, "first", TEN_O_CLOCK)
         platform.cut_vectors(CUT)
@@ -145,7 +127,7 @@ def test_k4_it_never_moves_back_and_the_same_again_changes_nothing(tmp_path: Pat
         platform.cut_vectors(CUT + 1)
         send(platform, "equal", CUT)
     assert read_cut(home) == (CUT + 1, {0: 4})
-    refused = {name for name, reason in verdicts(home).items() if reason == "below_horizon"}
+    refused = {name for name, reason in reasons(home).items() if reason == "below_horizon"}
     assert refused == {"old", "equal"}
 
 
@@ -165,7 +147,7 @@ def test_k4_every_shard_is_cut_or_it_does_not_count(tmp_path: Path) -> None:
 
 def test_k4_what_is_on_its_way_to_the_disk_was_taken_before_it(tmp_path: Path) -> None:
     """A write that was decided on without the cut has an epoch that has to be waited for, and none behind it is old."""
-    home, disk = new_home(tmp_path), HeldDisk()
+    home, disk = new_home(tmp_path / "home"), HeldDisk()
     with open_platform(home, disk=disk) as platform:
         producer, shard = platform.producer("p"), platform.shards[0]
         disk.hold_next_sync()
@@ -177,15 +159,14 @@ def test_k4_what_is_on_its_way_to_the_disk_was_taken_before_it(tmp_path: Path) -
         held.wait()
         producer.write([vector("old", "delete", at=CUT - 1)]).wait()
         assert read_cut(home) == (CUT, {0: 1})
-    assert verdicts(home) == {"held": None, "old": "below_horizon"}
+    assert reasons(home) == {"held": None, "old": "below_horizon"}
 
 
 def test_k4_epochs_that_a_crash_took_are_not_waited_for(tmp_path: Path) -> None:
-    home = new_home(tmp_path)
+    home = new_home(tmp_path / "home")
     with open_platform(home) as platform:
         send(platform, "first", TEN_O_CLOCK)
-        left = left_by_a_crash(home)
-    bring_back(home, left)
+        home = crashed_copy(home, tmp_path / "crashed")
     with open_platform(home) as platform:
         assert platform.shards[0].applied_epoch > 1, "epochs were reserved, and nobody knows which were given out"
         platform.cut_vectors(CUT)
@@ -202,7 +183,7 @@ def test_k4_logs_and_states_without_a_cut_are_read_as_before() -> None:
 
 
 def test_k4_a_cut_raises_nothing_else(tmp_path: Path) -> None:
-    home = new_home(tmp_path)
+    home = new_home(tmp_path / "home")
     with open_platform(home) as platform:
         platform.cut_vectors(CUT)
     assert read_raised(home) is None

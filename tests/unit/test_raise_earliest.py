@@ -1,11 +1,20 @@
 """The earliest time of an event is raised in the log: from then on, after every restart, and on replay (D9, R5)."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.support.live import TEN_O_CLOCK, FailingDisk, HandClock, new_home, open_platform, sealed_rows, signal
+from tests.support.live import (
+    TEN_O_CLOCK,
+    FailingDisk,
+    HandClock,
+    crashed_copy,
+    new_home,
+    open_platform,
+    reasons,
+    sealed_rows,
+    signal,
+)
 from tidemark import Platform
 from tidemark.model.shard_errors import ShardStoppedError
 from tidemark.model.timegrid import DAY_US, HOUR_US
@@ -13,11 +22,6 @@ from tidemark.observe.status import read_raised
 from tidemark.storage.home import Home
 
 CUT = TEN_O_CLOCK - DAY_US
-
-
-def verdicts(home: Home) -> dict[str, str | None]:
-    """Delta → why it was refused, if it was."""
-    return {row["delta_id"]: row["reason"] for row in sealed_rows(home)}
 
 
 def send(platform: Platform, name: str, at: int) -> None:
@@ -31,7 +35,7 @@ def test_d9_older_events_are_refused_from_then_on_and_equal_is_on_time(tmp_path:
         platform.raise_earliest(CUT)
         send(platform, "old", CUT - 1)
         send(platform, "equal", CUT)
-    assert verdicts(home) == {"before": None, "old": "too_old", "equal": None}
+    assert reasons(home) == {"before": None, "old": "too_old", "equal": None}
     [detail] = [row["detail"] for row in sealed_rows(home) if row["delta_id"] == "old"]
     assert "older than 2026-03-01T10:00:00Z" in detail
 
@@ -45,24 +49,19 @@ def test_r5_it_survives_a_clean_stop_and_the_sealing_of_its_log_file(tmp_path: P
         send(platform, "second", CUT - 1)
     with open_platform(home) as platform:
         send(platform, "third", CUT - 1)
-    assert verdicts(home) == {"first": None, "second": "too_old", "third": "too_old"}
+    assert reasons(home) == {"first": None, "second": "too_old", "third": "too_old"}
     assert read_raised(home) == CUT
 
 
 def test_r5_it_is_there_after_a_crash_once_it_was_told(tmp_path: Path) -> None:
-    home = new_home(tmp_path)
+    home = new_home(tmp_path / "home")
     with open_platform(home) as platform:
         platform.raise_earliest(CUT)
-        # What a crash leaves behind: the log as it lies there now, and the state of the start.
-        left = {path: path.read_bytes() for path in home.log(0).iterdir() if path.suffix in (".log", ".json")}
         assert read_raised(home) == CUT
-    for path in home.log(0).iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for path, content in left.items():
-        path.write_bytes(content)
+        home = crashed_copy(home, tmp_path / "crashed")
     with open_platform(home) as platform:
         send(platform, "old", CUT - 1)
-    assert verdicts(home) == {"old": "too_old"}
+    assert reasons(home) == {"old": "too_old"}
 
 
 def test_r5_it_never_falls_and_the_settings_hold_where_they_are_higher(tmp_path: Path) -> None:
@@ -76,11 +75,11 @@ def test_r5_it_never_falls_and_the_settings_hold_where_they_are_higher(tmp_path:
     home = Home(tmp_path)
     with open_platform(home) as platform:
         send(platform, "between", TEN_O_CLOCK - HOUR_US)
-    assert verdicts(home) == {"old": "too_old", "between": "too_old"}
+    assert reasons(home) == {"old": "too_old", "between": "too_old"}
     (home.root / "platform.toml").write_text("")
     with open_platform(Home(tmp_path)) as platform:
         send(platform, "again", TEN_O_CLOCK - HOUR_US + 1)
-    assert verdicts(home)["again"] is None
+    assert reasons(home)["again"] is None
 
 
 def test_r5_every_shard_is_raised_or_it_does_not_count(tmp_path: Path) -> None:

@@ -1,81 +1,19 @@
 """A slow subscriber is told what it missed and never blocks the writer, nor keeps the shard's memory (C8, C9)."""
 
-import asyncio
 import gc
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.groups import batch_of
-from tests.support.live import HandClock
+from tests.support.subscribers import SIZE, Shard, drain, told
 from tidemark.delivery.batching import Batch
-from tidemark.delivery.queues import Item, Published
-from tidemark.delivery.subscriptions import Missed, Subscription, Subscriptions
-from tidemark.model.settings import BatchSettings
+from tidemark.delivery.queues import Published
+from tidemark.delivery.subscriptions import Subscription
 from tidemark.model.shard_errors import SubscriptionEndedError
-
-SIZE = batch_of(1).bytes
-
-
-class Tracker:
-    """The shard's account: what was published must come back, each batch once."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.held = 0
-        self.released: list[int] = []
-
-    def charge(self, size: int) -> None:
-        with self._lock:
-            self.held += size
-
-    def release(self, size: int) -> None:
-        with self._lock:
-            self.held -= size
-            self.released.append(size)
-            assert self.held >= 0
-
-
-class Shard:
-    """The writer's side of a test: publishes numbered batches and keeps the account."""
-
-    def __init__(self, queue_batches: int = 3, queue_bytes: int = 10**9, held_bytes: int = 10**9) -> None:
-        self.tracker, self.clock = Tracker(), HandClock()
-        self.costs: list[tuple[int, float]] = []
-        self.subscriptions = Subscriptions(
-            BatchSettings(queue_batches=queue_batches, queue_bytes=queue_bytes, held_bytes=held_bytes),
-            self.clock,
-            release=self.tracker.release,
-            delivered=lambda batch, seconds: self.costs.append((batch.number, seconds)),
-        )
-        self.published = 0
-
-    def publish(self, count: int = 1) -> list[Published]:
-        handed = []
-        for _ in range(count):
-            self.published += 1
-            batch = batch_of(self.published)
-            self.tracker.charge(batch.bytes)
-            handed.append(self.subscriptions.publish(batch))
-        return handed
-
-
-def told(item: Item | None) -> int | tuple[int, int] | None:
-    """A batch by its number, what was missed by its range."""
-    return item.number if isinstance(item, Batch) else tuple(item) if isinstance(item, Missed) else None  # type: ignore[return-value]
-
-
-def drain(subscription: Subscription) -> list[int | tuple[int, int] | None]:
-    seen = []
-    while (item := subscription.get(timeout=0)) is not None:
-        seen.append(told(item))
-    return seen
-
 
 # What a subscriber gets.
 
@@ -352,133 +290,3 @@ def test_c12_a_subscriber_that_fell_behind_does_not_set_the_pace() -> None:
     fast.get()
     drain(slow)
     assert max(seconds for _, seconds in shard.costs) == pytest.approx(0.1)
-
-
-# For asyncio.
-
-
-def test_c9_an_asynchronous_subscriber_gets_the_same_and_leaves_the_loop_to_others() -> None:
-    shard = Shard(queue_batches=2)
-
-    async def read(subscription: Subscription) -> list[int | tuple[int, int] | None]:
-        async with subscription:
-            return [told(item) async for item in subscription]
-
-    async def main() -> list[list[int | tuple[int, int] | None]]:
-        subscriptions = [shard.subscriptions.subscribe() for _ in range(2)]
-        readers = [asyncio.create_task(read(subscription)) for subscription in subscriptions]
-        await asyncio.sleep(0.01)
-        for _ in range(20):
-            await asyncio.to_thread(shard.publish)
-            while shard.tracker.held:
-                await asyncio.sleep(0)
-        await asyncio.to_thread(shard.publish, 5)
-        await asyncio.to_thread(shard.subscriptions.shut)
-        return await asyncio.gather(*readers)
-
-    for seen in asyncio.run(main()):
-        assert seen[:20] == list(range(1, 21))
-        heard = [epoch for item in seen[20:] for epoch in (range(*item) if isinstance(item, tuple) else [item])]
-        assert heard == list(range(21, 26))
-    assert shard.tracker.held == 0
-
-
-def test_c9_an_asynchronous_wait_can_end_in_time_or_be_cancelled_and_loses_nothing() -> None:
-    shard = Shard()
-
-    async def main() -> None:
-        subscription = shard.subscriptions.subscribe()
-        assert await subscription.get_async(timeout=0.01) is None
-        waiting = asyncio.create_task(subscription.get_async())
-        await asyncio.sleep(0.01)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert subscription._queue.wakers == []
-        shard.publish(2)
-        assert [told(await subscription.get_async()), told(await subscription.get_async(timeout=1))] == [1, 2]
-        shard.subscriptions.shut(OSError("no disk"))
-        with pytest.raises(SubscriptionEndedError, match="no disk"):
-            await subscription.get_async()
-
-    asyncio.run(main())
-
-
-def test_c9_a_loop_that_was_closed_does_not_disturb_the_writer() -> None:
-    shard = Shard()
-    subscription, loop = shard.subscriptions.subscribe(), asyncio.new_event_loop()
-    waiting = loop.create_task(subscription.get_async())
-    loop.run_until_complete(asyncio.sleep(0.01))
-    queue = subscription._queue
-    wakers = list(queue.wakers)
-    waiting.cancel()
-    loop.run_until_complete(asyncio.gather(waiting, return_exceptions=True))
-    loop.close()
-    queue.wakers.extend(wakers)  # as if it had died without cleaning up
-    shard.publish()
-    assert told(subscription.get()) == 1
-
-
-# With real threads.
-
-Spans = list[tuple[int, int]]
-
-
-def read(
-    subscription: Subscription, pause: Callable[[int], float] = lambda _: 0.0, stop_at: int = 10**9, crash: int = 1
-) -> Spans:
-    """Hear until the end or until some epoch, and leave or crash there."""
-    spans = []
-    with subscription:
-        for item in subscription:
-            spans.append((item.from_epoch, item.to_epoch))
-            if item.to_epoch > stop_at:
-                return spans[: len(spans) // crash]
-            time.sleep(pause(item.to_epoch))
-    return spans
-
-
-def read_async(subscription: Subscription) -> Spans:
-    async def main() -> Spans:
-        async with subscription:
-            return [(item.from_epoch, item.to_epoch) async for item in subscription]
-
-    return asyncio.run(main())
-
-
-def test_c9_under_stress_every_reader_hears_of_every_epoch_once_in_order_and_all_memory_comes_back() -> None:
-    # given one writer of 1,500 batches, and readers that are fast, slow, asynchronous, leaving, crashing
-    shard = Shard(queue_batches=8, held_bytes=20 * SIZE)
-    batches = [batch_of(number) for number in range(1, 1_501)]
-    slowest_publish = 0.0
-    fast, slow, bursts, asynchronous, leaving, crashing, stuck = (shard.subscriptions.subscribe() for _ in range(7))
-    with ThreadPoolExecutor(6) as pool:
-        to_the_end = [
-            pool.submit(read, fast),
-            pool.submit(read, slow, lambda _: 0.003),
-            pool.submit(read, bursts, lambda epoch: 0.02 if epoch % 50 == 0 else 0.0),
-            pool.submit(read_async, asynchronous),
-        ]
-        left = pool.submit(read, leaving, stop_at=200)
-        crashed = pool.submit(read, crashing, lambda _: 0.001, stop_at=100, crash=0)
-        # when it writes as fast as it can, with a breath now and then
-        for batch in batches:
-            shard.tracker.charge(batch.bytes)
-            began = time.thread_time()
-            shard.subscriptions.publish(batch)
-            slowest_publish = max(slowest_publish, time.thread_time() - began)
-            assert shard.subscriptions.buffered_bytes <= 20 * SIZE
-            if batch.number % 10 == 0:
-                time.sleep(0.001)
-        shard.subscriptions.shut()
-        heard = [future.result() for future in to_the_end] + [read(stuck)]
-    # then each was told of every epoch once and in order, until it left
-    assert isinstance(crashed.exception(), ZeroDivisionError)
-    for spans in (*heard, left.result()):
-        assert [begin for begin, _ in spans] == [1, *(end for _, end in spans)][: len(spans)]
-    assert [spans[-1][1] for spans in heard] == [1_501] * 5
-    # and all memory is back, each batch once
-    assert shard.tracker.held == shard.subscriptions.buffered_bytes == 0
-    assert len(shard.tracker.released) == 1_500
-    # and the writer's own work was never more than moments
-    assert slowest_publish < 0.1
