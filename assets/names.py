@@ -18,6 +18,9 @@ RANGE_END = "dagster/asset_partition_range_end"
 # Keys of a run's partitions outside the orchestrator's own range, separated by commas.
 MORE_PARTITIONS = "tidemark/more_partitions"
 
+# Asset → partition → why it was not made, in the metadata of a refresh.
+HELD_BACK = "tidemark/held_back"
+
 
 def more_partitions(tags: Mapping[str, str]) -> tuple[str, ...]:
     """The partitions that a run's tags name in addition to the orchestrator's own range."""

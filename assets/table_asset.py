@@ -6,6 +6,8 @@ here: how rows are computed and written (each stage), the list of tables (`table
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import dagster as dg
@@ -26,27 +28,48 @@ from tidemark.tables.table_spec import TableSpec
 Materialize: TypeAlias = Callable[[dg.AssetExecutionContext, TidemarkResource, Sequence[Range]], list[Record]]
 
 
-def table_asset(derived: Derived, materialize: Materialize, *, is_held_by_tables: bool = False) -> dg.AssetsDefinition:
-    """The asset of a derived table; `materialize` writes ranges of its partitions and returns their records.
+@dataclass(frozen=True)
+class TableAsset:
+    """A derived table with partitions of time: how it is made, and the asset that it is.
 
     Its watermark is the least of the watermarks in the records, or, with `is_held_by_tables`, of its inputs as tables.
+    With `takes_gaps` it costs nothing to make partitions together that lie far apart.
     """
-    spec = derived.spec
 
-    inputs = (dg.AssetDep(table, partition_mapping=mapping_of(derived, table)) for table in derived.inputs)
+    derived: Derived
+    materialize: Materialize
+    is_held_by_tables: bool = False
+    takes_gaps: bool = False
 
-    @asset_of(spec, group=derived.group, deps=inputs)
-    def table(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
-        windows, plans = requested_ranges(context, spec.grain), tidemark.home.plans
-        marks = input_watermarks(plans, derived.inputs) if is_held_by_tables else None
-        refuse_wrong(context.instance, tidemark.home, derived, windows)
-        records = materialize(context, tidemark, windows)
-        report(context, records)
+    def write(
+        self,
+        context: dg.AssetExecutionContext,
+        tidemark: TidemarkResource,
+        windows: Sequence[Range],
+        report: Callable[[list[Record]], None],
+    ) -> list[Record]:
+        """Make ranges of partitions, the earliest first, and report them, unless they must not be built."""
+        plans = tidemark.home.plans
+        marks = input_watermarks(plans, self.derived.inputs) if self.is_held_by_tables else None
+        refuse_wrong(context.instance, tidemark.home, self.derived, windows)
+        records = self.materialize(context, tidemark, windows)
+        report(records)
         record_watermarks(plans, records, marks)
         failpoint("record.logged")
-        return dg.MaterializeResult()
+        return records
 
-    return table
+    @cached_property
+    def definition(self) -> dg.AssetsDefinition:
+        """The asset, which makes the partitions that its run asks for."""
+        spec, derived = self.derived.spec, self.derived
+        inputs = (dg.AssetDep(table, partition_mapping=mapping_of(derived, table)) for table in derived.inputs)
+
+        @asset_of(spec, group=derived.group, deps=inputs)
+        def table(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
+            self.write(context, tidemark, requested_ranges(context, spec.grain), partial(report, context))
+            return dg.MaterializeResult()
+
+        return table
 
 
 def asset_of(

@@ -95,10 +95,18 @@ def check_drained(context: dg.AssetExecutionContext, lake: Lake, reported: Mappi
         if table in reported:
             wanted |= {*reported[table], *unchecked(context.instance, table), *failed(context.instance, table)}
         keys = [None] if wanted and TABLES[table].is_whole else sorted(wanted)
-        for evaluation in evaluate(context.instance, lake, suite_of(table), keys):
-            context.log_event(evaluation)
-            if not evaluation.passed:
-                context.log.error("%s %s: %s", table, evaluation.partition, evaluation.description)
+        if keys:
+            check_partitions(context, lake, table, keys)
+
+
+def check_partitions(
+    context: dg.AssetExecutionContext, lake: Lake, table: str, partitions: Sequence[str | None]
+) -> None:
+    """Check partitions of a table in the step of another asset, and report the result of each."""
+    for evaluation in evaluate(context.instance, lake, suite_of(table), partitions):
+        context.log_event(evaluation)
+        if not evaluation.passed:
+            context.log.error("%s %s: %s", table, evaluation.partition, evaluation.description)
 
 
 def evaluate(

@@ -13,11 +13,11 @@ import dagster as dg
 
 from assets.graph import By, Derived, Need
 from assets.names import PARTITION, RANGE_END, RANGE_START
+from assets.refresh import PARTITIONS_TOGETHER
 from assets.stale import stale_partitions
 from assets.tables import GRAPH, TABLES
 from assets.trust import WAITS_ITSELF, blocked, made_of_any
 from orchestration.backoff import IsPaused
-from orchestration.materialize import PARTITIONS_PER_RUN
 from orchestration.runs import ranges_of
 from orchestration.timetable import RETRY_AT, TABLES_EVERY_S
 from resources.dagster_internals import SensorExecutionData, copy
@@ -207,8 +207,8 @@ def in_ranges(requests: Sequence[dg.RunRequest]) -> list[dg.RunRequest]:
         # Assets that are requested together have the same partitions.
         table = next(iter(assets or {check.asset_key for check in checks})).to_user_string()
         for keys in ranges_of(by_key, TABLES[table].grain):
-            starts = range(0, len(keys), PARTITIONS_PER_RUN)
-            parts = [keys[start : start + PARTITIONS_PER_RUN] for start in starts]
+            starts = range(0, len(keys), PARTITIONS_TOGETHER)
+            parts = [keys[start : start + PARTITIONS_TOGETHER] for start in starts]
             found.extend(_together([by_key[key] for key in part]) for part in parts)
     return found
 

@@ -11,6 +11,7 @@ import dagster as dg
 
 from assets.ingest.asset import dead_letters, deltas, drain_asset
 from assets.joins.asset import join_assets
+from assets.refresh import refresh_asset
 from assets.rollups.asset import rollup_assets
 from assets.rollups.windowed_asset import windowed_counts
 from assets.vectors.asset import vector_conflicts, vectors
@@ -18,7 +19,7 @@ from assets.vectors.compaction import vector_checkpoints
 from assets.vectors.index_asset import vector_index
 from assets.windows.factory import stream_assets
 from assets.windows.session_assets import adaptive_assets, session_assets
-from expectations.checks import check_drained, suite_check
+from expectations.checks import check_drained, check_partitions, suite_check
 from orchestration.automation import automated, follow_inputs_sensor
 from orchestration.compact import remove_payloads_job
 from orchestration.compact_sensor import compact_when_due
@@ -30,27 +31,30 @@ from resources.platform import TidemarkResource
 from resources.spark import SparkResource
 from tidemark.storage.home import Home
 
+# The tables that are made partition by partition: a refresh makes what is stale of them.
+REFRESHED = (*rollup_assets(), *stream_assets(), *session_assets(), *adaptive_assets(), *join_assets())
+
 # Every table of the lake; each has a suite.
 TABLE_ASSETS = (
     deltas,
     dead_letters,
-    *rollup_assets(),
+    *(table.definition for table in REFRESHED),
     windowed_counts,
     vectors,
     vector_conflicts,
     vector_checkpoints,
     vector_index,
-    *stream_assets(),
-    *session_assets(),
-    *adaptive_assets(),
-    *join_assets(),
 )
 
 
 def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Definitions:
     """All definitions; a test passes its own resources."""
     return dg.Definitions(
-        assets=[with_freshness(drain_asset(check_drained)), *(automated(asset) for asset in TABLE_ASSETS)],
+        assets=[
+            with_freshness(drain_asset(check_drained)),
+            refresh_asset(REFRESHED, check_partitions),
+            *(automated(asset) for asset in TABLE_ASSETS),
+        ],
         asset_checks=[suite_check(asset) for asset in TABLE_ASSETS],
         jobs=[*JOBS, maintenance_job, remove_payloads_job],
         sensors=[follow_manifest, follow_vectors, compact_when_due, follow_inputs_sensor],

@@ -6,6 +6,7 @@ Belongs here: which assets go together. All of them run in one process: a proces
 import dagster as dg
 
 from assets.ingest.asset import dead_letters, deltas
+from assets.refresh import REFRESH
 from assets.rollups.windowed_asset import windowed_counts
 from assets.vectors.asset import vector_conflicts, vectors
 from assets.vectors.compaction import vector_checkpoints
@@ -20,6 +21,13 @@ drain_job = dg.define_asset_job(
     selection=["drain"],
     executor_def=EXECUTOR,
     description="Commit all sealed segments to deltas and dead_letters, report the touched hours and check them.",
+)
+
+refresh_job = dg.define_asset_job(
+    "refresh_job",
+    selection=[REFRESH],
+    executor_def=EXECUTOR,
+    description="Make every partition that is behind its inputs, table by table, and check it.",
 )
 
 rebuild_job = dg.define_asset_job(
@@ -69,4 +77,4 @@ vectors_job = dg.define_asset_job(
     description="Fold new vector deltas into the vectors that they are about, compare their clocks, and index them.",
 )
 
-JOBS = [drain_job, rebuild_job, *ROLLUP_JOBS, windows_job, vectors_job, compaction_job]
+JOBS = [drain_job, refresh_job, rebuild_job, *ROLLUP_JOBS, windows_job, vectors_job, compaction_job]

@@ -5,15 +5,15 @@ Belongs here: which runs a request needs, and which partitions are blocked. Does
 """
 
 import hashlib
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from assets.refresh import PARTITIONS_TOGETHER, REFRESH
 from assets.tables import GRAPH, TABLES
 from assets.trust import WAITS_ITSELF, blocked, made_of_any, unfinished
 from orchestration.instance import open_instance
-from orchestration.runs import Progress, RunResults, Step, ranges_of, run
+from orchestration.runs import Progress, RunOutcome, RunResults, Step, ranges_of, run
 from tidemark.model.errors import TidemarkError
 from tidemark.model.timegrid import GRAINS, HOUR_US, Grain, floor_to, hour_key, hour_start
 from tidemark.storage.home import Home
@@ -33,8 +33,6 @@ PARTITIONED_ASSETS = tuple(name for names in PARTITIONED.values() for name in na
 BUCKETED_ASSETS = tuple(spec.name for spec in TABLES.values() if spec.buckets and not spec.is_whole)
 CHECKED_ASSETS = (*PARTITIONED_ASSETS, *BUCKETED_ASSETS)
 
-# A week of hours in a run: a month is a handful of runs, and a crash undoes minutes of work.
-PARTITIONS_PER_RUN = 168
 BACKFILL_TAG, PART_TAG = "tidemark/backfill", "tidemark/part"
 
 # A request, or one run of it: assets, all of one grain, and their partitions.
@@ -49,6 +47,12 @@ def drain(home: Home, *, progress: Progress | None = None) -> RunResults:
     """Drain all sealed segments and check the hours that they touched."""
     with open_instance(home) as instance:
         return RunResults((run(home, instance, [DRAIN], (), progress),))
+
+
+def drain_and_refresh(home: Home, *, progress: Progress | None = None) -> RunResults:
+    """Drain all sealed segments, and bring every table up to date that is made from them, in one run."""
+    with open_instance(home) as instance:
+        return _with_held_back(run(home, instance, [DRAIN, REFRESH], (), progress))
 
 
 def materialize_hours(
@@ -90,68 +94,23 @@ def materialize_everything_stale(
 ) -> RunResults:
     """Bring every table up to date: exactly the partitions that are behind, unless their input failed its check.
 
-    Carry-over to hours that lie ahead waits until these are partitions, as it does for the daemon.
+    Carry-over to hours that lie ahead waits until these are partitions, as it does for the daemon. If nothing is
+    behind, there is no run.
     """
-    from assets.partitions import existing
     from assets.stale import stale_partitions
 
-    now_us = clock or (lambda: time.time_ns() // 1_000)
     with open_instance(home) as instance:
-        outcome, held = RunResults(), _Held(home, instance)
-        for grain, names in PARTITIONED.items():
-            tried: set[Part] = set()
-            # Computed anew for each grain, and again until nothing more is stale: only finished tables are inputs of
-            # the next ones, and the carry-over of an hour is known only when the hour was made.
-            while True:
-                stale = stale_partitions(instance, home)
-                wanting = {name: {*stale.get(name, ()), *unfinished(home, instance, name)} for name in names}
-                due = {name: existing(home.settings, grain, keys, now_us()) for name, keys in wanting.items()}
-                wanted = side_by_side({name: keys for name, keys in due.items() if keys})
-                good = [part for assets, keys in wanted for part in held.good_parts(assets, keys)]
-                fresh = [part for part in near_one_another(good) if part not in tried]
-                if not fresh:
-                    break
-                tried |= set(fresh)
-                done = RunResults(tuple(run(home, instance, assets, part, progress) for assets, part in fresh))
-                held.release(done.partitions)
-                outcome += done
-        return outcome + held.outcome
+        unchecked = any(unfinished(home, instance, name) for name in GRAPH)
+        if not unchecked and not any(stale_partitions(instance, home).values()):
+            return RunResults()
+        config = {"now_us": clock()} if clock else {}
+        return _with_held_back(run(home, instance, [REFRESH], (), progress, config=config))
 
 
-def side_by_side(stale: Mapping[str, Iterable[str]]) -> list[Part]:
-    """Assets of one grain, in the order in which they follow one another, grouped where the same partitions are stale.
-
-    A run takes one range for all of its assets, and every asset in it costs seconds, however little there is to do. So
-    each is run once for all of its partitions, and never before its inputs.
-    """
-    groups: list[tuple[list[str], tuple[str, ...]]] = []
-    place: dict[str, int] = {}
-    for name, keys in stale.items():
-        wanted = tuple(sorted(keys))
-        after = max((place[each] for each in GRAPH[name].inputs if each in place), default=0) if name in GRAPH else 0
-        found = next((at for at in range(after, len(groups)) if groups[at][1] == wanted), None)
-        if found is None:
-            found = len(groups)
-            groups.append(([], wanted))
-        groups[found][0].append(name)
-        place[name] = found
-    return [(tuple(names), keys) for names, keys in groups]
-
-
-def near_one_another(parts: Iterable[Part]) -> Iterator[Part]:
-    """Parts as runs: ranges of partitions are one run, however many gaps there are, if they lie within a week.
-
-    A run for one lone hour costs as much as one for a day. Ranges that are further apart get separate runs, because the
-    tables in a run are computed over all the time from its first partition to its last.
-    """
-    for names, keys in parts:
-        grain, together = TABLES[names[0]].grain, list[str]()
-        for key in sorted(keys):
-            if together and len(grain.starts(grain.start(together[0]), grain.start(key))) >= PARTITIONS_PER_RUN:
-                yield names, tuple(together)
-                together = []
-            together.append(key)
-        yield names, tuple(together)
+def _with_held_back(outcome: RunOutcome) -> RunResults:
+    """The results of a run with a refresh, and what that held back, and why."""
+    because = {asset: dict(held) for asset, held in outcome.held_back.items()}
+    return RunResults((outcome,), {asset: tuple(held) for asset, held in because.items()} or None, 0, because or None)
 
 
 def check_hours(
@@ -228,8 +187,8 @@ class _Request:
 def _parts(wanted: Sequence[tuple[tuple[str, ...], Sequence[str]]]) -> Iterator[Part]:
     for names, keys in wanted:
         for each in ranges_of(keys, TABLES[names[0]].grain) if names else ():
-            for start in range(0, len(each), PARTITIONS_PER_RUN):
-                yield names, each[start : start + PARTITIONS_PER_RUN]
+            for start in range(0, len(each), PARTITIONS_TOGETHER):
+                yield names, each[start : start + PARTITIONS_TOGETHER]
 
 
 def _refuse_unknown(assets: Sequence[str], known_assets: Sequence[str] = PARTITIONED_ASSETS) -> None:
@@ -254,13 +213,6 @@ class _Held:
         first = {asset: dict(sorted(whys.items())) for asset, whys in self._first.items() if whys}
         held_back = {asset: tuple(whys) for asset, whys in first.items()}
         return RunResults(held_back=held_back or None, held_because=first or None)
-
-    def release(self, made: Mapping[str, Iterable[str]]) -> None:
-        """A partition that was made after all is no longer blocked: its input was repaired in an earlier round."""
-        for asset, keys in made.items():
-            for key in keys:
-                self._first[asset].pop(key, None)
-            self._all[asset].difference_update(keys)
 
     def good_parts(self, names: tuple[str, ...], keys: Sequence[str]) -> list[Part]:
         """What may be run: for each partition the assets that do not depend on a failed one."""

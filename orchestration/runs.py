@@ -11,10 +11,12 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from assets.names import CHECK_NAME, RANGE_END, RANGE_START, tags_for_more
+import msgspec
+
+from assets.names import CHECK_NAME, HELD_BACK, RANGE_END, RANGE_START, tags_for_more
 from assets.tables import TABLES
 from orchestration.reasons import in_a_line, innermost
 from tidemark.model.timegrid import Grain
@@ -62,6 +64,7 @@ class RunOutcome:
     checks: tuple[CheckOutcome, ...]
     seconds: float
     error: str | None = None
+    held_back: dict[str, dict[str, str]] = field(default_factory=dict)  # asset → partition → why, of a refresh
 
     @property
     def succeeded(self) -> bool:
@@ -169,6 +172,7 @@ def run(
         checks=tuple(_checks(events)),
         seconds=time.monotonic() - started,
         error=None if result.success else _reason(events),
+        held_back=_held_back(events),
     )
 
 
@@ -210,6 +214,13 @@ def _materialized(events: Sequence["DagsterEvent"]) -> dict[str, tuple[str, ...]
     return {asset: tuple(keys) for asset, keys in found.items()}
 
 
+def _held_back(events: Sequence["DagsterEvent"]) -> dict[str, dict[str, str]]:
+    for event in events:
+        if event.is_step_materialization and HELD_BACK in event.materialization.metadata:
+            return msgspec.convert(event.materialization.metadata[HELD_BACK].value, dict[str, dict[str, str]])
+    return {}
+
+
 def _checks(events: Sequence["DagsterEvent"]) -> Iterator[CheckOutcome]:
     for event in events:
         if event.event_type_value == "ASSET_CHECK_EVALUATION":
@@ -243,13 +254,30 @@ def _listening(
     if progress is None:
         yield
         return
-    from dagster import DagsterEventType, EventLogEntry
+    from dagster import EventLogEntry
+
+    told: list[Step] = []
 
     def hear(entry: EventLogEntry) -> None:
-        event = entry.dagster_event
-        if event and event.event_type == DagsterEventType.STEP_START and event.step_key:
-            is_check = event.step_key.endswith("_suite")
-            progress(Step(event.step_key.removesuffix("_suite"), is_check, keys))
+        step = _step_of(entry.dagster_event, keys) if entry.dagster_event else None
+        if step and step not in told[-1:]:
+            told.append(step)
+            progress(step)
 
     instance.add_event_listener(run_id, hear)
     yield
+
+
+def _step_of(event: "DagsterEvent", keys: tuple[str, ...]) -> Step | None:
+    """What a run is at: a step that begins, or a table that a step without partitions makes or checks."""
+    from dagster import DagsterEventType
+
+    if event.event_type == DagsterEventType.STEP_START and event.step_key:
+        return Step(event.step_key.removesuffix("_suite"), event.step_key.endswith("_suite"), keys)
+    if keys:
+        return None  # each of its tables has steps of its own
+    if event.event_type == DagsterEventType.ASSET_MATERIALIZATION and event.asset_key and event.partition:
+        return Step(event.asset_key.to_user_string(), False, ())
+    if event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION:
+        return Step(event.asset_check_evaluation_data.asset_key.to_user_string(), True, ())
+    return None

@@ -14,7 +14,7 @@ from assets.graph import Derived
 from assets.joins.rows import delta_pairs, session_pairs
 from assets.partitions import starts_in
 from assets.stale import look_back
-from assets.table_asset import table_asset
+from assets.table_asset import TableAsset
 from assets.tables import GRAPH
 from assets.windows.catalog import STREAMS
 from assets.windows.factory import Inputs, hourly_asset, one_by_one, recorded, replace_hours
@@ -27,12 +27,12 @@ from tidemark.model.timegrid import HOUR
 from tidemark.streams import Join, JoinForm, Stream, Streams
 
 
-def join_assets() -> list[dg.AssetsDefinition]:
+def join_assets() -> list[TableAsset]:
     """The assets of all joins that are defined."""
     return [join_asset(join) for join in STREAMS.joins.values()]
 
 
-def join_asset(join: Join, streams: Streams = STREAMS, graph: Mapping[str, Derived] = GRAPH) -> dg.AssetsDefinition:
+def join_asset(join: Join, streams: Streams = STREAMS, graph: Mapping[str, Derived] = GRAPH) -> TableAsset:
     """The asset of a join."""
     left, right = streams.streams[join.left], streams.streams[join.right]
     derived, sources = graph[join.name], [left.source, right.source]
@@ -41,7 +41,7 @@ def join_asset(join: Join, streams: Streams = STREAMS, graph: Mapping[str, Deriv
     return hourly_asset(derived, lambda deltas, hours: delta_pairs(deltas, join, left, right, hours), sources=sources)
 
 
-def _session_join(join: Join, left: Stream, right: Stream, derived: Derived) -> dg.AssetsDefinition:
+def _session_join(join: Join, left: Stream, right: Stream, derived: Derived) -> TableAsset:
     def materialize(context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Range) -> list[Record]:
         started, lake, sources = time.monotonic(), tidemark.lake, [left.source, right.source]
 
@@ -52,7 +52,7 @@ def _session_join(join: Join, left: Stream, right: Stream, derived: Derived) -> 
         inputs = replace_hours(lake, derived, rows, hours)
         return recorded(context, tidemark, derived, inputs, [hours], sources=sources, started=started)
 
-    return table_asset(derived, one_by_one(materialize))
+    return TableAsset(derived, one_by_one(materialize))
 
 
 def meeting(lake: Lake, stream: Stream, partner: Stream, inputs: Inputs, hours: Range) -> DataFrame:

@@ -14,7 +14,7 @@ from assets.inputs import input_of
 from assets.partitions import partitions_in, starts_in
 from assets.rollups.records import rollup_records
 from assets.rollups.transform import count_tier
-from assets.table_asset import table_asset
+from assets.table_asset import TableAsset
 from assets.tables import GRAPH
 from assets.trust import refuse_edited
 from resources.lake import Lake, LakeError, TableSpec
@@ -28,12 +28,12 @@ from tidemark.storage.home import Home
 from tidemark.tables.tiers import Tier
 
 
-def rollup_assets() -> list[dg.AssetsDefinition]:
+def rollup_assets() -> list[TableAsset]:
     """An asset for each tier, from fine to coarse."""
     return [rollup_asset(tier) for tier in Tier]
 
 
-def rollup_asset(tier: Tier) -> dg.AssetsDefinition:
+def rollup_asset(tier: Tier) -> TableAsset:
     """The asset of a tier: the sums of its input, for the same time."""
     derived = GRAPH[tier.table]
     source = derived.needs[0].table
@@ -55,7 +55,7 @@ def rollup_asset(tier: Tier) -> dg.AssetsDefinition:
             now_us=tidemark.now_us(),
         )
 
-    return table_asset(derived, materialize, is_held_by_tables=True)
+    return TableAsset(derived, materialize, is_held_by_tables=True, takes_gaps=True)
 
 
 def replace_sums(

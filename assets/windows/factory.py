@@ -17,7 +17,7 @@ from assets.graph import Derived, made_of
 from assets.ingest.schema import DELTAS
 from assets.inputs import input_of
 from assets.partitions import partitions_in, starts_in
-from assets.table_asset import Materialize, table_asset
+from assets.table_asset import Materialize, TableAsset
 from assets.tables import GRAPH
 from assets.trust import refuse_edited
 from assets.windows.catalog import PANES, STREAMS, by_event_time, of_type
@@ -39,18 +39,18 @@ Compute: TypeAlias = Callable[[DataFrame, Range], DataFrame]
 Inputs: TypeAlias = Mapping[str, Input]
 
 
-def stream_assets() -> list[dg.AssetsDefinition]:
+def stream_assets() -> list[TableAsset]:
     """The assets of all streams and joins that are defined."""
     late = by_event_time(STREAMS)
     return [*(pane_asset(stream) for stream in of_type(STREAMS, PANES)), *([late_asset(late)] if late else [])]
 
 
-def pane_asset(stream: Stream) -> dg.AssetsDefinition:
+def pane_asset(stream: Stream) -> TableAsset:
     """The asset of a stream with tumbling, fixed or sliding windows."""
     return hourly_asset(GRAPH[stream.name], pane_windows(stream), sources=[stream.source])
 
 
-def late_asset(streams: Sequence[Stream]) -> dg.AssetsDefinition:
+def late_asset(streams: Sequence[Stream]) -> TableAsset:
     """The asset `late_deltas`, which holds the deltas that were late for any of the streams."""
     return hourly_asset(
         GRAPH[LATE_DELTAS.name],
@@ -64,7 +64,7 @@ def pane_windows(stream: Stream) -> Compute:
     return lambda deltas, hours: count_windows(deltas, stream, hours)
 
 
-def hourly_asset(derived: Derived, compute: Compute, *, sources: Iterable[str]) -> dg.AssetsDefinition:
+def hourly_asset(derived: Derived, compute: Compute, *, sources: Iterable[str]) -> TableAsset:
     """An asset with a partition an hour, made from `deltas`; `sources` are the streams whose watermarks it follows."""
     followed = tuple(dict.fromkeys(sources))
 
@@ -75,7 +75,7 @@ def hourly_asset(derived: Derived, compute: Compute, *, sources: Iterable[str]) 
         inputs = write_hours(tidemark.lake, derived, compute, *hours)
         return recorded(context, tidemark, derived, inputs, hours, sources=followed, started=started)
 
-    return table_asset(derived, materialize)
+    return TableAsset(derived, materialize)
 
 
 def one_by_one(

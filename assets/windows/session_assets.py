@@ -17,7 +17,7 @@ from assets.inputs import input_of
 from assets.partitions import existing, starts_in
 from assets.records import plan_at
 from assets.requested import report_now
-from assets.table_asset import table_asset
+from assets.table_asset import TableAsset
 from assets.tables import GRAPH
 from assets.windows.adaptive import batch_rows, closed_batches, count_batches
 from assets.windows.catalog import STREAMS, of_type
@@ -35,18 +35,18 @@ from tidemark.streams import Stream, WindowType
 from tidemark.tables import lake_files, table_checksums
 
 
-def session_assets() -> list[dg.AssetsDefinition]:
+def session_assets() -> list[TableAsset]:
     """Two assets for each stream with sessions: the open ones, and the closed ones."""
     streams = of_type(STREAMS, [WindowType.SESSION])
     return [asset for stream in streams for asset in (open_asset(stream), closed_asset(stream))]
 
 
-def adaptive_assets() -> list[dg.AssetsDefinition]:
+def adaptive_assets() -> list[TableAsset]:
     """One for each stream with adaptive windows."""
     return [adaptive_asset(stream) for stream in of_type(STREAMS, [WindowType.ADAPTIVE])]
 
 
-def open_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.AssetsDefinition:
+def open_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> TableAsset:
     """The asset of the sessions that are open at each hour's end."""
     derived = graph[open_name(stream)]
 
@@ -55,10 +55,10 @@ def open_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.Asset
         _go_forward(context, tidemark, stream, derived, hours, records[-1])
         return records
 
-    return table_asset(derived, one_by_one(materialize))
+    return TableAsset(derived, one_by_one(materialize))
 
 
-def closed_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.AssetsDefinition:
+def closed_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> TableAsset:
     """The asset of closed sessions."""
     derived, still_open = graph[stream.name], open_name(stream)
 
@@ -75,10 +75,10 @@ def closed_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.Ass
         carried = Carried(into=carried_to(lake, still_open, inputs[still_open].version, hours))
         return recorded(context, tidemark, derived, inputs, [hours], sources=sources, started=started, carried=carried)
 
-    return table_asset(derived, one_by_one(materialize))
+    return TableAsset(derived, one_by_one(materialize))
 
 
-def adaptive_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.AssetsDefinition:
+def adaptive_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> TableAsset:
     """The asset of a stream whose windows are the coordinator's batches."""
     derived = graph[stream.name]
 
@@ -91,7 +91,7 @@ def adaptive_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> dg.A
         inputs = replace_hours(lake, derived, rows, hours)
         return recorded(context, tidemark, derived, inputs, [hours], sources=sources, started=started)
 
-    return table_asset(derived, one_by_one(materialize))
+    return TableAsset(derived, one_by_one(materialize))
 
 
 def batches_of(lake: Lake, stream: Stream, version: int, hours: Range) -> DataFrame:

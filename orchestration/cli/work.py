@@ -18,12 +18,10 @@ from orchestration.materialize import (
     CHECKED_ASSETS,
     PARTITIONED_ASSETS,
     check_hours,
+    drain_and_refresh,
     hours_between,
     materialize_everything_stale,
     materialize_hours,
-)
-from orchestration.materialize import (
-    drain as drain_segments,
 )
 from orchestration.runs import Progress, RunResults, Step
 from orchestration.vectors import materialize_vectors
@@ -73,7 +71,7 @@ to_option = click.option(
 def drain(home: Home, as_json: bool) -> None:
     """Bring all sealed segments into deltas and dead_letters, refresh what that made stale, and check everything."""
     with watched("draining") as watch:
-        outcome = drain_segments(home, progress=watch) + _refresh(home, watch)
+        outcome = drain_and_refresh(home, progress=watch) + materialize_vectors(home, progress=watch)
     _tell(outcome, as_json)
 
 

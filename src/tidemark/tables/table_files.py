@@ -53,8 +53,8 @@ def _files_within(table: DeltaTable, partition_by: str, within: Sequence[Within]
         low, high = f"min.{each.column}", f"max.{each.column}"
         if each.column == partition_by:
             low = high = f"partition.{partition_by}"
-        bounds = (actions.column(name).to_pylist() if name in names else None for name in (low, high))
-        wanted.append((each, *bounds))
+        lows, highs = (actions.column(name).to_pylist() if name in names else None for name in (low, high))
+        wanted.append((each, lows, highs))
     for place, file in enumerate(actions.column("path").to_pylist()):
         if any(_may_hold(each, low and low[place], high and high[place]) for each, low, high in wanted):
             yield unquote(file)

@@ -1,0 +1,166 @@
+"""`refresh`: what is behind its inputs, of all tables that are made partition by partition, in one step.
+
+Belongs here: the order of tables, which of their partitions are due, and going on when one of them fails. A run for
+each table, or for each kind of partition, would cost seconds before its first row; and an hour, its day and its month
+are partitions of different kinds, which the orchestrator does not put into one run. So this step has no partitions: it
+reports each partition that it makes, with its record and its check, as the drain does for `deltas`. Does not belong
+here: what is behind (`stale.py`), what may be built upon (`trust.py`), how a table is made (`table_asset.py`).
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import dagster as dg
+from pydantic import Field
+
+from assets.graph import Derived
+from assets.metadata import KINDS, OWNERS
+from assets.names import HELD_BACK
+from assets.partitions import existing
+from assets.requested import report_now
+from assets.stale import stale_partitions
+from assets.table_asset import TableAsset
+from assets.tables import GRAPH
+from assets.trust import blocked, unchecked, unfinished
+from resources.lake import Lake, LakeError
+from resources.platform import TidemarkResource
+from resources.record import Record
+from tidemark.model.ranges import contiguous
+from tidemark.model.timegrid import Grain
+
+REFRESH = "refresh"
+# A week of hours in one Spark job: more would not make it cheaper, and a crash undoes minutes of work.
+PARTITIONS_TOGETHER = 168
+
+# Called with partitions of a table that were made just now; it reports a check result for each.
+CheckPartitions = Callable[[dg.AssetExecutionContext, Lake, str, Sequence[str | None]], None]
+
+
+class RefreshError(LakeError):
+    """Some tables could not be refreshed; the others were."""
+
+
+class RefreshConfig(dg.Config):
+    """The options of a refresh."""
+
+    now_us: int = Field(
+        default=0,
+        description="The present, in microseconds since 1970: partitions after it wait. By default, the clock.",
+    )
+
+
+def refresh_asset(tables: Iterable[TableAsset], check: CheckPartitions) -> dg.AssetsDefinition:
+    """`refresh`, for these tables; `check` checks what it has made."""
+    by_name = {table.derived.spec.name: table for table in tables}
+    # As in the graph: each after its inputs.
+    ordered = [by_name[name] for name in GRAPH if name in by_name]
+
+    @dg.asset(
+        name=REFRESH,
+        deps=["drain"],
+        group_name="ingest",
+        kinds=KINDS,
+        owners=OWNERS,
+        description="Every partition that is behind what it is made from, table by table, each with its check.",
+    )
+    def refresh(
+        context: dg.AssetExecutionContext, config: RefreshConfig, tidemark: TidemarkResource
+    ) -> dg.MaterializeResult[None]:
+        """Make what is stale, until nothing is."""
+        work = _Refresh(context, tidemark, check, config.now_us or tidemark.now_us())
+        work.run(ordered)
+        if work.errors:
+            raise RefreshError(
+                f"{len(work.errors)} table(s) could not be refreshed, and the others were. "
+                + " ".join(f"{table}: {why}" for table, why in work.errors.items())
+            )
+        return dg.MaterializeResult(
+            metadata={
+                "partitions": sum(map(len, work.made.values())),
+                "tables": dg.MetadataValue.json({table: sorted(keys) for table, keys in work.made.items()}),
+                HELD_BACK: dg.MetadataValue.json({table: held for table, held in work.held.items() if held}),
+            }
+        )
+
+    return refresh
+
+
+class _Refresh:
+    """One refresh: what it has made, what it holds back, and what went wrong."""
+
+    def __init__(
+        self, context: dg.AssetExecutionContext, tidemark: TidemarkResource, check: CheckPartitions, now_us: int
+    ) -> None:
+        self._context, self._tidemark, self._check, self._now_us = context, tidemark, check, now_us
+        self._seen: dict[int, Record | None] = {}
+        self._tried: set[tuple[str, tuple[str, ...]]] = set()
+        self._failed: dict[str, set[str]] = defaultdict(set)
+        self.made: dict[str, set[str]] = defaultdict(set)
+        self.held: dict[str, dict[str, str]] = {}
+        self.errors: dict[str, str] = {}
+
+    def run(self, tables: Sequence[TableAsset]) -> None:
+        """Round after round: what an hour passes on to the next is known only when the hour was made."""
+        while True:
+            stale = stale_partitions(self._context.instance, self._tidemark.home, seen=self._seen)
+            before = len(self._tried)
+            for table in tables:
+                self._refresh(table, stale.get(table.derived.spec.name, {}))
+            if len(self._tried) == before:
+                return
+
+    def _refresh(self, table: TableAsset, stale: Iterable[str]) -> None:
+        spec, lake = table.derived.spec, self._tidemark.lake
+        for part in near_one_another(self._good(table.derived, stale), spec.grain, takes_gaps=table.takes_gaps):
+            if (spec.name, part) in self._tried:
+                continue
+            self._tried.add((spec.name, part))
+            self._context.log.info("computing %s: %s", spec.name, ", ".join(part))
+            try:
+                windows = contiguous(map(spec.grain.start, part), spec.grain)
+                records = table.write(self._context, self._tidemark, windows, self._report)
+                keys = {record.partition for record in records if record.partition}
+                if table.derived.is_carried:
+                    keys |= unchecked(self._context.instance, spec.name)
+                self.made[spec.name] |= keys
+                self._check(self._context, lake, spec.name, sorted(keys))
+            except Exception as error:
+                # A table that fails must not stop those that are not made from it; what failed is raised at the end.
+                self._context.log.exception("%s could not be refreshed", spec.name)
+                self.errors[spec.name] = " ".join(str(error).split()) or type(error).__name__
+                self._failed[spec.name] |= set(part)
+                self.held[spec.name] |= dict.fromkeys(part, "it failed")
+
+    def _good(self, derived: Derived, stale: Iterable[str]) -> list[str]:
+        """The stale partitions that may be made now, and those that have not passed a check since they were made."""
+        name, home, instance = derived.spec.name, self._tidemark.home, self._context.instance
+        # What was made here and did not pass is not tried again at once: it would not pass then either.
+        due = {*stale, *(unfinished(home, instance, name) - self.made[name])} - self._failed[name]
+        wanted = existing(home.settings, derived.spec.grain, due, self._now_us)
+        held = dict.fromkeys(self._failed[name], "it failed")
+        if wanted:
+            waiting = {each: self.held.get(each, ()) for each in derived.inputs}
+            held |= blocked(home, instance, derived, wanted, waiting=waiting)
+        self.held[name] = dict(sorted(held.items()))
+        return [key for key in wanted if key not in held]
+
+    def _report(self, records: Iterable[Record]) -> None:
+        for record in records:
+            report_now(self._context, record)
+
+
+def near_one_another(keys: Iterable[str], grain: Grain, *, takes_gaps: bool = False) -> Iterator[tuple[str, ...]]:
+    """Partitions that are made together: at most a week of hours, from the first to the last if gaps cost something."""
+    together: list[str] = []
+    for key in sorted(keys):
+        span = (
+            len(together)
+            if takes_gaps or not together
+            else len(grain.starts(grain.start(together[0]), grain.start(key)))
+        )
+        if span >= PARTITIONS_TOGETHER:
+            yield tuple(together)
+            together = []
+        together.append(key)
+    if together:
+        yield tuple(together)
