@@ -196,7 +196,7 @@ def _execution(event: Mapping[str, Any], reading: _Reading) -> Execution:
 def plain(description: str) -> str:
     """Spark's description of work, in a word or two that are the same for the same work."""
     if description.startswith(_VIEW):
-        return f"naming a view ({description.split()[0]})"
+        return f"naming a view ({description.split(maxsplit=1)[0]})"
     for words, what in DELTA_WORK.items():
         if words in description:
             return f"Delta: {what}"

@@ -1,8 +1,8 @@
 """Which step of which run did how much, and what its time was for: Dagster's events laid over Spark's event log.
 
 Belongs here: cutting a stretch of time into phases by the events of runs, and sharing out jobs, executions and seconds
-among them. Runs follow one another here, as they do in a command; where two of the daemon run side by side, what Spark
-did counts for the run that began its step last. Does not belong here: reading Spark's log (`freshness_log.py`).
+among them. Runs follow one another in a command. Where two of the daemon run side by side, what happened at a time counts
+for the earlier one, so that seconds add up. Does not belong here: reading Spark's log (`freshness_log.py`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,6 +14,8 @@ from benchmarks.freshness_log import Execution, Job, SparkWork, covered_s
 if TYPE_CHECKING:
     from dagster import DagsterInstance, EventLogEntry
 
+MADE, JUDGED = "ASSET_MATERIALIZATION", "ASSET_CHECK_EVALUATION"
+SCHEDULE_TAG = "dagster/schedule_name"
 WRITE, CHECK, LAUNCH, BETWEEN = "write", "check", "launch", "between"
 
 
@@ -25,6 +27,21 @@ class Mark:
     kind: str  # Dagster's name of the event
     step: str
     table: str
+    partition: str | None = None
+    is_passed: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's events, and whether a schedule began it: then it has nothing to do with a write."""
+
+    marks: tuple[Mark, ...]
+    is_scheduled: bool = False
+
+    @property
+    def begun_ms(self) -> float:
+        """Its first event."""
+        return self.marks[0].at_ms
 
 
 @dataclass(frozen=True)
@@ -56,42 +73,55 @@ class Share:
         return (self.phase.end_ms - self.phase.start_ms) / 1000
 
 
-def marks_of(instance: "DagsterInstance", since_ms: float) -> list[list[Mark]]:
-    """The events of every run that was created since, oldest run first."""
-    from dagster import RunsFilter
-
-    records = instance.get_run_records(RunsFilter(), ascending=True)
-    runs = [list(_marks(instance.all_logs(record.dagster_run.run_id))) for record in records]
-    found = [run for run in runs if run and run[0].at_ms >= since_ms]
-    return sorted(found, key=lambda run: run[0].at_ms)
+def runs_of(instance: "DagsterInstance", since_s: float) -> list[Run]:
+    """Every run that was created since a time, the oldest first."""
+    found = []
+    for record in instance.get_run_records(ascending=True):
+        run = record.dagster_run
+        marks = tuple(_marks(instance.all_logs(run.run_id)))
+        if marks and marks[0].at_ms >= since_s * 1000:
+            found.append(Run(marks, SCHEDULE_TAG in run.tags))
+    return sorted(found, key=lambda run: run.begun_ms)
 
 
 def _marks(entries: Iterable["EventLogEntry"]) -> Iterator[Mark]:
     for entry in entries:
-        event = entry.dagster_event
+        event, at_ms = entry.dagster_event, entry.timestamp * 1000
         if event is None:
             continue
-        kind, table = event.event_type_value, ""
-        if kind == "ASSET_MATERIALIZATION" and event.asset_key:
-            table = event.asset_key.to_user_string()
-        elif kind == "ASSET_CHECK_EVALUATION":
-            table = event.asset_check_evaluation_data.asset_key.to_user_string()
-        yield Mark(entry.timestamp * 1000, kind, event.step_key or "", table)
+        kind, step = event.event_type_value, event.step_key or ""
+        if kind == MADE and event.asset_key:
+            yield Mark(at_ms, kind, step, event.asset_key.to_user_string(), event.partition)
+        elif kind == JUDGED:
+            found = event.asset_check_evaluation_data
+            yield Mark(at_ms, kind, step, found.asset_key.to_user_string(), found.partition, found.passed)
+        else:
+            yield Mark(at_ms, kind, step, "")
 
 
-def phases_of(runs: Sequence[Sequence[Mark]], start_ms: float, end_ms: float) -> list[Phase]:
+def unproven(runs: Iterable[Run]) -> list[str]:
+    """Partitions that were made and have not passed a check since, and those that failed one."""
+    is_good: dict[tuple[str, str | None], bool] = {}
+    for mark in sorted((mark for run in runs for mark in run.marks), key=lambda mark: mark.at_ms):
+        # The drain itself is an asset without rows, and nothing checks it.
+        if mark.kind in {MADE, JUDGED} and mark.table != "drain":
+            is_good[mark.table, mark.partition] = mark.is_passed
+    return sorted(f"{table} {partition or ''}".strip() for (table, partition), good in is_good.items() if not good)
+
+
+def phases_of(runs: Sequence[Run], start_ms: float, end_ms: float) -> list[Phase]:
     """The time from start to end in phases without gaps: what lies before, between and after runs is `BETWEEN`."""
     phases: list[Phase] = []
     reached = start_ms
-    for number, marks in enumerate(runs, start=1):
-        if marks[0].at_ms > reached:
-            phases.append(Phase(number, "", BETWEEN, reached, marks[0].at_ms))
-            reached = marks[0].at_ms
-        for phase in _in_run(number, marks):
-            begun = max(phase.start_ms, reached)
-            if phase.end_ms > begun:
-                phases.append(Phase(number, phase.table, phase.kind, begun, phase.end_ms))
-                reached = phase.end_ms
+    for number, run in enumerate(runs, start=1):
+        if run.begun_ms > reached:
+            phases.append(Phase(number, "", BETWEEN, reached, min(run.begun_ms, end_ms)))
+            reached = run.begun_ms
+        for phase in _in_run(number, run.marks):
+            begun, end = max(phase.start_ms, reached), min(phase.end_ms, end_ms)
+            if end > begun:
+                phases.append(Phase(number, phase.table, phase.kind, begun, end))
+                reached = end
     if end_ms > reached:
         phases.append(Phase(len(runs) + 1, "", BETWEEN, reached, end_ms))
     return phases
