@@ -167,12 +167,11 @@ def join_words(join: Join, left: Stream, right: Stream) -> dict[str, str]:
         "hour": WINDOW_HOUR,
         "left": left.name,
         "right": right.name,
-        "keys": ", ".join(f"`{key}`" for key in keys),
         "key_list": "".join(f"`{key}`, " for key in keys),
         "right_key_values": "".join(f"{field.sql} AS `{key}`, " for field, key in renamed),
         "slides": "size(right_windows) >= 1" if is_sliding else "size(right_windows) = 0",
-        "same_key": " AND ".join(
-            f"a.`{one.column}` = b.`{other.column}`"
+        "same_key": "".join(
+            f"a.`{one.column}` = b.`{other.column}` AND "
             for one, other in zip(left.key_fields, right.key_fields, strict=True)
         ),
     }

@@ -96,7 +96,9 @@ def session_parts(deltas: DataFrame, carried: DataFrame, *, shape: SessionShape,
     columns = [*shape.part_keys, *(measure.name for measure in shape.measures)]
     pieces = _buckets(deltas, shape).select(*columns).unionByName(carried.select(*columns))
     # From here on each key is handled by itself: rows are shuffled once, sorted by a number before the key's text.
-    parts = together(pieces.withColumn("key_hash", F.xxhash64(*shape.keys)), ["key_hash"], hours, hours_each=6)
+    # An empty key is one for all deltas, and a hash of no columns does not exist.
+    key_hash = F.xxhash64(*shape.keys) if shape.keys else F.lit(0).cast("bigint")
+    parts = together(pieces.withColumn("key_hash", key_hash), ["key_hash"], hours, hours_each=6)
     in_order = Window.partitionBy("key_hash", *shape.keys).orderBy("first_us")
     # Parts of several shards or keys overlap, so the latest end so far counts, and not the end of the part before.
     so_far = F.max("last_us").over(in_order.rowsBetween(Window.unboundedPreceding, -1))

@@ -189,7 +189,7 @@ JOINS = [
     ),
     (
         {"j": "left: a\nright: b\n", "a": TUMBLING, "b": TUMBLING + "key: [entity_id, signal]\n"},
-        "give both as many fields, and at least one",
+        "give both as many fields, or none",
     ),
     ({"j": "left: j\nright: a\n", "a": TUMBLING}, "j.yaml:1: j is made from j: that is a circle"),
     (
@@ -213,6 +213,13 @@ def test_a_wrong_join_is_refused(tmp_path: Path, files: dict[str, str], problem:
     with pytest.raises(StreamError) as refused:
         load(tmp_path, **files)
     assert problem in str(refused.value)
+
+
+def test_n4_streams_without_a_key_can_be_joined(tmp_path: Path) -> None:
+    """An empty key is a key, too: one for all deltas."""
+    without = TUMBLING + "key: []\n"
+    load(tmp_path, j="left: a\nright: b\n", a=without, b=without)
+    assert set(load_streams(tmp_path).joins) == {"j"}
 
 
 @pytest.mark.parametrize(

@@ -106,10 +106,10 @@ def _read_join(name: str, joins: Mapping[str, Value], streams: Mapping[str, Stre
             f"the windows of {right.name} are {show_duration(right.window.size_us)} long and those of {left.name} "
             f"{show_duration(left.window.size_us)}, so they have no panes in common. Join streams of one size."
         )
-    if len(left.key) != len(right.key) or not left.key:
+    if len(left.key) != len(right.key):
         sides["right"].refuse(
             f"{left.name} has the key [{', '.join(left.key)}] and {right.name} [{', '.join(right.key)}]. A join is by "
-            "key: give both as many fields, and at least one."
+            "key: give both as many fields, or none: then every two in a window are a pair."
         )
     text = fields.get("description")
     return Join(name, left.name, right.name, form, text.text("a sentence") if text else "")
