@@ -5,7 +5,7 @@ Belongs here: the options and the exit code. The demo itself is in `orchestratio
 
 import click
 
-from tidemark.cli.app import as_json, command
+from tidemark.cli.app import as_json, founding_command
 from tidemark.cli.output import answer_json, console, progress, say_error
 from tidemark.storage.home import Home
 
@@ -15,7 +15,7 @@ DEFAULT_DELTAS = 60_000
 FEWEST_DELTAS = 100
 
 
-@command
+@founding_command
 @click.option("--deltas", type=click.IntRange(min=FEWEST_DELTAS), default=DEFAULT_DELTAS, show_default=True)
 @click.option("--seed", type=int, default=7, show_default=True, help="Another seed is another day.")
 @as_json

@@ -6,12 +6,12 @@ Belongs here: the options. How they are run is in `orchestration/ui.py`.
 import click
 
 from orchestration.ui import serve
-from tidemark.cli.app import command
+from tidemark.cli.app import founding_command
 from tidemark.cli.output import say
 from tidemark.storage.home import Home
 
 
-@command
+@founding_command
 @click.option("--port", type=click.IntRange(1, 65_535), default=3000, show_default=True, help="On this machine only.")
 @click.option("--read-only", is_flag=True, help="Look, but start nothing.")
 def ui(home: Home, port: int, read_only: bool) -> None:

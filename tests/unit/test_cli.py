@@ -84,10 +84,38 @@ def test_help_needs_neither_spark_nor_the_orchestrator() -> None:
     assert loaded_after("--help") == set()
 
 
-@pytest.mark.parametrize("name", ["status", "checksum", "account", "verify"])
-def test_a_question_about_a_home_that_is_not_there_creates_nothing(name: str, tmp_path: Path) -> None:
-    assert main([name, "--home", str(tmp_path / "home")]) == 0
-    assert list(tmp_path.iterdir()) == []
+# Arguments that a command cannot do without.
+NEEDED = {
+    "counts": ["e", "--namespace", "shop"],
+    "top": ["--namespace", "shop", "--signal", "view"],
+    "vector": ["v"],
+    "windows": ["w"],
+    "nearest": ["v"],
+}
+WITHOUT_A_HOME = {"send", "demo", "ui", "test", "chaos", "bench"}
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in COMMANDS if entry.name not in WITHOUT_A_HOME])
+@pytest.mark.parametrize("place", ["typo", "downloads"])
+def test_a_directory_that_is_no_home_is_an_error_and_nothing_is_created_in_it(
+    name: str, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An empty answer about a mistyped directory would look like a healthy platform."""
+    (tmp_path / "downloads").mkdir()
+    (tmp_path / "downloads" / "notes.txt").touch()
+    before = sorted(tmp_path.rglob("*"))
+    assert main([name, *NEEDED.get(name, []), "--home", str(tmp_path / place)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    said = " ".join(captured.err.split())
+    assert f"There is no home at {tmp_path / place}. Correct --home or TIDEMARK_HOME" in said
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_sending_creates_a_home(tmp_path: Path) -> None:
+    (tmp_path / "day.jsonl").write_text("{}\n")
+    main(["send", str(tmp_path / "day.jsonl"), "--home", str(tmp_path / "home")])
+    assert main(["status", "--home", str(tmp_path / "home")]) == 0
 
 
 def test_help_lists_every_command_in_its_group_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,8 +149,9 @@ def test_every_command_can_be_found_and_explains_itself(entry: app.Entry, capsys
     ],
 )
 def test_wrong_usage_ends_with_2_and_says_why_on_standard_error(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("TIDEMARK_HOME", str(Home(tmp_path).create().root))
     assert main(arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == ""

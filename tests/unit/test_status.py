@@ -113,8 +113,8 @@ def test_the_json_has_its_keys_and_is_json(home: Home) -> None:
 def test_asking_makes_nothing(home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home.dagster.rmdir()
     before = sorted(tmp_path.rglob("*"))
-    for place in (home.root, tmp_path / "nowhere"):
-        assert main(["status", "--home", str(place)]) == 0
+    assert main(["status", "--home", str(home.root)]) == 0
+    assert main(["status", "--home", str(tmp_path / "nowhere")]) == 1
     assert sorted(tmp_path.rglob("*")) == before
 
 

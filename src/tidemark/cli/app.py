@@ -186,7 +186,17 @@ def _group_of(commands: Sequence[Entry]) -> click.Group:
 
 
 def command(function: Callable[Concatenate[Home, ...], None]) -> click.Command:
-    """A command that gets the home first. `--home` and `--debug` may stand before or after its name."""
+    """A command about a home that exists, which it gets first. `--home` and `--debug` may stand on both sides of it."""
+
+    @wraps(function)
+    def run(home: Home, /, **arguments: Any) -> None:
+        function(home.require(), **arguments)
+
+    return founding_command(run)
+
+
+def founding_command(function: Callable[Concatenate[Home, ...], None]) -> click.Command:
+    """A command that creates the home if it does not exist."""
 
     @click.option("--home", metavar="DIR", hidden=True)
     @click.option("--debug", is_flag=True, hidden=True)

@@ -9,7 +9,6 @@ import click
 
 from tidemark.cli.app import as_json, command
 from tidemark.cli.output import answer_json, console, say, table
-from tidemark.model.errors import TidemarkError
 from tidemark.model.timegrid import SECOND_US, from_us
 from tidemark.shard_state.clock_reset import ShardTime, read_resets, read_times
 from tidemark.storage.home import Home
@@ -27,8 +26,6 @@ def clock(home: Home, reset: bool, as_json: bool) -> None:
     """
     from tidemark.event_time.clock import system_clock
 
-    if not home.settings_file.exists():
-        raise TidemarkError(f"There is no home at {home.root}. Name one with --home, or send something first.")
     if reset:
         from tidemark.coordinator.reset_clock import reset_clock
 

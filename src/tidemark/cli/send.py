@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidemark.cli import inputs
-from tidemark.cli.app import as_json, command
+from tidemark.cli.app import as_json, founding_command
 from tidemark.cli.output import answer_json, console, progress, table
 from tidemark.log.manifest import Manifest
 from tidemark.model.settings import is_name
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tidemark.door.decode import Sent
 
 
-@command
+@founding_command
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
 @click.option("--format", "form", type=click.Choice(inputs.FORMATS), help="Default: by the file's name.")
 @click.option("--producer", metavar="NAME", help="Send as this producer, numbering on from its last write.")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from tidemark.model.errors import ConfigurationError
 from tidemark.model.settings import TEMPLATE, Settings, read_settings
 from tidemark.storage import privacy
 
@@ -52,6 +53,20 @@ class Home:
         if not self.settings_file.exists():
             with open(self.settings_file, "w", opener=privacy.make_private) as file:
                 file.write(settings_text)
+        return self
+
+    @property
+    def exists(self) -> bool:
+        """Whether a platform is here: its settings, or what it has acknowledged."""
+        return self.settings_file.is_file() or any((self.root / name).is_dir() for name in ("log", "segments"))
+
+    def require(self) -> "Home":
+        """This home, if a platform is here: an empty answer about a mistyped directory would look like a healthy one."""
+        if not self.exists:
+            raise ConfigurationError(
+                f"There is no home at {self.root}. Correct --home or {HOME_VARIABLE}; or make one: './tidemark send' "
+                "puts your deltas into a new home, and './tidemark demo' fills one with a made-up day."
+            )
         return self
 
     @property
