@@ -165,7 +165,24 @@ def test_wrong_usage_ends_with_2_and_sends_nothing(home: Home, tmp_path: Path, a
     assert not home.segments(0).exists()
 
 
-def test_an_empty_file_sends_nothing(send: Send, tmp_path: Path) -> None:
-    (tmp_path / "empty.jsonl").write_bytes(b"\n\n")
-    answer = send(tmp_path / "empty.jsonl")
+def test_an_empty_file_sends_nothing_and_says_why(
+    home: Home, send: Send, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.write_bytes(b"\n\n")
+    answer = send(empty)
     assert (answer["writes"], answer["deltas"], answer["epochs"]) == (0, 0, {})
+    assert main(["send", "--home", str(home.root), str(empty)]) == 0
+    said = capsys.readouterr().out
+    assert "has no deltas" in said
+    assert "sent before" not in said
+
+
+def test_a_file_of_which_everything_was_refused_ends_with_1(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = write_lines(tmp_path / "wrong.jsonl", [signal(number, kind="rumour") for number in range(3)])
+    assert main(["send", "--json", "--home", str(home.root), str(wrong)]) == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["refused"] == 3
+    assert "every delta was refused" in " ".join(captured.err.split())

@@ -18,7 +18,7 @@ import click
 
 from tidemark.cli import inputs
 from tidemark.cli.app import as_json, founding_command
-from tidemark.cli.output import answer_json, console, progress, table
+from tidemark.cli.output import answer_json, console, progress, say_error, table
 from tidemark.log.manifest import Manifest
 from tidemark.model.settings import is_name
 from tidemark.storage.home import Home
@@ -61,6 +61,12 @@ def send(home: Home, file: Path, form: str | None, producer: str | None, as_json
         answer_json(result)
     else:
         _show(result)
+    if result["refused"] == result["deltas"] > 0:
+        say_error(
+            f"nothing of {file} was accepted: every delta was refused. The next drain puts them into dead_letters, "
+            "each with its reason. Correct the file and send it again."
+        )
+        raise click.exceptions.Exit(1)
 
 
 def name_by_content(path: Path) -> str:
@@ -190,4 +196,7 @@ def _show(result: dict[str, Any]) -> None:
     out.print(rows)
     for shard, epochs in result["epochs"].items():
         out.print(f"Shard {shard}: epochs {epochs['from']} to {epochs['to'] - 1}.")
-    out.print("Everything was sent before: nothing changed." if not result["epochs"] else "Next: ./tidemark drain")
+    if not result["deltas"]:
+        out.print("The file has no deltas: nothing was sent.")
+    else:
+        out.print("Next: ./tidemark drain" if result["epochs"] else "Everything was sent before: nothing changed.")

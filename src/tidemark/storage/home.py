@@ -61,7 +61,7 @@ class Home:
         return self.settings_file.is_file() or any((self.root / name).is_dir() for name in ("log", "segments"))
 
     def require(self) -> "Home":
-        """This home, if a platform is here: an empty answer about a mistyped directory would look like a healthy one."""
+        """This home, if a platform is here: an empty answer about a mistyped directory would look healthy."""
         if not self.exists:
             raise ConfigurationError(
                 f"There is no home at {self.root}. Correct --home or {HOME_VARIABLE}; or make one: './tidemark send' "
