@@ -71,10 +71,21 @@ def _has_files(base: Path) -> bool:
 
 @contextmanager
 def open_instance(home: Home) -> "Iterator[DagsterInstance]":
-    """The home's instance, for as long as it is needed."""
+    """The home's instance for runs of this process, for as long as it is needed.
+
+    What its runs print goes where the command was started. Captured, as in the daemon's runs, it would come from four
+    helper processes a step, which print tracebacks when Ctrl-C reaches them, too.
+    """
     from dagster import DagsterInstance
 
-    with DagsterInstance.from_config(str(ensure_instance(home))) as instance:
+    from resources.dagster_internals import InstanceRef
+    from resources.dagster_internals import NoOpComputeLogManager as NotCaptured
+
+    place = ensure_instance(home)
+    own = yaml.safe_load((place / SETTINGS_FILE).read_text()) or {}
+    not_captured = {"module": NotCaptured.__module__, "class": NotCaptured.__name__}
+    overrides = {} if "compute_logs" in own else {"compute_logs": not_captured}
+    with DagsterInstance.from_ref(InstanceRef.from_dir(str(place), overrides=overrides)) as instance:
         yield instance
 
 

@@ -9,6 +9,8 @@ from typing import Protocol
 
 # A line of `status`; the whole error is on the run's page.
 LONGEST_REASON = 400
+# Dagster's error for both signals.
+INTERRUPTED = "DagsterExecutionInterruptedError"
 
 
 class StoredError(Protocol):
@@ -34,6 +36,8 @@ def innermost(error: StoredError | None) -> StoredError | None:
 def in_a_line(message: str, stack: Sequence[str]) -> str:
     """An error's class and the first line of its message; without a message, where it was raised."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if lines and INTERRUPTED in lines[0]:
+        return "it was stopped by Ctrl-C or SIGTERM; the next run does its work"
     if not lines:
         lines = ["an error without a word"]
     kind, _, said = lines[0].partition(":")

@@ -18,6 +18,7 @@ import msgspec
 
 from assets.names import CHECK_NAME, HELD_BACK, RANGE_END, RANGE_START, tags_for_more
 from assets.tables import TABLES
+from orchestration.interrupts import raise_if_stopped
 from orchestration.reasons import in_a_line, innermost
 from tidemark.model.timegrid import Grain
 from tidemark.storage.home import HOME_VARIABLE, Home
@@ -164,6 +165,7 @@ def run(
             tags={**(tags or {}), **(tags_of(keys, TABLES[assets[0]].grain) if keys else {})},
             raise_on_error=False,
         )
+    raise_if_stopped()
     events = list(result.all_events)
     return RunOutcome(
         run_id=run_id,

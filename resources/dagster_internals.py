@@ -13,11 +13,13 @@ events that return the last materialization and the last check of each partition
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES, BulkActionsFilter, BulkActionStatus
+from dagster._core.instance.ref import InstanceRef
 from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
 from dagster._core.storage.asset_check_execution_record import (
     AssetCheckExecutionRecord,
     AssetCheckExecutionRecordStatus,
 )
+from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
 from dagster._record import copy
 
 __all__ = [
@@ -37,6 +39,10 @@ __all__ = [
     # How a run launcher reports to the daemon's monitoring whether a run is alive. `dagster` exports the launcher to
     # derive from, and not these two, which its method has to return; an export would replace them.
     "CheckRunHealthResult",
+    # Settings that hold for this process only, over those of the file: `DagsterInstance.from_config` takes none.
+    "InstanceRef",
+    # For runs whose output is not captured. A setting of the instance that says so would replace it.
+    "NoOpComputeLogManager",
     # The answer of a sensor's `evaluate_tick`: `RangeSensor` joins its requests for neighbouring partitions. A way
     # to ask `AutomationConditionSensorDefinition` for ranges without a backfill would replace it.
     "SensorExecutionData",

@@ -28,9 +28,10 @@ def demo(home: Home, deltas: int, seed: int, as_json: bool) -> None:
     from orchestration.cli.work import problems
     from orchestration.demo import report as reports
     from orchestration.demo.run import run_demo
+    from orchestration.interrupts import stoppable
 
     steps = reports.next_steps(home)
-    with progress() as bar:
+    with stoppable(), progress() as bar:
         report, outcome = run_demo(home, seed=seed, deltas=deltas, bar=bar)
     if as_json:
         answer_json(reports.as_json(report))

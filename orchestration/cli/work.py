@@ -12,10 +12,12 @@ from typing import Any
 import click
 
 from assets.rollups.schema import MINUTE_COUNTS
-from assets.tables import GRAPH
+from assets.tables import GRAPH, TABLES
 from assets.windows.catalog import earliest_us
+from orchestration.interrupts import stoppable
 from orchestration.materialize import (
     CHECKED_ASSETS,
+    DRAIN,
     PARTITIONED_ASSETS,
     check_hours,
     drain_and_refresh,
@@ -27,7 +29,7 @@ from orchestration.runs import Progress, RunResults, Step
 from orchestration.vectors import materialize_vectors
 from orchestration.windowed_counts import materialize_windowed_counts
 from tidemark.cli.app import as_json, command
-from tidemark.cli.output import answer_json, console, progress, table
+from tidemark.cli.output import answer_json, console, progress, say, table
 from tidemark.counts.retention import settled_before
 from tidemark.model.timegrid import HOUR_US, from_us, hour_key, hour_start, to_us
 from tidemark.storage.home import Home
@@ -36,6 +38,8 @@ from tidemark.tables.lake_files import partitions
 INGESTED = ("deltas", "dead_letters")
 # Computed again if no asset is named: everything that is made from deltas, partition by partition.
 DERIVED = tuple(GRAPH)
+# The assets that a drain, or a rebuild, comes to, in the order in which it does.
+EVERYTHING = tuple(dict.fromkeys((DRAIN, *PARTITIONED_ASSETS, *TABLES)))
 # The running hour is a partition, and so is the next one, in which a producer's clock may be (O3).
 HOURS_AHEAD = 2
 
@@ -70,7 +74,7 @@ to_option = click.option(
 @as_json
 def drain(home: Home, as_json: bool) -> None:
     """Bring all sealed segments into deltas and dead_letters, refresh what that made stale, and check everything."""
-    with watched("draining") as watch:
+    with watched("draining", EVERYTHING) as watch:
         outcome = drain_and_refresh(home, progress=watch) + materialize_vectors(home, progress=watch)
     _tell(outcome, as_json)
 
@@ -85,7 +89,7 @@ def rebuild(home: Home, first: int | None, end: int | None, as_json: bool) -> No
     The rows are the same as the drain's. Undrained segments are left alone.
     """
     hours = _hours(home, first, end)
-    with watched("rebuilding") as watch:
+    with watched("rebuilding", EVERYTHING) as watch:
         outcome = materialize_hours(home, INGESTED, hours, progress=watch)
         outcome += _refresh(home, watch)
     _tell(outcome, as_json)
@@ -130,7 +134,7 @@ def check(home: Home, first: int | None, end: int | None, tables: tuple[str, ...
     A partition that somebody has changed by hand fails its check here, with its rows, until it is written anew.
     """
     hours = _hours(home, first, end)
-    with watched("checking") as watch:
+    with watched("checking", tables or CHECKED_ASSETS) as watch:
         outcome = check_hours(home, tables or CHECKED_ASSETS, hours, progress=watch)
     _tell(outcome, as_json)
 
@@ -151,17 +155,39 @@ def count_all(home: Home, as_of: str, as_json: bool) -> None:
 
 
 @contextmanager
-def watched(what: str) -> Iterator[Callable[[Step], None]]:
-    """A progress bar that names the step that is running, and counts the runs of a request that takes several."""
-    with progress() as bar:
+def watched(what: str, order: Sequence[str] = ()) -> Iterator[Callable[[Step], None]]:
+    """Show the step that is running: a progress bar on a terminal, and a line for each step anywhere else.
+
+    `order` are the tables in the order in which they are reached: how far the bar is, is how far down that list. A
+    request that takes several runs counts these.
+    """
+    with stoppable(), progress() as bar:
         task = bar.add_task(what, total=None, note="starting")
+        if bar.disable:
+            say(f"{what}: starting")
+        reached = Reached(order)
 
         def show(step: Step) -> None:
-            is_long = step.parts > 1
-            bar.update(task, total=step.parts if is_long else None, completed=step.part - 1, note=describe(step))
+            done, total = (step.part - 1, step.parts) if step.parts > 1 else reached.by(step)
+            bar.update(task, total=total, completed=done, note=describe(step))
+            if bar.disable:
+                say(f"{what}: {describe(step)}")
 
         yield show
         bar.update(task, total=1, completed=1, note="done")
+
+
+class Reached:
+    """How far down a list of tables a request is. Each is computed, then checked; what is not stale is passed over."""
+
+    def __init__(self, order: Sequence[str]) -> None:
+        self._place = {name: place for place, name in enumerate(order)}
+        self._done = 0
+
+    def by(self, step: Step) -> tuple[int, int | None]:
+        """Steps that are behind this one, of how many; a table that is reached again changes nothing."""
+        self._done = max(self._done, 2 * self._place.get(step.asset, 0) + step.is_check)
+        return self._done, 2 * len(self._place) or None
 
 
 def describe(step: Step) -> str:

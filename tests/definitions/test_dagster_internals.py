@@ -26,6 +26,8 @@ SHAPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "BULK_ACTION_TERMINAL_STATUSES": ((), ()),
     "BulkActionStatus": ((), ("REQUESTED", "COMPLETED_SUCCESS")),
     "BulkActionsFilter": ((), ("statuses",)),
+    "InstanceRef": ((), ("from_dir",)),
+    "NoOpComputeLogManager": ((), ()),
     "SensorExecutionData": (("run_requests",), ("run_requests",)),
     "CheckRunHealthResult": (("status", "msg"), ()),
     "WorkerStatus": ((), ("RUNNING", "NOT_FOUND")),

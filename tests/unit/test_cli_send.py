@@ -94,7 +94,7 @@ def test_a_file_goes_on_where_it_stopped(
 
     with monkeypatch.context() as patch:
         patch.setattr(Producer, "write", interrupted)
-        assert main(["send", "--home", str(home.root), str(path)]) == 1
+        assert main(["send", "--home", str(home.root), str(path)]) == 130
     answer = send(path)
     assert (answer["sent_before"], answer["accepted"], answer["duplicate"]) == (2_000, 1_000, 0)
     assert len(sealed_rows(home)) == 3_000

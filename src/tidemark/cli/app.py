@@ -17,7 +17,7 @@ from typing import Any, Concatenate, NamedTuple, NoReturn
 import click
 
 from tidemark.cli.output import say_error
-from tidemark.model.errors import TidemarkError
+from tidemark.model.errors import StoppedError, TidemarkError
 from tidemark.storage import privacy
 from tidemark.storage.home import HOME_VARIABLE, Home
 
@@ -217,7 +217,10 @@ as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object 
 def main(
     arguments: Sequence[str] | None = None, *, commands: Sequence[Entry] = COMMANDS, is_own_process: bool = False
 ) -> int:
-    """Run one of the commands; the exit code is 0 done, 1 the work or a check failed, 2 wrong usage."""
+    """Run one of the commands; the exit code is 0 done, 1 the work or a check failed, 2 wrong usage.
+
+    130 and 143: stopped by Ctrl-C and by SIGTERM.
+    """
     invocation = Invocation(is_own_process=is_own_process)
     if is_own_process:
         privacy.take_process()
@@ -227,9 +230,11 @@ def main(
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        say_error("stopped. Everything that was acknowledged is kept; run the same command again to go on.")
-        return 1
+    except (click.Abort, KeyboardInterrupt) as error:
+        # click puts an Abort of its own around the interrupt.
+        stopped = error.__cause__ if isinstance(error.__cause__, StoppedError) else StoppedError()
+        say_error(str(stopped))
+        return stopped.exit_code
     except BrokenPipeError:
         # The reader of the answer has gone; nothing that is still in the buffer has a reader.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
