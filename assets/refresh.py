@@ -25,6 +25,7 @@ from assets.trust import blocked, unchecked, unfinished
 from resources.lake import Lake, LakeError
 from resources.platform import TidemarkResource
 from resources.record import Record
+from tidemark.model.errors import StoppedError
 from tidemark.model.ranges import contiguous
 from tidemark.model.timegrid import Grain
 
@@ -124,6 +125,8 @@ class _Refresh:
                     keys |= unchecked(self._context.instance, spec.name)
                 self.made[spec.name] |= keys
                 self._check(self._context, lake, spec.name, sorted(keys))
+            except StoppedError:
+                raise
             except Exception as error:
                 # A table that fails must not stop those that are not made from it; what failed is raised at the end.
                 self._context.log.exception("%s could not be refreshed", spec.name)

@@ -10,7 +10,7 @@ from assets import dependents, trust
 from assets.graph import Derived, graph_of
 from assets.ingest.schema import DELTAS
 from assets.partitions import PARTITIONS
-from assets.table_asset import table_asset
+from assets.table_asset import TableAsset
 from assets.windows.catalog import derived_tables
 from orchestration import automation
 from orchestration.automation import automated
@@ -38,7 +38,7 @@ def deltas() -> None:
 
 
 def table(derived: Derived) -> dg.AssetsDefinition:
-    return automated(table_asset(derived, lambda context, tidemark, hours: []))
+    return automated(TableAsset(derived, lambda context, tidemark, hours: []).definition)
 
 
 class Platform:

@@ -5,18 +5,15 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
-from assets import stale
 from orchestration import materialize
 from orchestration.instance import open_instance
 from orchestration.materialize import (
     BACKFILL_TAG,
     PART_TAG,
     hours_between,
-    materialize_everything_stale,
     materialize_hours,
 )
 from orchestration.runs import RunOutcome
-from tidemark.model.timegrid import MINUTE_US, hour_start
 from tidemark.storage.home import Home
 
 MONTH = hours_between("2026-03-01-00:00", "2026-03-30-23:00")
@@ -108,13 +105,3 @@ def test_every_run_of_a_request_says_which_part_it_is(home: Home, runs: Runs) ->
     tags = [run.tags for run in runs.instance.get_runs()]
     assert [tag[PART_TAG] for tag in reversed(tags)] == ["1", "2", "3", "4", "5", "6", "7", "8"]
     assert len({tag[BACKFILL_TAG] for tag in tags}) == 1
-
-
-def test_hours_that_lie_ahead_wait_until_they_are_partitions(
-    home: Home, runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A session of a week is carried to hours of next week; to make them now is a run for each, one after the other."""
-    week = hours_between("2026-03-02-09:00", "2026-03-09-09:00")
-    monkeypatch.setattr(stale, "stale_partitions", lambda *_: {"minute_counts": dict.fromkeys(week, "carried")})
-    materialize_everything_stale(home, clock=lambda: hour_start("2026-03-02-10:00") + 30 * MINUTE_US)
-    assert runs.asked == [(("minute_counts",), 3)], "the hour before, the running one and the next"

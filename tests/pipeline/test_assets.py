@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ASSETS = [
     ingest.deltas,
     ingest.dead_letters,
-    *rollups.rollup_assets(),
+    *(tier.definition for tier in rollups.rollup_assets()),
     windowed_counts,
 ]
 COUNTS = tuple(spec.name for spec in TIERS)

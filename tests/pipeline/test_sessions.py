@@ -40,9 +40,9 @@ ASSETS = [
     ingest.drain_asset(lambda *_: None),
     ingest.deltas,
     ingest.dead_letters,
-    *(build(stream, GRAPH) for stream in (VISITS, EDITS) for build in (open_asset, closed_asset)),
-    adaptive_asset(BATCHES, GRAPH),
-    join_asset(BOTH, STREAMS, GRAPH),
+    *(build(stream, GRAPH).definition for stream in (VISITS, EDITS) for build in (open_asset, closed_asset)),
+    adaptive_asset(BATCHES, GRAPH).definition,
+    join_asset(BOTH, STREAMS, GRAPH).definition,
 ]
 VISITS_TABLES = ("visits_open", "visits")
 TABLES = ("visits_open", "visits", "edits_open", "edits", "batches", "visits_and_edits")

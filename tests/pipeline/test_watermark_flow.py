@@ -30,11 +30,14 @@ if TYPE_CHECKING:
 SIZE_US = 10 * MINUTE_US
 VIEWS = Stream("views", "shop", Kind.SIGNAL, WindowSpec(WindowType.TUMBLING, SIZE_US, SIZE_US), key=("entity_id",))
 STREAMS = Streams({VIEWS.name: VIEWS})
+WINDOWS = hourly_asset(Derived(window_table(VIEWS), pane_needs(VIEWS)), pane_windows(VIEWS), sources=[VIEWS.source])
 ASSETS = [
     ingest.drain_asset(lambda *_: None),
     ingest.deltas,
     ingest.dead_letters,
-    hourly_asset(Derived(window_table(VIEWS), pane_needs(VIEWS)), pane_windows(VIEWS), sources=[VIEWS.source]),
+    hourly_asset(
+        Derived(window_table(VIEWS), pane_needs(VIEWS)), pane_windows(VIEWS), sources=[VIEWS.source]
+    ).definition,
 ]
 
 

@@ -1,7 +1,8 @@
 """Which runs a request takes: one for each unbroken range."""
 
 from assets.names import RANGE_END, RANGE_START, more_partitions
-from orchestration.materialize import hours_between, near_one_another, side_by_side
+from assets.refresh import near_one_another
+from orchestration.materialize import hours_between
 from orchestration.runs import ranges_of, tags_of
 from tidemark.model.timegrid import DAY, HOUR, WEEK
 
@@ -33,30 +34,19 @@ def test_days_are_told_from_weeks_by_their_grain_and_not_by_their_names() -> Non
     assert ranges_of(["2026-03-02", "2026-02-28", "2026-03-01"], DAY) == [("2026-02-28", "2026-03-01", "2026-03-02")]
 
 
-def test_assets_of_which_the_same_is_stale_are_one_run_and_none_is_put_before_its_input() -> None:
-    """O2: each asset is run once for all of its partitions, not once for every set of assets that share one."""
-    assert side_by_side({"views": ["b", "c"], "trends": ["a", "b", "c"], "buys": ["c", "b"]}) == [
-        (("views", "buys"), ("b", "c")),
-        (("trends",), ("a", "b", "c")),
-    ]
-    # hourly_counts are made from minute_counts, of which more is stale.
-    stale = {"views": ["b"], "minute_counts": ["a", "b"], "hourly_counts": ["b"]}
-    assert side_by_side(stale) == [
-        (("views",), ("b",)),
-        (("minute_counts",), ("a", "b")),
-        (("hourly_counts",), ("b",)),
-    ]
-
-
-def test_hours_with_gaps_are_one_run_unless_more_than_a_week_lies_between_them() -> None:
-    """O2: a lone hour beside a day does not cost a run of its own."""
+def test_hours_with_gaps_are_made_together_unless_more_than_a_week_lies_between_them() -> None:
+    """O2: a lone hour beside a day does not cost a Spark job of its own."""
     friday, day = "2026-02-27-17:00", hours_between("2026-03-01-23:00", "2026-03-02-23:00")
-    assert list(near_one_another([(("minute_counts",), (*day, friday))])) == [(("minute_counts",), (friday, *day))]
+    assert list(near_one_another((*day, friday), HOUR)) == [(friday, *day)]
     week_before = "2026-02-23-23:00"
-    assert list(near_one_another([(("minute_counts",), (week_before, *day))])) == [
-        (("minute_counts",), (week_before, *day[:-1])),
-        (("minute_counts",), (day[-1],)),
-    ]
+    assert list(near_one_another((week_before, *day), HOUR)) == [(week_before, *day[:-1]), (day[-1],)]
+
+
+def test_sums_of_hours_are_made_together_however_far_apart_they_are() -> None:
+    months = [f"2026-{month:02d}-01-00:00" for month in range(1, 13)]
+    assert list(near_one_another(months, HOUR, takes_gaps=True)) == [tuple(months)]
+    hours = hours_between("2026-03-01-00:00", "2026-03-08-00:00")
+    assert [len(part) for part in near_one_another(hours, HOUR, takes_gaps=True)] == [168, 1]
 
 
 def test_a_run_names_its_longest_range_to_the_orchestrator_and_the_other_partitions_besides() -> None:
