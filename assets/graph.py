@@ -41,10 +41,15 @@ class Need:
     before_us: int = 0
     after_us: int = 0
     partner: TableSpec | None = None  # by meeting: the table on the other side
+    source: str | None = None  # of `deltas`: the only namespace and kind that count, as "namespace/kind"
 
     def partitions_of(self, target: TableSpec, start_us: int, length_us: int) -> Sequence[int]:
         """Starts of the partitions of `target` that are made from input rows in this piece of time."""
         return target.grain.starts(start_us - self.after_us, start_us + length_us + self.before_us)
+
+    def takes(self, source: str) -> bool:
+        """Whether deltas of this namespace and kind count."""
+        return self.source in (None, source)
 
     def inputs_of(self, start_us: int, length_us: int) -> Sequence[int]:
         """Starts of the input's partitions that a partition is made from."""

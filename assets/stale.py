@@ -35,13 +35,17 @@ if TYPE_CHECKING:
 
 # For an input that a record does not name; generations begin at 1.
 NO_GENERATION = 0
+# As a version: the first one is 0.
+NEVER_CHANGED = -1
 
-LastEpochs = dict[tuple[int, int], int]  # hour in microseconds, and shard → epoch
+LastEpochs = dict[tuple[int, int, str], int]  # hour in microseconds, shard, and "namespace/kind" → epoch
+# Stands for all of them, where the log does not tell them apart.
+ANY_SOURCE = ""
 
 
 @dataclass
 class _CommittedHours:
-    """The log's epochs for each hour, as far as it was read. This grows with the hours and not with the segments."""
+    """The log's epochs for each hour and source, as far as it was read; grows with the hours, not with the segments."""
 
     upto: dict[int, int] = field(default_factory=dict)
     last: dict[int, tuple[int, str]] = field(default_factory=dict)  # shard → number and checksum of the last segment
@@ -55,7 +59,8 @@ class _CommittedHours:
             return False
         for entry in log.below(upto, after=self.upto):
             for way, last in self.ways.items():
-                last.update({(hour, entry.shard): entry.to_epoch - 1 for hour in hours_of(entry, way)})
+                for source, hours in hours_by_source(entry, way).items():
+                    last.update({(hour, entry.shard, source): entry.to_epoch - 1 for hour in hours})
             self.last[entry.shard] = (entry.number, entry.sha256)
         self.upto = upto
         return True
@@ -96,11 +101,15 @@ class _Found:
             self.generations[spec.name] = _present(self.home, spec)
         return self.records[spec.name]
 
-    def committed(self, by: By) -> LastEpochs:
+    def committed(self, need: Need) -> dict[tuple[int, int], int]:
         """For each hour and shard, the last epoch of the segments in the lake that have deltas for the hour."""
         if self._committed is None:
             self._committed = _committed_hours(self.home)
-        return self._committed.ways[by]
+        last: dict[tuple[int, int], int] = {}
+        for (hour, shard, source), epoch in self._committed.ways[need.by].items():
+            if source == ANY_SOURCE or need.takes(source):
+                last[hour, shard] = max(epoch, last.get((hour, shard), epoch))
+        return last
 
     def reach(self, spec: TableSpec) -> dict[int, int]:
         """For each partition of sessions, the hour in which the first of them begins."""
@@ -159,21 +168,20 @@ def _behind(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int,
     given = found.read(source)
     for start in sorted(found.present[source.name]):
         key = source.grain.key(start)
-        is_stale = key in found.stale.get(source.name, {})
+        is_stale, record = key in found.stale.get(source.name, {}), given.get(key)
+        changed = record.changed_by(need.takes) if record else NEVER_CHANGED
         for own in need.partitions_of(target, start, source.grain.width_us(start)):
             made = found.records[target.name].get(target.grain.key(own))
-            yield (
-                own,
-                f"{source.name} {key} is stale"
-                if is_stale
-                else _why(source, given.get(key), target, made, found.generations),
-            )
+            if record and changed == NEVER_CHANGED and made is None:
+                continue  # what is there is of other namespaces and kinds
+            why = f"{source.name} {key} is stale" if is_stale else None
+            yield own, why or _why(source, record, target, made, found.generations, changed)
 
 
 def _behind_the_log(need: Need, target: TableSpec, found: _Found) -> Iterator[tuple[int, str | None]]:
     """By receipt, stamp or batch: a partition is behind when a segment has deltas for it that it does not cover."""
     found.read(need.table)
-    for (hour, shard), epoch in found.committed(need.by).items():
+    for (hour, shard), epoch in found.committed(need).items():
         for own in need.partitions_of(target, hour, HOUR_US):
             made = found.records[target.name].get(target.grain.key(own))
             why = _why(need.table, None, target, made, found.generations)
@@ -243,6 +251,17 @@ def hours_of(entry: Entry, by: By) -> list[int]:
     return [hour_start(key) for key, counts in entry.event_hours.items() if key and counts.accepted]
 
 
+def hours_by_source(entry: Entry, by: By) -> dict[str, list[int]]:
+    """The same for each namespace and kind, where the log tells them apart."""
+    if by is By.BATCH or entry.sources is None:
+        return {ANY_SOURCE: hours_of(entry, by)}
+    keys = {
+        source: {By.RECEIPT: hours.receipt, By.STAMP: hours.stamp}.get(by, hours.event)
+        for source, hours in entry.sources.items()
+    }
+    return {source: [hour_start(key) for key in each] for source, each in keys.items()}
+
+
 def _present(home: Home, spec: TableSpec) -> int:
     """The generation of the table's next commit: a table that was tampered with counts as gone."""
     known: KnownTable = KnownTableFile(home.plans, spec.name).read()
@@ -250,13 +269,20 @@ def _present(home: Home, spec: TableSpec) -> int:
 
 
 def _why(
-    source: TableSpec, given: Record | None, target: TableSpec, made: Record | None, generations: Mapping[str, int]
+    source: TableSpec,
+    given: Record | None,
+    target: TableSpec,
+    made: Record | None,
+    generations: Mapping[str, int],
+    changed: int | None = None,
 ) -> str | None:
+    """Why a partition is behind one of its input, which last `changed` for it in a version; by default, its own."""
     if made is None:
         return "it has never been materialized"
     if made.generation != generations[target.name]:
         return f"{target.name} was deleted, restored or replaced since"
-    changed = given.table_version if given else -1
+    if changed is None:
+        changed = given.table_version if given else NEVER_CHANGED
     behind = find_behind(_as_made(made, source), changed=changed, generation=generations[source.name])
     if behind is Behind.REPLACED:
         return f"{source.name} was deleted, restored or replaced since"

@@ -4,7 +4,7 @@ Belongs here: the model, and how it is written to and read from metadata. Does n
 computed. Importing this does not import Dagster.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -51,6 +51,8 @@ class Record(Struct, frozen=True, kw_only=True, rename=_STORED):
     carried_in: str | None = None  # checksum of the carry-over from the partition before, if there is one
     carried_out: str | None = None  # checksum of its own carry-over to the next
     definition: str | None = None  # hash of the definition that the rows follow, if a file defines it
+    # Of `deltas`: "namespace/kind" → the version in which its deltas in this partition last changed; empty: not known.
+    changed: dict[str, int] = {}
     as_of_us: int | None = None  # the time of a table that is as of one time
     recorded_us: int | None = None  # when it was recorded; the watermark's lag is measured from it
 
@@ -60,6 +62,12 @@ class Record(Struct, frozen=True, kw_only=True, rename=_STORED):
         if self.recorded_us is None or self.watermark_us is None:
             return None
         return (self.recorded_us - self.watermark_us) / 1e6
+
+    def changed_by(self, is_wanted: Callable[[str], bool]) -> int:
+        """The version in which deltas of these namespaces and kinds last changed; -1 if the partition has none."""
+        if not self.changed:
+            return self.table_version
+        return max((version for source, version in self.changed.items() if is_wanted(source)), default=-1)
 
     def to_metadata(self) -> dict[str, Any]:
         """As metadata of a materialization: the record, and the few numbers that the orchestrator's pages plot."""

@@ -5,13 +5,13 @@ hours it touched; materializing an hour of `deltas` or `dead_letters` rebuilds i
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import dagster as dg
 
 from assets.ingest.drain import drain_all
 from assets.ingest.rebuild import committed_number, plan_store, rebuild
-from assets.ingest.records import drain_record, hour_records
+from assets.ingest.records import drain_record, hour_records, new_in_hours
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.metadata import KINDS, OWNERS
 from assets.partitions import partitions_in, starts_in
@@ -21,6 +21,7 @@ from assets.watermarks import record_watermarks
 from resources.lake import Lake, TableSpec
 from resources.platform import TidemarkResource
 from resources.record import Record, RecordError
+from tidemark.log.manifest import Entry
 from tidemark.model.timegrid import hour_key
 from tidemark.observe.sealed_log import Log, TouchedHours, touched_hours
 from tidemark.storage.failpoints import failpoint
@@ -68,11 +69,21 @@ def _drain(
             context.log.warning("%s continues under a new generation: %s", table, why)
     plan = plan_store(lake).committed(committed_number(lake, DELTAS))
     touched = unreported_hours(context.instance, lake, plan)
+    new = new_in_hours(_unreported(context.instance, lake, plan))
     duration_ms = _since(started)
     reported: dict[str, list[str]] = {}
     for spec, starts in ((DELTAS, touched.event), (DEAD_LETTERS, touched.receipt)):
         previous = _recorded(context.instance, spec, starts)
-        records = hour_records(lake, spec, starts, plan, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
+        records = hour_records(
+            lake,
+            spec,
+            starts,
+            plan,
+            previous,
+            duration_ms=duration_ms,
+            now_us=tidemark.now_us(),
+            new=new if spec is DELTAS else None,
+        )
         for record in records:
             report_now(context, record)
         reported[spec.name] = [record.partition for record in records if record.partition]
@@ -105,13 +116,17 @@ def unreported_hours(instance: dg.DagsterInstance, lake: Lake, plan: Plan | None
     those hours. The generation shows the others: hours of a table that was deleted or restored were rebuilt, and have
     to be reported again.
     """
-    last = _last_drain(instance)
-    reported = {shard: end for shard, (_, end) in last.epochs.items()} if last else {}
-    fresh = touched_hours(Log(lake.home).below(plan.upto if plan else {}, after=reported))
-    return fresh | TouchedHours(
+    return touched_hours(_unreported(instance, lake, plan)) | TouchedHours(
         event=_of_another_generation(instance, lake, DELTAS),
         receipt=_of_another_generation(instance, lake, DEAD_LETTERS),
     )
+
+
+def _unreported(instance: dg.DagsterInstance, lake: Lake, plan: Plan | None) -> Iterator[Entry]:
+    """The committed segments that no drain has recorded, read one by one."""
+    last = _last_drain(instance)
+    reported = {shard: end for shard, (_, end) in last.epochs.items()} if last else {}
+    return Log(lake.home).below(plan.upto if plan else {}, after=reported)
 
 
 def _last_drain(instance: dg.DagsterInstance) -> Record | None:

@@ -38,15 +38,16 @@ def pane_needs(stream: Stream) -> tuple[Need, ...]:
     """The inputs of an hour of a stream's panes."""
     after_us = look_ahead_us(stream)
     if stream.window.type is WindowType.FIXED:
-        return (Need(DELTAS, By.RECEIPT, after_us=after_us),)
-    own = Need(DELTAS, By.EVENT, after_us=after_us)
+        return (Need(DELTAS, By.RECEIPT, after_us=after_us, source=stream.source),)
+    own = Need(DELTAS, By.EVENT, after_us=after_us, source=stream.source)
     return (own, stamp_need(stream)) if stream.late.is_moved else (own,)
 
 
 def stamp_need(stream: Stream) -> Need:
     """A late delta goes into the pane that is open under its stamp: one that began up to its size before that."""
     allowed_us = stream.late.allowed_us
-    return Need(DELTAS, By.STAMP, before_us=-allowed_us, after_us=allowed_us + look_ahead_us(stream))
+    after_us = allowed_us + look_ahead_us(stream)
+    return Need(DELTAS, By.STAMP, before_us=-allowed_us, after_us=after_us, source=stream.source)
 
 
 def derived_tables(streams: Streams) -> list[Derived]:
@@ -65,7 +66,7 @@ def derived_tables(streams: Streams) -> list[Derived]:
 
 def session_tables(stream: Stream) -> list[Derived]:
     """Open sessions, made from those of the hour before; closed ones, from the sessions open at that hour's end."""
-    still_open, own = open_table(stream), Need(DELTAS)
+    still_open, own = open_table(stream), Need(DELTAS, source=stream.source)
     carried = Need(still_open, By.CARRY, before_us=HOUR_US, after_us=-HOUR_US)
     return [Derived(spec, (own, carried), definition_of(stream)) for spec in (still_open, window_table(stream))]
 
@@ -79,19 +80,25 @@ def join_tables(join: Join, streams: Streams) -> Derived:
         meetings = [Need(one, By.MEETING, partner=other) for one, other in (tables, tables[::-1])]
         return Derived(spec, tuple(meetings), definition)
     # For a right side with sliding windows, the deltas are matched in the panes of the left side.
-    rights = pane_needs(right) if join.form is JoinForm.SAME_PANE else (Need(DELTAS, after_us=look_ahead_us(left)),)
+    slid = (Need(DELTAS, after_us=look_ahead_us(left), source=right.source),)
+    rights = pane_needs(right) if join.form is JoinForm.SAME_PANE else slid
     own = pane_needs(left)
     return Derived(spec, (*own, *(need for need in rights if need not in own)), definition)
 
 
 def late_needs(streams: Iterable[Stream]) -> tuple[Need, ...]:
-    """The inputs of an hour of `late_deltas`: all that any of the streams needs for it."""
-    sessions = [Need(DELTAS, before_us=each.window.gap_us) for each in streams if each.window.gap_us]
+    """The inputs of an hour of `late_deltas`: all that any of the streams needs for it, by namespace and kind."""
+    sessions = [
+        Need(DELTAS, before_us=each.window.gap_us, source=each.source) for each in streams if each.window.gap_us
+    ]
     panes = [need for each in streams if not each.window.gap_us for need in pane_needs(each)]
-    own = [need for need in (*sessions, *panes) if need.by is By.EVENT]
-    whole = Need(DELTAS, before_us=max(n.before_us for n in own), after_us=max(n.after_us for n in own))
-    stamps = {(need.before_us, need.after_us): need for need in panes if need.by is By.STAMP}
-    return (whole, *stamps.values())
+    whole: dict[str | None, Need] = {}
+    for need in (*sessions, *(need for need in panes if need.by is By.EVENT)):
+        found = whole.get(need.source, need)
+        before_us, after_us = max(need.before_us, found.before_us), max(need.after_us, found.after_us)
+        whole[need.source] = Need(DELTAS, before_us=before_us, after_us=after_us, source=need.source)
+    stamps = {(need.before_us, need.after_us, need.source): need for need in panes if need.by is By.STAMP}
+    return (*whole.values(), *stamps.values())
 
 
 def definition_of(*meant: Stream | Join) -> str:

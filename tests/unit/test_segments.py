@@ -12,7 +12,7 @@ from tests.support.live import TEN_O_CLOCK, sample, signal, vector
 from tidemark.event_time.watermarks import Watermarks
 from tidemark.log import segments
 from tidemark.log.log_rows import LogRows
-from tidemark.log.manifest import HourCounts
+from tidemark.log.manifest import HourCounts, SourceHours
 from tidemark.log.segments import Census, encode_segment, read_segment, whole
 from tidemark.model.log_schema import LOG_SCHEMA
 from tidemark.model.settings import Settings
@@ -81,6 +81,17 @@ def test_an_entry_counts_what_a_look_at_every_row_would(numbers: list[int], firs
             key = hour_key(to_us(row[column])) if is_usable else ""
             expected.setdefault(key, Counter())[row["verdict"]] += 1
         assert census.by_hour(column) == {key: HourCounts(**counts) for key, counts in sorted(expected.items())}
+    by_source: dict[str, dict[str, set[str]]] = {}
+    for row in (row for row in rows if row["verdict"] == "accepted"):
+        hours = by_source.setdefault(
+            f"{row['namespace']}/{row['kind']}", {"event": set(), "receipt": set(), "stamp": set()}
+        )
+        for name, column in (("event", "event_ts"), ("receipt", "received_ts"), ("stamp", "watermark_ts")):
+            hours[name] |= {hour_key(to_us(row[column]))} if row[column] else set()
+    assert census.by_source() == {
+        source: SourceHours(**{name: sorted(keys) for name, keys in hours.items()})
+        for source, hours in by_source.items()
+    }
     for producer, (least, greatest) in census.sequences().items():
         sequences = [row["sequence"] for row in rows if row["producer"] == producer]
         assert (least, greatest) == (min(sequences), max(sequences))

@@ -8,13 +8,16 @@ import msgspec
 import pytest
 
 from assets.graph import Derived, graph_of
+from assets.ingest.records import NewInHour, _changed
 from assets.stale import stale_partitions
 from assets.windows.catalog import definition_of, derived_tables
 from resources.record import Record
 from tests.support.windows import stream, tumbling
+from tidemark.log.manifest import HourCounts
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from tidemark.storage.home import Home
 from tidemark.streams import Join, JoinForm, Stream, Streams, WindowSpec, WindowType
+from tidemark.tables.known_table import KnownTable
 
 TEN, FIVE = tumbling(10 * MINUTE_US), tumbling(5 * MINUTE_US)
 SESSIONS = stream(WindowSpec(WindowType.SESSION, gap_us=15 * MINUTE_US), name="visits")
@@ -30,17 +33,27 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path / "home").create()
 
 
-def tell(instance: dg.DagsterInstance, asset: str, partition: str, definition: str | None = None) -> None:
+def tell(
+    instance: dg.DagsterInstance,
+    asset: str,
+    partition: str,
+    definition: str | None = None,
+    *,
+    version: int = 1,
+    changed: Mapping[str, int] | None = None,
+) -> None:
+    """A record; of `deltas` as of a version, of other tables made from that version of it."""
     is_root = asset == "deltas"
     record = Record(
         asset=asset,
         partition=partition,
         generation=1,
-        table_version=1,
+        table_version=version if is_root else 1,
         table_id=asset,
-        input_versions={} if is_root else {"deltas": 1},
+        input_versions={} if is_root else {"deltas": version},
         input_generations={} if is_root else {"deltas": 1},
         definition=definition,
+        changed=dict(changed or {}),
     )
     instance.report_runless_asset_event(
         dg.AssetMaterialization(asset, partition=partition, metadata=record.to_metadata())
@@ -95,3 +108,49 @@ def test_a_join_means_something_else_when_one_of_its_sides_does() -> None:
     join = Join("both", "one", "other", JoinForm.SAME_PANE, "In words.")
     assert definition_of(join, TEN, TEN) != definition_of(join, TEN, FIVE)
     assert definition_of(msgspec.structs.replace(join, description=""), TEN, TEN) == definition_of(join, TEN, TEN)
+
+
+def test_a_stream_is_stale_only_by_deltas_of_its_own_namespace_and_kind(home: Home) -> None:
+    """O3: a hundred streams cost nothing when one of them is touched."""
+    ours, theirs = f"{TEN.namespace}/{TEN.kind}", "elsewhere/signal"
+    with dg.DagsterInstance.ephemeral() as instance:
+        tell(instance, "deltas", NOON, version=1, changed={ours: 1})
+        tell(instance, "deltas", ONE, version=1, changed={theirs: 1})
+        assert set(stale_partitions(instance, home, graph=graph(TEN))[TEN.name]) == {NOON}
+        tell(instance, TEN.name, NOON, definition_of(TEN), version=1)
+        tell(instance, "deltas", NOON, version=2, changed={ours: 1, theirs: 2})
+        assert stale_partitions(instance, home, graph=graph(TEN))[TEN.name] == {}
+        tell(instance, "deltas", NOON, version=3, changed={ours: 3, theirs: 2})
+        assert set(stale_partitions(instance, home, graph=graph(TEN))[TEN.name]) == {NOON}
+        tell(instance, TEN.name, NOON, definition_of(TEN), version=3)
+        tell(instance, "deltas", NOON, version=4)
+        assert set(stale_partitions(instance, home, graph=graph(TEN))[TEN.name]) == {NOON}, "not known means any"
+
+
+NEW = NewInHour(2, {"shop/signal"})
+KNOWN = KnownTable(version=7)
+
+
+@pytest.mark.parametrize(
+    ("new", "before", "in_log", "expected"),
+    [
+        pytest.param(NEW, None, 2, {"shop/signal": 7}, id="all that the log ever had for the hour is new"),
+        pytest.param(NEW, None, 3, {}, id="some of it is older, and nobody has recorded what"),
+        pytest.param(NEW, {"shop/vector": 3}, 3, {"shop/vector": 3, "shop/signal": 7}, id="beside what was there"),
+        pytest.param(NEW, {"shop/signal": 3}, 3, {"shop/signal": 7}, id="in place of what was there"),
+        pytest.param(NEW, {}, 3, {}, id="what was there is not known"),
+        pytest.param(NewInHour(2, set(), is_told=False), {"shop/vector": 3}, 3, {}, id="the log does not tell"),
+        pytest.param(None, {"shop/vector": 3}, 3, {}, id="a rebuild may change anything"),
+    ],
+)
+def test_a_record_of_deltas_says_what_changed_or_that_it_does_not_know(
+    new: NewInHour | None, before: dict[str, int] | None, in_log: int, expected: dict[str, int]
+) -> None:
+    previous = None
+    if before is not None:
+        previous = Record(
+            asset="deltas", partition=NOON, generation=1, table_version=3, table_id="deltas", changed=before
+        )
+    assert _changed(new, previous, HourCounts(accepted=in_log), KNOWN) == expected
+    if previous and expected:
+        assert _changed(new, previous, HourCounts(accepted=in_log), KnownTable(generation=2, version=7)) == {}

@@ -3,14 +3,16 @@
 import shutil
 from pathlib import Path
 
+import dagster as dg
 import msgspec
 import pytest
 
 from assets import stale
-from assets.graph import By
+from assets.graph import By, Need
+from assets.ingest.schema import DELTAS
 from tests.support.entries import next_entry
 from tests.support.live import TEN_O_CLOCK
-from tidemark.log.manifest import HourCounts, Manifest
+from tidemark.log.manifest import HourCounts, Manifest, SourceHours
 from tidemark.model.timegrid import HOUR_US, hour_key
 from tidemark.storage.home import Home
 
@@ -35,7 +37,8 @@ def seal(home: Home, at_us: int) -> None:
 
 
 def received(home: Home) -> dict[tuple[int, int], int]:
-    return stale._committed_hours(home).ways[By.RECEIPT]
+    epochs = stale._committed_hours(home).ways[By.RECEIPT]
+    return {(hour, shard): epoch for (hour, shard, source), epoch in epochs.items() if source == stale.ANY_SOURCE}
 
 
 def test_what_was_read_is_not_read_again_and_what_came_since_is_added(home: Home) -> None:
@@ -63,3 +66,18 @@ def test_another_log_in_the_same_place_is_read_from_its_beginning(home: Home, se
     for _ in range(segments):
         seal(home, TEN_O_CLOCK + HOUR_US)
     assert received(home) == {(TEN_O_CLOCK + HOUR_US, 0): segments}
+
+
+def test_the_log_tells_namespaces_and_kinds_apart_and_older_lines_count_for_all(home: Home) -> None:
+    manifest = Manifest(home.segments(0))
+    hours = {hour_key(TEN_O_CLOCK): HourCounts(accepted=1)}
+    shop = {"shop/signal": SourceHours(receipt=[hour_key(TEN_O_CLOCK)], event=[hour_key(TEN_O_CLOCK - DAY_US)])}
+    for sources in (None, shop):
+        entry = next_entry(manifest, sealed_us=TEN_O_CLOCK)
+        manifest.append(
+            msgspec.structs.replace(entry, receipt_hours=hours, sources=sources, sha256=f"{entry.number:064d}")
+        )
+    with dg.DagsterInstance.ephemeral() as instance:
+        found = stale._Found(instance, home, None)
+        for source, epoch in (("shop/signal", 2), ("shop/vector", 1), (None, 2)):
+            assert found.committed(Need(DELTAS, By.RECEIPT, source=source)) == {(TEN_O_CLOCK, 0): epoch}

@@ -55,6 +55,14 @@ class HourCounts(Struct, frozen=True):
         )
 
 
+class SourceHours(Struct, frozen=True):
+    """The hours in which accepted deltas of one namespace and kind lie."""
+
+    event: list[str] = []  # of the event
+    receipt: list[str] = []  # of arrival
+    stamp: list[str] = []  # of the watermark in force
+
+
 class Totals(Struct, frozen=True):
     """Everything from the first segment up to and including one."""
 
@@ -103,6 +111,8 @@ class Entry(Struct, frozen=True):
     # Batches that were closed since the entry before was sealed, by hour; their deltas may lie in that one (C5).
     batch_hours: dict[str, int] = {}
     batches_sha256: str = ""  # of their records in the segment; empty if it has none
+    # "namespace/kind" → the hours of its accepted deltas; None in lines of older homes, which do not say.
+    sources: dict[str, SourceHours] | None = None
     totals: Totals | None = None  # up to and including this segment; None in lines of older homes
 
 

@@ -14,12 +14,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidemark.arrays.columns import Mask, Numbers, nulls, numbers_of
 from tidemark.log.batch_record import BatchRecord, decode_batches
 from tidemark.log.log_rows import FEW_TEXTS, NUMBERING, LogRows, Writes
-from tidemark.log.manifest import Entry, HourCounts
+from tidemark.log.manifest import Entry, HourCounts, SourceHours
 from tidemark.log.manifest_files import RESTORE
 from tidemark.model.deltas import KINDS, PAYLOADS, Verdict
 from tidemark.model.log_schema import LOG_SCHEMA
@@ -44,6 +45,8 @@ _VALUES_AT_ONCE = 16_384
 _ROWS_TOGETHER = 250_000
 # The key in the footer for the records of batches.
 BATCHES_KEY = b"tidemark.batches"
+# The column that puts a delta into an hour, for each list of hours.
+SOURCE_TIMES = {"event": "event_ts", "receipt": "received_ts", "stamp": "watermark_ts"}
 # Groups of fewer rows than this are copied together first: every chunk of a column has its price.
 _LARGE_GROUP = 2_048
 
@@ -210,6 +213,22 @@ class Census:
         by_key = {"" if hour is None else hour_key(hour * HOUR_US): counts for hour, counts in counted.items()}
         return {key: HourCounts(**by_key[key]) for key in sorted(by_key)}
 
+    def by_source(self) -> dict[str, SourceHours]:
+        """The hours of accepted deltas, by namespace and kind."""
+        found: dict[str, dict[str, set[str]]] = {}
+        for rows, chosen in self._groups:
+            if Verdict.ACCEPTED not in chosen:
+                continue
+            for source, mask in _by_source(rows, chosen[Verdict.ACCEPTED]).items():
+                hours = found.setdefault(source, {name: set() for name in SourceHours.__struct_fields__})
+                for name, column in SOURCE_TIMES.items():
+                    there = (hour for hour in _hours(rows, column, mask, is_usable=True) if hour is not None)
+                    hours[name] |= {hour_key(hour * HOUR_US) for hour in there}
+        return {
+            source: SourceHours(**{name: sorted(keys) for name, keys in found[source].items()})
+            for source in sorted(found)
+        }
+
     def sequences(self) -> dict[str, tuple[int, int]]:
         """First and last sequence of each producer."""
         writes = [rows.writes for rows, _ in self._groups]
@@ -222,6 +241,31 @@ class Census:
         grouped = heads.group_by("producer").aggregate([("sequence", "min"), ("sequence", "max")])
         rows: list[dict[str, Any]] = grouped.sort_by("producer").to_pylist()
         return {row["producer"]: (row["sequence_min"], row["sequence_max"]) for row in rows}
+
+
+def _by_source(rows: LogRows, accepted: Mask | None) -> dict[str, Mask | None]:
+    """Each namespace and kind among the accepted rows, with the mask of its rows; None means all rows."""
+    found: dict[str, Mask | None] = {"": accepted}
+    for name in ("namespace", "kind"):
+        if name in rows.shared:
+            texts: dict[str, Mask | None] = {rows.shared[name]: None}
+        else:
+            column = rows.column(name)
+            distinct = column.drop_null().unique().to_pylist()
+            texts = {text: np.asarray(pc.equal(column, text).fill_null(False)) for text in distinct}
+        found = {
+            f"{before}/{text}" if before else text: both
+            for before, one in found.items()
+            for text, other in texts.items()
+            if (both := _both(one, other)) is None or both.any()
+        }
+    return found
+
+
+def _both(one: Mask | None, other: Mask | None) -> Mask | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
 
 
 def _hours(rows: LogRows, column: str, mask: Mask | None, *, is_usable: bool) -> Counter[int | None]:

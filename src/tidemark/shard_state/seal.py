@@ -112,6 +112,7 @@ class Sealer:
             stamp_hours={
                 key: counts.accepted for key, counts in census.by_hour("watermark_ts").items() if counts.accepted
             },
+            sources=census.by_source(),
             producers=census.sequences(),
             watermarks=event_time.watermarks,
             batch_hours=batch_hours(batches),
