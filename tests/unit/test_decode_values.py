@@ -5,12 +5,13 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from unittest.mock import patch
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.live import TEN_O_CLOCK, sample, signal, vector
+from tidemark.coordinator.slots import slots_of
 from tidemark.door import decode_rows as decoding
-from tidemark.door.decode import decode
+from tidemark.door.decode import decode, keys_of
 from tidemark.door.decode_values import all_event_us, all_millionths, event_us, millionths_of
 from tidemark.door.decoded import FEW_WORDS, DecodedBatch, RefusedError
 from tidemark.model.fingerprint import SeriesNames
@@ -75,7 +76,7 @@ deltas: st.SearchStrategy[dict[str, Any]] = st.one_of(
 
 def _both_ways(sent: list[Any]) -> tuple[DecodedBatch, DecodedBatch]:
     quick = decode(sent, SeriesNames())
-    with patch.object(decoding, "_signal_columns", return_value=None):
+    with patch.object(decoding._Taken, "as_signals", return_value=None):
         return quick, decode(sent, SeriesNames())
 
 
@@ -89,6 +90,20 @@ def test_signals_field_by_field_are_the_signals_delta_by_delta(found: list[dict[
     for name, column in slow.columns.items():
         assert quick.columns[name].equals(column), name
         assert quick.columns[name].type == column.type
+
+
+ODD = st.sampled_from([b"{", "[]", b"\xff", 7, None, {}, {"namespace": "shop"}, {**signal("a"), "more": 1}])
+
+
+@settings(max_examples=200)
+@given(st.lists(deltas | ODD, max_size=5), st.booleans())
+def test_q3_the_keys_that_say_the_shard_of_a_delta_are_those_of_its_decoded_row(sent: list[Any], is_json: bool) -> None:
+    if is_json:
+        sent = [json.dumps(delta, default=str) if isinstance(delta, dict) else delta for delta in sent]
+    columns, keys = decode(sent, SeriesNames()).columns, keys_of(sent, SeriesNames())
+    for name, found in zip(("namespace", "key"), keys, strict=True):
+        assert found.equals(columns[name]), name
+    assert slots_of(*keys).tolist() == slots_of(columns["namespace"], columns["key"]).tolist()
 
 
 def test_a_group_of_plain_signals_is_laid_out_field_by_field() -> None:

@@ -21,13 +21,16 @@ from hypothesis import strategies as st
 
 from tests.support import doors
 from tests.support.doors import HOSTILE, Encoding, Field
-from tests.support.two_doors import assert_same, decide, texts_of, without_raw
+from tests.support.two_doors import as_json, assert_same, decide, is_told, texts_of, without_raw
+from tidemark.coordinator.slots import slots_of
 from tidemark.door import column_door, column_types, decode_rows
 from tidemark.door.column_types import Taken
-from tidemark.door.decode import to_batch
+from tidemark.door.decode import decode, keys_of, to_batch
 from tidemark.door.decode_values import clear_millionths
-from tidemark.door.ownership import own
+from tidemark.door.ownership import own, own_columns
 from tidemark.model.deltas import Delta
+from tidemark.model.fingerprint import SeriesNames
+from tidemark.verdicts.delta_hashes import with_hashes
 
 Write: TypeAlias = tuple[pa.Table | pa.RecordBatch, list[dict[str, Any]]]
 TEXTS = {
@@ -159,6 +162,17 @@ def test_the_doors_agree_for_writes_of_both_forms_in_one_group(
     assert texts_of(without_raw(decide(*mixed)[0])) == texts_of(
         without_raw(decide(*(own(rows) for (_, rows), _ in found))[0])
     )
+
+
+@settings(max_examples=100)
+@given(writes())
+def test_q3_in_any_form_a_delta_goes_to_the_shard_that_its_decoded_row_names(write: Write) -> None:
+    table, rows = write
+    in_json = [as_json(row) for row in rows if is_told(row)]
+    for sent in (own(rows), own_columns(table), with_hashes(own_columns(table)), in_json):
+        columns = decode(sent, SeriesNames()).columns
+        expected = slots_of(columns["namespace"], columns["key"])
+        assert slots_of(*keys_of(sent, SeriesNames())).tolist() == expected.tolist()
 
 
 # The law finds what was wrong, if it is put back.

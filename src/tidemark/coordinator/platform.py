@@ -21,7 +21,7 @@ from tidemark.coordinator.handles import Receipt, WriteHandle
 from tidemark.coordinator.shard import Shard
 from tidemark.coordinator.slots import shard_of_slot, slots_of
 from tidemark.delivery.batching import Predicate
-from tidemark.door.decode import decode, to_batch
+from tidemark.door.decode import keys_of, to_batch
 from tidemark.door.decoded import Deltas as ShardDeltas
 from tidemark.door.ownership import as_columns, own, own_columns
 from tidemark.door.row_objects import combined, row_objects
@@ -256,8 +256,7 @@ class Platform:
         return {int(number): _take(whole, np.flatnonzero(shards == number)) for number in np.unique(shards)}
 
     def _shards_of(self, whole: ShardDeltas) -> npt.NDArray[np.int64]:
-        decoded = decode(whole, self._series)
-        return self._shard_of_slot[slots_of(decoded.columns["namespace"], decoded.columns["key"])]
+        return self._shard_of_slot[slots_of(*keys_of(whole, self._series))]
 
     def not_taken(self, deltas: Deltas, parts: Mapping[int, ShardDeltas], taken: Collection[int]) -> Deltas:
         """The part of a write that is given back: rows as a copy, rows of columns as they were sent."""

@@ -12,17 +12,35 @@ import pyarrow as pa
 
 from tidemark.door.column_door import to_batch
 from tidemark.door.decode_columns import concatenate, decode_columns
-from tidemark.door.decode_rows import DELTA_LIMIT, decode_rows
+from tidemark.door.decode_rows import DELTA_LIMIT, decode_rows, keys_of_rows
 from tidemark.door.decoded import FEW_WORDS, DecodedBatch, Refusal, Sent
 from tidemark.door.originals import original_bytes
 from tidemark.model.fingerprint import SeriesNames
 
-__all__ = ["DELTA_LIMIT", "DecodedBatch", "Refusal", "Sent", "decode", "decode_group", "original_bytes", "to_batch"]
+__all__ = [
+    "DELTA_LIMIT",
+    "DecodedBatch",
+    "Refusal",
+    "Sent",
+    "decode",
+    "decode_group",
+    "keys_of",
+    "original_bytes",
+    "to_batch",
+]
 
 
 def decode(deltas: Sequence[Sent] | pa.RecordBatch, series: SeriesNames) -> DecodedBatch:
     """Turn deltas into columns, and say which of them are invalid."""
     return decode_columns(deltas, series) if isinstance(deltas, pa.RecordBatch) else decode_rows(deltas, series)
+
+
+def keys_of(deltas: Sequence[Sent] | pa.RecordBatch, series: SeriesNames) -> tuple[pa.Array, pa.Array]:
+    """Namespace and key of each delta exactly as `decode` has them: they say which shard it belongs to (Q3)."""
+    if not isinstance(deltas, pa.RecordBatch):
+        return keys_of_rows(deltas, series)
+    columns = decode_columns(deltas, series).columns
+    return columns["namespace"], columns["key"]
 
 
 def decode_group(writes: Sequence[Sequence[Sent] | pa.RecordBatch], series: SeriesNames) -> DecodedBatch:

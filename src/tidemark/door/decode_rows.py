@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tidemark.arrays.columns import constant, nulls
+from tidemark.arrays.columns import Numbers, constant, nulls
 from tidemark.door.decode_values import all_event_us, all_millionths, event_us, moment_of
 from tidemark.door.decoded import FEW_WORDS, SIGNAL_NAMES, DecodedBatch, Refusal, RefusedError, Sent
 from tidemark.door.json_objects import loads, names_each_once, refuse_repeats
@@ -63,9 +63,80 @@ _decoder = msgspec.json.Decoder(_TextDelta)
 
 def decode_rows(deltas: Sequence[Sent], series: SeriesNames) -> DecodedBatch:
     """Turn deltas into columns, and say which of them are invalid."""
-    found: list[Delta | None] = []
-    refusals: dict[int, Refusal] = {}
-    envelopes: dict[int, Mapping[str, Any]] = {}  # of what was refused
+    taken = _taken(deltas)
+    signals = taken.as_signals()
+    columns = _columns(taken.as_rows(series)) if signals is None else _signal_columns(signals)
+    original = deltas.__getitem__
+    return DecodedBatch(
+        columns.arrays, taken.refusals, original, columns.words, lambda wanted, _: map(original, wanted)
+    )
+
+
+def keys_of_rows(deltas: Sequence[Sent], series: SeriesNames) -> tuple[pa.Array, pa.Array]:
+    """Namespace and key of each delta as `decode_rows` has them, without the other columns."""
+    taken = _taken(deltas)
+    signals = taken.as_signals()
+    if signals is not None:
+        return _texts(signals.by_name["namespace"]), _texts(signals.keys)
+    rows = taken.as_rows(series)
+    return _texts([row[0] for row in rows]), _texts([row[-1] for row in rows])
+
+
+def _texts(values: Sequence[str | None]) -> pa.Array:
+    return _array(tuple(values), pa.string())
+
+
+class _Signals(NamedTuple):
+    """The values of deltas that are all well-formed signals, field by field."""
+
+    by_name: dict[str, tuple[Any, ...]]
+    keys: tuple[str, ...]
+    names: tuple[str, ...]
+    counts: tuple[int, ...]
+    moments: Numbers
+    millionths: Numbers
+
+
+class _Taken(NamedTuple):
+    """Deltas as typed structs; those that are refused have their reason, and the parts that can be shown."""
+
+    deltas: list[Delta | None]
+    refusals: dict[int, Refusal]
+    envelopes: dict[int, Mapping[str, Any]]
+
+    def as_signals(self) -> _Signals | None:
+        """Deltas that are all signals, field by field instead of delta by delta; None if they need a closer look."""
+        rows = len(self.deltas)
+        if not rows or self.refusals or self.deltas[0].kind != Kind.SIGNAL:  # type: ignore[union-attr]
+            return None
+        values = zip(*map(_ENVELOPE_AND_PAYLOADS, self.deltas), strict=True)
+        by_name = dict(zip((name for name, _ in SENT_FIELDS), values, strict=True))
+        signals = by_name[Kind.SIGNAL]
+        if by_name["kind"].count(Kind.SIGNAL) < rows or None in signals:
+            return None
+        if any(by_name[payload].count(None) < rows for payload in _OTHERS):
+            return None
+        keys, names, counts, weights = zip(*map(_SIGNAL_VALUES, signals), strict=True)
+        moments, millionths = all_event_us(by_name["event_ts"]), all_millionths(weights)
+        if moments is None or millionths is None or min(counts) < INT64_MIN or max(counts) > INT64_MAX:
+            return None
+        return _Signals(by_name, keys, names, counts, moments, millionths)
+
+    def as_rows(self, series: SeriesNames) -> list[tuple[Any, ...]]:
+        """The values of each delta in the order of the columns, with its key at the end; some more may be refused."""
+        rows: list[tuple[Any, ...]] = []
+        for number, delta in enumerate(self.deltas):
+            try:
+                rows.append(_row(delta, series) if delta is not None else _partial_row(self.envelopes[number]))
+            except RefusedError as refused:
+                self.refusals[number] = refused.refusal
+                rows.append(_partial_row(refused.envelope))
+        return rows
+
+
+def _taken(deltas: Sequence[Sent]) -> _Taken:
+    taken = _Taken([], {}, {})
+    found, refusals, envelopes = taken
     for sent in deltas:
         try:
             found.append(_structure(sent))
@@ -76,18 +147,7 @@ def decode_rows(deltas: Sequence[Sent], series: SeriesNames) -> DecodedBatch:
             detail = f"The delta cannot be read ({type(error).__name__})."
             refusals[len(found)], envelopes[len(found)] = Refusal(Reason.MALFORMED, detail), {}
             found.append(None)
-    columns = None if refusals else _signal_columns(found)  # type: ignore[arg-type] # nothing is missing then
-    if columns is None:
-        rows: list[tuple[Any, ...]] = []
-        for number, delta in enumerate(found):
-            try:
-                rows.append(_row(delta, series) if delta is not None else _partial_row(envelopes[number]))
-            except RefusedError as refused:
-                refusals[number] = refused.refusal
-                rows.append(_partial_row(refused.envelope))
-        columns = _columns(rows)
-    original = deltas.__getitem__
-    return DecodedBatch(columns.arrays, refusals, original, columns.words, lambda wanted, _: map(original, wanted))
+    return taken
 
 
 def _structure(sent: Sent) -> Delta:
@@ -239,31 +299,18 @@ class _Columns(NamedTuple):
     words: dict[str, frozenset[str]]
 
 
-def _signal_columns(deltas: list[Delta]) -> _Columns | None:
-    """Deltas that are all signals, field by field instead of delta by delta; None if they need a closer look."""
-    rows = len(deltas)
-    if not rows or deltas[0].kind != Kind.SIGNAL:
-        return None
-    values = zip(*map(_ENVELOPE_AND_PAYLOADS, deltas), strict=True)
-    by_name = dict(zip((name for name, _ in SENT_FIELDS), values, strict=True))
-    signals = by_name[Kind.SIGNAL]
-    if by_name["kind"].count(Kind.SIGNAL) < rows or None in signals:
-        return None
-    if any(by_name[payload].count(None) < rows for payload in _OTHERS):
-        return None
-    keys, names, counts, weights = zip(*map(_SIGNAL_VALUES, signals), strict=True)
-    moments, millionths = all_event_us(by_name["event_ts"]), all_millionths(weights)
-    if moments is None or millionths is None or min(counts) < INT64_MIN or max(counts) > INT64_MAX:
-        return None
-    key = pa.array(keys, pa.string())
-    fields = [key, _array(names, pa.string()), pa.array(np.array(counts, dtype=np.int64)), pa.array(millionths)]
+def _signal_columns(signals: _Signals) -> _Columns:
+    rows, by_name = len(signals.keys), signals.by_name
+    key = pa.array(signals.keys, pa.string())
+    counts = pa.array(np.array(signals.counts, dtype=np.int64))
+    fields = [key, _array(signals.names, pa.string()), counts, pa.array(signals.millionths)]
     arrays = {name: _array(by_name[name], pa.string()) for name in _ENVELOPE_TEXTS}
-    arrays["event_ts"] = pa.array(moments).view(TIMESTAMP)
+    arrays["event_ts"] = pa.array(signals.moments).view(TIMESTAMP)
     arrays[Kind.SIGNAL.value] = pa.StructArray.from_arrays(fields, fields=_SIGNAL_FIELDS)
     arrays |= _other_payloads(rows) if rows <= _SMALL else _other_payloads.__wrapped__(rows)
     arrays["key"] = key
     words = {name: frozenset(by_name[name]) for name in FEW_WORDS}
-    return _Columns(arrays, words | {SIGNAL_NAMES: frozenset(names)})
+    return _Columns(arrays, words | {SIGNAL_NAMES: frozenset(signals.names)})
 
 
 @lru_cache(_SMALL)
