@@ -102,6 +102,30 @@ def measure(command: Sequence[str], *, cwd: Path) -> Usage:
     return Usage(ledger.cpu_s, time.monotonic() - started, ledger.peak_bytes)
 
 
+def memory_below(bound_gb: float, peak_bytes: int) -> Result:
+    """The peak of a process beside the memory that it may have."""
+    peak = peak_bytes / 1e9
+    return Result(
+        "memory", peak, bound_gb, "the bound", "GB at peak", peak / bound_gb, 1.0, peak < bound_gb, equal=True
+    )
+
+
+def peaks(name: str, ours: Usage, peer: Usage, peer_name: str, bound_gb: float, *, is_equal: bool) -> Result:
+    """The peaks of both sides; ours has a bound."""
+    mine, theirs = ours.peak_bytes / 1e9, peer.peak_bytes / 1e9
+    return Result(name, mine, theirs, peer_name, "GB at peak", mine / theirs, bound_gb, mine < bound_gb, is_equal)
+
+
+def fingerprint(columns: str, files: Sequence[str]) -> tuple[int, int]:
+    """Rows, and the sum of the hashes of these columns, which no order of rows or files can change."""
+    from tidemark.tables.lake_files import quiet_database  # imported late: measured processes do without
+
+    with quiet_database() as database:
+        query = f"SELECT count(*), sum(hash(({columns}))::HUGEINT) FROM read_parquet(?)"
+        [found] = database.execute(query, [list(files)]).fetchall()
+    return int(found[0]), int(found[1] or 0)
+
+
 def say(text: str) -> None:
     """Progress of a benchmark, for people: only results go to standard output."""
     print(text, file=sys.stderr, flush=True)

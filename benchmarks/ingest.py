@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.harness import Result, Usage, measure, say, show
+from benchmarks.harness import Result, Usage, measure, peaks, say, show
 from benchmarks.ingest_data import write_log
 from benchmarks.ingest_sides import DELTA_COLUMNS, HOME_SETTINGS, LETTER_COLUMNS
 from tidemark.storage.home import Home
@@ -45,19 +45,9 @@ def main(json_output: bool, rows: int) -> int:
 def _results(ours: Usage, peer: Usage, *, is_equal: bool) -> list[Result]:
     name = f"DuckDB {version('duckdb')}"
     cpu = ours.cpu_s / peer.cpu_s
-    gigabytes = (ours.peak_bytes / 1e9, peer.peak_bytes / 1e9)
     return [
         Result("ingest", ours.cpu_s, peer.cpu_s, name, "CPU-seconds", cpu, CPU_TARGET, cpu <= CPU_TARGET, is_equal),
-        Result(
-            "ingest memory",
-            *gigabytes,
-            name,
-            "GB at peak",
-            gigabytes[0] / gigabytes[1],
-            MEMORY_TARGET_GB,
-            gigabytes[0] < MEMORY_TARGET_GB,
-            is_equal,
-        ),
+        peaks("ingest memory", ours, peer, name, MEMORY_TARGET_GB, is_equal=is_equal),
     ]
 
 

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Result, measure, show
-from benchmarks.windows import ENTITIES, HOME_SETTINGS, HOURS, MEMORY_TARGET_GB, PER, ROOT, ROWS, SEED, say
+from benchmarks.harness import Result, fingerprint, measure, memory_below, say, show
+from benchmarks.windows import ENTITIES, HOME_SETTINGS, HOURS, MEMORY_TARGET_GB, PER, ROOT, ROWS, SEED
 from benchmarks.windows_data import write_deltas
 from tidemark.storage.home import Home
-from tidemark.tables.lake_files import quiet_database
 
 # Ours as a part of the peer's, at most; None: reported only.
 TARGETS: dict[tuple[str, str], float | None] = {
@@ -47,37 +46,27 @@ def main(json_output: bool, rows: int, hours: int) -> int:
         say(f"writing {rows:,} deltas of {hours} hours")
         write_deltas(home, rows=rows, entities=ENTITIES, hours=hours, seed=SEED)
         found: dict[str, Any] = {}
-        peak = 0.0
+        peak = 0
         for side in ("spark", "duckdb"):
             (place / side).mkdir()
             command = [sys.executable, "-m", "benchmarks.joins_sides", side, str(home.root), str(place / side / "out")]
             usage = measure([*command, str(hours), str(place / "spark/out")], cwd=ROOT)
             found |= json.loads((place / side / f"{side}.json").read_text())
-            peak = max(peak, usage.peak_bytes / 1e9)
+            peak = max(peak, usage.peak_bytes)
         results = list(_results(place, found, rows))
-    ratio = peak / MEMORY_TARGET_GB
-    memory = Result("memory", peak, MEMORY_TARGET_GB, "the bound", "GB at peak", ratio, 1.0, ratio < 1.0, equal=True)
-    return show([*results, memory], is_json=json_output)
+    return show([*results, memory_below(MEMORY_TARGET_GB, peak)], is_json=json_output)
 
 
 def _results(place: Path, found: dict[str, Any], rows: int) -> Iterator[Result]:
     for (name, peer), target in TARGETS.items():
         ours, theirs = (found[f"{side}_{name}"]["cpu_s"] * PER / rows for side in ("ours", peer))
-        mine = _fingerprint(name, place / "spark/out" / f"ours_{name}/*.parquet")
+        mine = fingerprint(COMPARED[name], [str(place / "spark/out" / f"ours_{name}/*.parquet")])
         files = f"duckdb_{name}.parquet" if peer == "duckdb" else f"spark_{name}/*.parquet"
-        other = _fingerprint(name, place / peer / "out" / files)
+        other = fingerprint(COMPARED[name], [str(place / peer / "out" / files)])
         say(f"{name}: {mine[0]:,} pairs, {PEERS[peer]} {other[0]:,}, {'equal' if mine == other else 'DIFFERENT'}")
         is_met = target is None or ours / theirs <= target
         unit, ratio = "CPU-seconds", ours / theirs
         yield Result(TITLES[name], ours, theirs, PEERS[peer], unit, ratio, target, is_met, mine == other)
-
-
-def _fingerprint(name: str, files: Path) -> tuple[int, int]:
-    """Pairs, and the sum of their hashes, which no order of rows or files can change."""
-    with quiet_database() as database:
-        query = f"SELECT count(*), sum(hash(({COMPARED[name]}))::HUGEINT) FROM read_parquet(?)"
-        [counted] = database.execute(query, [str(files)]).fetchall()
-    return int(counted[0]), int(counted[1] or 0)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assets.joins.schema import OF_DELTA
-from benchmarks.windows_data import START_US
+from benchmarks.lake_data import START_US
 from benchmarks.windows_sides import GAP_US, SIZE_US, measured, whole_range
 from resources.lake import Lake
 from tidemark.model.deltas import Kind

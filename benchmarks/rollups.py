@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from assets.rollups.schema import TIERS
-from benchmarks.harness import Result, Usage, measure, say, show
+from benchmarks.harness import Result, Usage, measure, peaks, say, show
 from benchmarks.rollups_data import write_deltas
 from benchmarks.rollups_late import MONTH_HOURS, YEAR_HOURS, Cost
 from benchmarks.rollups_sides import COLUMNS
@@ -53,7 +53,6 @@ def _compare(scratch: Path, shape: str, rows: int, entities: int, minutes: int, 
     minute, *coarser = (spec.name for spec in TIERS)
     ratio = by_us[minute] / by_peer[minute]
     sums = sum(by_us[tier] for tier in coarser)
-    gigabytes = (ours.peak_bytes / 1e9, peer.peak_bytes / 1e9)
     return [
         Result(
             f"minutes, {shape}",
@@ -77,16 +76,7 @@ def _compare(scratch: Path, shape: str, rows: int, entities: int, minutes: int, 
             sums <= COARSER_TARGET * by_us[minute],
             is_equal,
         ),
-        Result(
-            f"memory, {shape}",
-            *gigabytes,
-            name,
-            "GB at peak",
-            gigabytes[0] / gigabytes[1],
-            MEMORY_TARGET_GB,
-            gigabytes[0] < MEMORY_TARGET_GB,
-            is_equal,
-        ),
+        peaks(f"memory, {shape}", ours, peer, name, MEMORY_TARGET_GB, is_equal=is_equal),
     ]
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from assets.rollups.asset import replace_sums
 from assets.rollups.schema import CHAIN, TIERS
 from assets.rollups.transform import count_tier
-from benchmarks.rollups_data import SIGNALS_SQL, START_US, sums_sql, write_deltas, write_late, write_sums
+from benchmarks.lake_data import START_US
+from benchmarks.rollups_data import SIGNALS_SQL, sums_sql, write_deltas, write_late, write_sums
 from resources.lake import Lake
 from resources.session import start_session
 from tidemark.model.ranges import Range

@@ -15,7 +15,8 @@ import psutil
 
 from assets.ingest.schema import DELTAS
 from assets.rollups.schema import CHAIN
-from benchmarks.rollups_data import SIGNALS_SQL, START_US, sums_sql
+from benchmarks.lake_data import START_US
+from benchmarks.rollups_data import SIGNALS_SQL, sums_sql
 from tidemark.model.timegrid import HOUR_US
 from tidemark.storage.home import Home
 from tidemark.tables.lake_files import quiet_database

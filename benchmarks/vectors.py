@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import vectors_index, vectors_reads
-from benchmarks.harness import Result, measure, show
+from benchmarks.harness import Result, fingerprint, measure, say, show
 from benchmarks.vectors_data import write_vector_deltas
 from tidemark.storage.home import Home
-from tidemark.tables.lake_files import partitions, quiet_database
+from tidemark.tables.lake_files import partitions
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME_SETTINGS = '[spark]\nmaster = "local[2]"\ndriver_memory = "3g"\n'
@@ -27,6 +27,7 @@ PART = 20
 # Ours are to be so many times cheaper than a function of pandas for each vector, and to do so many a CPU-second.
 TARGET_TIMES, TARGET_PER_S = 4.0, 100_000
 TARGET_PEAK_MB = 500.0
+COMPARED = "namespace, vector_id, values::FLOAT[], deltas::BIGINT"
 PARTS = ("fold", "memory", "reads", "index")
 
 
@@ -58,8 +59,9 @@ def _fold(place: Path, deltas: int, vectors: int) -> Iterator[Result]:
     cpu_s = found["ours"]["cpu_s"]
     for name, title in peers.items():
         theirs = found[name]["cpu_s"] * (PART if folded[name] is part else 1)
-        mine = fingerprint([file for each in partitions(folded[name].lake / "vectors").values() for file in each.files])
-        other = fingerprint(files[name])
+        own = partitions(folded[name].lake / "vectors").values()
+        mine = fingerprint(COMPARED, [file for each in own for file in each.files])
+        other = fingerprint(COMPARED, files[name])
         say(f"{mine[0]:,} vectors, {title} {other[0]:,}, {'equal' if mine == other else 'DIFFERENT'}")
         target = TARGET_TIMES if name == "apply_in_pandas" else None
         is_met = target is None or theirs / cpu_s >= target
@@ -102,22 +104,6 @@ def _run(place: Path, side: str, home: Home, *more: Home) -> dict[str, Any]:
     measure([*command, *(str(each.root) for each in more)], cwd=ROOT)
     found: dict[str, Any] = json.loads((place / f"{side}.json").read_text())
     return found
-
-
-def fingerprint(files: list[str]) -> tuple[int, int]:
-    """Rows, and the sum of their hashes, which no order of rows or files can change."""
-    with quiet_database() as database:
-        query = (
-            "SELECT count(*), sum(hash((namespace, vector_id, values::FLOAT[], deltas::BIGINT))::HUGEINT) "
-            "FROM read_parquet(?)"
-        )
-        [found] = database.execute(query, [files]).fetchall()
-    return int(found[0]), int(found[1] or 0)
-
-
-def say(text: str) -> None:
-    """Print progress."""
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ Belongs here: the shape of the data, as files of the table and one commit to its
 vector is created once and then changed a few dimensions at a time, set or added to, at times spread over the hours.
 """
 
-import json
 from itertools import pairwise
 from typing import Any
 
@@ -12,13 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from assets.ingest.schema import DELTAS
-from benchmarks.windows_data import START_US, TIMESTAMP, added_file
-from resources.lake import Lake
+from benchmarks.lake_data import START_US, commit, made, rows_of
+from benchmarks.windows_data import added_file
 from tidemark.model.log_schema import VECTOR
 from tidemark.model.timegrid import HOUR_US, SECOND_US
 from tidemark.storage.home import Home
-
-NAMESPACE = "shop"
 
 
 def write_vector_deltas(
@@ -37,9 +34,7 @@ def write_vector_deltas(
     Deltas of a single vector may be chained: each names the one before it as its parent.
     """
     random = np.random.default_rng(seed)
-    lake = Lake(home, _no_session)
-    lake.ensure(DELTAS)
-    path = lake.path(DELTAS.name)
+    path = made(home, DELTAS)
     names = pa.array([f"vector-{number:07d}" for number in range(vectors)])
     whose = np.concatenate([random.permutation(vectors), random.integers(0, vectors, deltas - vectors)])
     bounds = [0, *np.linspace(vectors, deltas, hours).astype(np.int64).tolist()]
@@ -54,9 +49,7 @@ def write_vector_deltas(
         table = _rows(np.arange(first, last), names.take(pa.array(whose[first:last])), event, payload)
         start = START_US + hour * HOUR_US
         actions.append(added_file(path, table, start, event, event + SECOND_US))
-    info = {"commitInfo": {"timestamp": START_US // 1_000, "operation": "WRITE", "engineInfo": "Tidemark"}}
-    commit = path / "_delta_log" / f"{1:020d}.json"
-    commit.write_text("".join(json.dumps(action) + "\n" for action in (info, *actions)))
+    commit(path, 1, actions)
 
 
 def _creates(random: np.random.Generator, count: int, dimensions: int) -> dict[str, pa.Array]:
@@ -86,29 +79,6 @@ def _rows(
     vector = pa.StructArray.from_arrays(
         [parts.get(field.name, pa.nulls(count, field.type)).cast(field.type) for field in VECTOR], fields=list(VECTOR)
     )
-    given = {
-        "shard": pa.array(np.zeros(count), pa.int32()),
-        "epoch": pa.array(places // 1_000 + 1),
-        "ordinal": pa.array(places % 1_000, pa.int32()),
-        "namespace": pa.array([NAMESPACE] * count),
-        "kind": pa.array(["vector"] * count),
-        "key": keys,
-        "delta_id": pa.array([f"d{number}" for number in places.tolist()]),
-        "event_ts": pa.array(event, TIMESTAMP),
-        "received_ts": pa.array(event + SECOND_US, TIMESTAMP),
-        "producer": pa.array(["bench"] * count),
-        "origin": pa.array(["bench"] * count),
-        "identity_hash": pa.array(places),
-        "vector": vector,
-    }
-    return pa.table(
-        {
-            column.name: given[column.name].cast(column.type) if column.name in given else pa.nulls(count, column.type)
-            for column in DELTAS.columns
-            if column.name != DELTAS.partition_by
-        }
-    )
-
-
-def _no_session() -> Any:
-    raise AssertionError("data is written without a JVM")
+    more = {"producer": pa.array(["bench"] * count), "origin": pa.array(["bench"] * count)}
+    hashes = pa.array(places)
+    return rows_of("vector", places, keys, event, event + SECOND_US, vector=vector, identity_hash=hashes, **more)

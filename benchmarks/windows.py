@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Result, Usage, measure, show
+from benchmarks.harness import Result, Usage, fingerprint, measure, memory_below, say, show
 from benchmarks.windows_data import Traffic, write_deltas
 from benchmarks.windows_sides import WINDOWS, measured_hours
 from tidemark.storage.home import Home
-from tidemark.tables.lake_files import quiet_database
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME_SETTINGS = '[spark]\nmaster = "local[2]"\ndriver_memory = "3g"\n'
@@ -53,7 +52,7 @@ def main(json_output: bool, rows: int, hours: int, names: list[str]) -> int:
                 found, peak = _compared(place / traffic, traffic, rows, hours, cut)
                 results += found
                 peaks.append(peak)
-        results += [_memory(max(peaks)), *_late(place)]
+        results += [memory_below(MEMORY_TARGET_GB, max(peaks)), *_late(place)]
     return show(results, is_json=json_output)
 
 
@@ -83,31 +82,16 @@ def _ratios(
     for name in names:
         scale = PER / rows * hours / measured_hours(name, hours)
         ours = found[f"ours_{name}"]["cpu_s"] * scale
-        mine = fingerprint(str(place / "spark/out" / f"ours_{name}/*.parquet"))
+        mine = fingerprint(COMPARED, [str(place / "spark/out" / f"ours_{name}/*.parquet")])
         for peer, title in PEERS.items():
             theirs = found[f"{peer}_{name}"]["cpu_s"] * scale
             files = f"spark_{name}/*.parquet" if peer == "spark" else f"duckdb_{name}.parquet"
-            other = fingerprint(str(place / peer / "out" / files))
+            other = fingerprint(COMPARED, [str(place / peer / "out" / files)])
             say(f"{name}: {mine[0]:,} windows, {title} {other[0]:,}, {'equal' if mine == other else 'DIFFERENT'}")
             target = TARGETS.get((traffic, name, peer))
             is_met = target is None or ours / theirs <= target
             row = f"{name}, {traffic}"
             yield Result(row, ours, theirs, title, "CPU-seconds", ours / theirs, target, is_met, mine == other)
-
-
-def fingerprint(files: str) -> tuple[int, int]:
-    """Rows, and the sum of their hashes, which no order of rows or files can change."""
-    with quiet_database() as database:
-        query = f"SELECT count(*), sum(hash(({COMPARED}))::HUGEINT) FROM read_parquet(?)"
-        [found] = database.execute(query, [files]).fetchall()
-    return int(found[0]), int(found[1] or 0)
-
-
-def _memory(peak_bytes: int) -> Result:
-    peak = peak_bytes / 1e9
-    ratio = peak / MEMORY_TARGET_GB
-    is_met = peak < MEMORY_TARGET_GB
-    return Result("memory", peak, MEMORY_TARGET_GB, "the bound", "GB at peak", ratio, 1.0, is_met, equal=True)
 
 
 def _late(place: Path) -> Iterator[Result]:
@@ -127,11 +111,6 @@ def _late(place: Path) -> Iterator[Result]:
         many, few = (float(sum(each[what] for what in ("read", "added", "removed"))) for each in (large, small))
         title = f"files of one more late delta, {name}"
         yield Result(title, many, few, "a quarter of the table", "files", many / few, 1.0, same, equal=True)
-
-
-def say(text: str) -> None:
-    """Print progress."""
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

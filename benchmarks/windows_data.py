@@ -5,23 +5,19 @@ ids, skewed as traffic is; deltas arrive seconds after their events, and one in 
 watermark of that time.
 """
 
-import json
-from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assets.ingest.schema import DELTAS
-from resources.lake import Lake
-from tidemark.model.timegrid import HOUR_US, MINUTE_US, SECOND_US, from_us, to_us
+from benchmarks.lake_data import START_US, TIMESTAMP, added, commit, made, signal_rows
+from tidemark.model.timegrid import HOUR_US, MINUTE_US, SECOND_US, from_us
 from tidemark.storage.home import Home
 
-START_US = to_us(datetime(2026, 3, 2, tzinfo=UTC))
 SIGNALS, SHARES = np.array(["view", "click", "cart", "purchase", "return"]), (0.4, 0.25, 0.15, 0.1, 0.1)
 LATE_SHARE = 0.01
 VISIT = 12  # signals of an entity that come together
@@ -34,17 +30,12 @@ class Traffic(StrEnum):
     VISITS = "visits"
 
 
-TIMESTAMP = pa.timestamp("us", tz="UTC")
-
-
 def write_deltas(
     home: Home, *, rows: int, entities: int, hours: int, seed: int, traffic: Traffic = Traffic.SCATTERED
 ) -> None:
     """Fill `deltas` with signals of so many entities over the hours."""
     random = np.random.default_rng(seed)
-    lake = Lake(home, _no_session)
-    lake.ensure(DELTAS)
-    path = lake.path(DELTAS.name)
+    path = made(home, DELTAS)
     names = pa.array([f"item-{number:07d}" for number in range(entities)])
     entity, event = TRAFFIC[traffic](random, rows, entities, hours)
     bounds = np.searchsorted(event, START_US + HOUR_US * np.arange(hours + 1))
@@ -59,9 +50,7 @@ def write_deltas(
         )
         for hour, (first, last) in enumerate(pairwise(bounds))
     ]
-    commit = path / "_delta_log" / f"{1:020d}.json"
-    info = {"commitInfo": {"timestamp": START_US // 1_000, "operation": "WRITE", "engineInfo": "Tidemark"}}
-    commit.write_text("".join(json.dumps(action) + "\n" for action in (info, *actions)))
+    commit(path, 1, actions)
 
 
 def _scattered(random: np.random.Generator, rows: int, entities: int, hours: int) -> tuple[np.ndarray, np.ndarray]:
@@ -96,37 +85,10 @@ def _write_hour(
     delay = random.exponential(2 * SECOND_US, count)
     delay = np.where(random.random(count) < LATE_SHARE, random.exponential(40 * MINUTE_US, count), delay)
     received = event + delay.astype(np.int64)
-    place = np.arange(first, last)
-    signal = pa.StructArray.from_arrays(
-        [
-            entity,
-            pa.array(random.choice(SIGNALS, count, p=SHARES)),
-            pa.array(random.integers(-1, 4, count)),
-            pa.array(random.integers(-1_000_000, 5_000_000, count)),
-        ],
-        names=["entity_id", "signal", "count", "weight_millionths"],
-    )
-    given = {
-        "shard": pa.array(np.zeros(count), pa.int32()),
-        "epoch": pa.array(place // 1_000 + 1),
-        "ordinal": pa.array(place % 1_000, pa.int32()),
-        "namespace": pa.array(["shop"] * count),
-        "kind": pa.array(["signal"] * count),
-        "key": entity,
-        "delta_id": pa.array([f"d{number}" for number in range(first, last)]),
-        "event_ts": pa.array(event, TIMESTAMP),
-        "received_ts": pa.array(received, TIMESTAMP),
-        "watermark_ts": pa.array(received - 10 * SECOND_US, TIMESTAMP),
-        "identity_hash": pa.array(random.integers(-(2**62), 2**62, count)),
-        "signal": signal,
-    }
-    table = pa.table(
-        {
-            column.name: given[column.name].cast(column.type) if column.name in given else pa.nulls(count, column.type)
-            for column in DELTAS.columns
-            if column.name != DELTAS.partition_by
-        }
-    )
+    words = random.choice(SIGNALS, count, p=SHARES)
+    stamps = pa.array(received - 10 * SECOND_US, TIMESTAMP)
+    places = np.arange(first, last)
+    table = signal_rows(random, places, entity, words, event, received, watermark_ts=stamps)
     return added_file(path, table, start, event, received)
 
 
@@ -143,16 +105,8 @@ def added_file(path: Path, table: pa.Table, start: int, event: np.ndarray, recei
         "maxValues": {name: _moment(int(values.max()) + 1_000) for name, values in bounds.items()},
         "nullCount": dict.fromkeys(bounds, 0),
     }
-    return {
-        "add": {
-            "path": file.replace("%", "%25").replace(" ", "%20"),
-            "partitionValues": {"event_hour": hour},
-            "size": (path / file).stat().st_size,
-            "modificationTime": START_US // 1_000,
-            "dataChange": True,
-            "stats": json.dumps(stats),
-        }
-    }
+    name = file.replace("%", "%25").replace(" ", "%20")
+    return added(name, (path / file).stat().st_size, {"event_hour": hour}, stats)
 
 
 TRAFFIC = {Traffic.SCATTERED: _scattered, Traffic.VISITS: _visits}
@@ -161,7 +115,3 @@ TRAFFIC = {Traffic.SCATTERED: _scattered, Traffic.VISITS: _visits}
 def _moment(time_us: int) -> str:
     """As Delta writes it: rounded down to milliseconds; for a greatest value, the caller adds one first."""
     return f"{from_us(time_us):%Y-%m-%dT%H:%M:%S}.{time_us // 1_000 % 1_000:03d}Z"
-
-
-def _no_session() -> NoReturn:
-    raise AssertionError("data is written without a JVM")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from benchmarks.windows_data import START_US
+from benchmarks.lake_data import START_US
 from resources.lake import Lake
 from tidemark.model.ranges import Range
 from tidemark.model.timegrid import HOUR_US, MINUTE_US
