@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+SAVE, VIEW = "save", "naming a view"
 # A table of the lake in a plan is the folder of that name.
 _TABLE = re.compile(r"/lake/([a-z][a-z0-9_]*)")
-# A plan names every file source in the detail of its node; the first lines say what the execution is.
-_NODE = re.compile(r"^[\s+:*\-]*([A-Z][A-Za-z]+)")
-_VIEW = ("createOrReplaceTempView", "dropTempView")
+# What a command of SQL does, by the node of its plan: the same words in a process of its own and on a server.
+_COMMANDS = {"SaveIntoDataSourceCommand": SAVE, "CreateViewCommand": VIEW, "DropTempViewCommand": VIEW}
+_ON_SERVER = "Spark Connect"
 # What Delta says of itself, from the most special to the most general.
 DELTA_WORK = {
     "Compute snapshot": "snapshot",
@@ -50,7 +51,12 @@ class Execution:
     @property
     def is_view(self) -> bool:
         """Whether it only names a view: such an execution reads nothing and takes a millisecond."""
-        return self.what.startswith("naming a view")
+        return self.what == VIEW
+
+    @property
+    def is_write(self) -> bool:
+        """Whether it writes a table, and is not a part of that."""
+        return self.what == SAVE and self.root == self.number
 
 
 @dataclass(frozen=True)
@@ -188,15 +194,22 @@ def _execution(event: Mapping[str, Any], reading: _Reading) -> Execution:
         event.get("rootExecutionId", number),
         event["time"],
         reading.ends.get(("execution", number), reading.last_ms),
-        plain(event["description"]),
+        _what(event),
         tuple(dict.fromkeys(_TABLE.findall(plan))),
     )
 
 
+def _what(event: Mapping[str, Any]) -> str:
+    """What an execution is: by its plan if that is a command, else by its description."""
+    node = (event.get("sparkPlanInfo") or {}).get("nodeName", "")
+    command = next((what for name, what in _COMMANDS.items() if name in node), None)
+    description = event["description"]
+    # On a server every description is that of the session.
+    return command or (f"on the server: {node}" if description.startswith(_ON_SERVER) else plain(description))
+
+
 def plain(description: str) -> str:
     """Spark's description of work, in a word or two that are the same for the same work."""
-    if description.startswith(_VIEW):
-        return f"naming a view ({description.split(maxsplit=1)[0]})"
     for words, what in DELTA_WORK.items():
         if words in description:
             return f"Delta: {what}"
@@ -206,4 +219,6 @@ def plain(description: str) -> str:
     file, _, line = place.rpartition(":")
     if file.endswith(".py"):
         return f"{action} ({'/'.join(Path(file).parts[-2:])}:{line})"
+    if action.startswith("$anonfun"):
+        return "inside Spark"  # a closure of Spark's own, which says nothing more
     return action.splitlines()[0] if action else "unnamed"

@@ -1,22 +1,26 @@
 """Which step of which run did how much, and what its time was for: Dagster's events laid over Spark's event log.
 
 Belongs here: cutting a stretch of time into phases by the events of runs, and sharing out jobs, executions and seconds
-among them. Runs follow one another in a command. Where two of the daemon run side by side, what happened at a time counts
-for the earlier one, so that seconds add up. Does not belong here: reading Spark's log (`freshness_log.py`).
+among them. Runs follow one another in a command. Where two of the daemon run side by side, what happened at a time
+counts for the earlier one, so that seconds add up. Does not belong here: reading Spark's log (`freshness_log.py`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.freshness_log import Execution, Job, SparkWork, covered_s
+from benchmarks.freshness_log import Job, SparkWork, covered_s
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance, EventLogEntry
 
 MADE, JUDGED = "ASSET_MATERIALIZATION", "ASSET_CHECK_EVALUATION"
 SCHEDULE_TAG = "dagster/schedule_name"
-WRITE, CHECK, LAUNCH, BETWEEN = "write", "check", "launch", "between"
+# What a phase is for. A command's own process starts once; each run of the daemon has a process of its own.
+PROCESS, WRITE, CHECK = "process and imports", "write", "check"
+# Steps that begin and end, and everything that is recorded of them; what lies between runs: looks of sensors, planning.
+ORCHESTRATOR, BETWEEN, QUEUE = "orchestrator", "between runs", "queue"
+KINDS = (PROCESS, QUEUE, BETWEEN, ORCHESTRATOR, WRITE, CHECK)
 
 
 @dataclass(frozen=True)
@@ -109,13 +113,14 @@ def unproven(runs: Iterable[Run]) -> list[str]:
     return sorted(f"{table} {partition or ''}".strip() for (table, partition), good in is_good.items() if not good)
 
 
-def phases_of(runs: Sequence[Run], start_ms: float, end_ms: float) -> list[Phase]:
-    """The time from start to end in phases without gaps: what lies before, between and after runs is `BETWEEN`."""
+def phases_of(runs: Sequence[Run], start_ms: float, end_ms: float, *, is_command: bool) -> list[Phase]:
+    """The time from start to end in phases without gaps. Before the first run a command starts, the daemon waits."""
     phases: list[Phase] = []
     reached = start_ms
     for number, run in enumerate(runs, start=1):
         if run.begun_ms > reached:
-            phases.append(Phase(number, "", BETWEEN, reached, min(run.begun_ms, end_ms)))
+            before = PROCESS if is_command and number == 1 else BETWEEN
+            phases.append(Phase(number, "", before, reached, min(run.begun_ms, end_ms)))
             reached = run.begun_ms
         for phase in _in_run(number, run.marks):
             begun, end = max(phase.start_ms, reached), min(phase.end_ms, end_ms)
@@ -128,12 +133,17 @@ def phases_of(runs: Sequence[Run], start_ms: float, end_ms: float) -> list[Phase
 
 
 def _in_run(number: int, marks: Sequence[Mark]) -> Iterator[Phase]:
-    """What lies before and between steps is launching. In a step, rows are written until the first record of them."""
-    reached, in_step, is_written = marks[0].at_ms, "", False
+    """In a step, rows are written until the first record of them; what lies before and between steps is the rest."""
+    reached, in_step, is_written, is_launched = marks[0].at_ms, "", False, False
     for mark in marks:
         match mark.kind:
+            case "PIPELINE_STARTING":
+                yield Phase(number, "", QUEUE, reached, mark.at_ms)
+                is_launched = True
+            case "PIPELINE_START":
+                yield Phase(number, "", PROCESS if is_launched else ORCHESTRATOR, reached, mark.at_ms)
             case "STEP_START":
-                yield Phase(number, "", LAUNCH, reached, mark.at_ms)
+                yield Phase(number, "", ORCHESTRATOR, reached, mark.at_ms)
                 in_step, is_written = mark.step, mark.step.endswith("_suite")
             case "ASSET_MATERIALIZATION" if in_step and not is_written:
                 yield Phase(number, in_step.removesuffix("_suite"), WRITE, reached, mark.at_ms)
@@ -146,7 +156,7 @@ def _in_run(number: int, marks: Sequence[Mark]) -> Iterator[Phase]:
             case _:
                 continue
         reached = mark.at_ms
-    yield Phase(number, "", LAUNCH, reached, marks[-1].at_ms)
+    yield Phase(number, "", ORCHESTRATOR, reached, marks[-1].at_ms)
 
 
 def shares(phases: Iterable[Phase], work: SparkWork) -> list[Share]:
@@ -159,12 +169,13 @@ def _share(phase: Phase, work: SparkWork, commits: Sequence[tuple[float, float]]
     start, end = phase.start_ms, phase.end_ms
     spans = [(each.start_ms, each.end_ms) for each in work.executions]
     jobs = [(job.start_ms, job.end_ms) for job in work.jobs]
-    jvm_end = _first_execution_after_a_start(work, start, end)
+    # Before and between runs a JVM starts beside what is going on; only a step waits for it.
+    jvm_end = _first_execution_after_a_start(work, start, end) if phase.kind in {WRITE, CHECK} else None
     in_executions = _clipped_s([*spans, *jobs], start, end)
     in_jobs = _clipped_s(jobs, start, end)
     # A commit may overlap a job of its own snapshot, which counts as a job.
     in_commits = _clipped_s([*commits, *jobs], start, end) - in_jobs
-    jvm_s = max(0.0, jvm_end - start) / 1000 if jvm_end else 0.0
+    jvm_s = (min(jvm_end, end) - start) / 1000 if jvm_end else 0.0
     return Share(
         phase,
         work.within(start, end),
@@ -192,13 +203,9 @@ def _commits(work: SparkWork) -> Iterator[tuple[float, float]]:
         if job.execution is not None:
             jobs_of.setdefault(root_of.get(job.execution, job.execution), []).append(job)
     for each in work.executions:
-        if _is_write(each):
+        if each.is_write:
             last = max((job.end_ms for job in jobs_of.get(each.number, ())), default=each.start_ms)
             yield last, each.end_ms
-
-
-def _is_write(each: Execution) -> bool:
-    return each.root == each.number and each.what.startswith("save")
 
 
 def _clipped_s(spans: Iterable[tuple[float, float]], start_ms: float, end_ms: float) -> float:

@@ -7,8 +7,8 @@ is the time of it, eight bytes at the end of a file of the process, because a ru
 
 import os
 import sqlite3
+import sqlite3.dbapi2
 import struct
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,13 @@ def count_into(folder: str) -> None:
             files[pid] = os.open(Path(folder) / str(pid), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.write(files[pid], struct.pack("d", time.time()))
 
-    def hear(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "sqlite3.connect/handle":
-            connection: sqlite3.Connection = arguments[0]
-            connection.set_trace_callback(note)
+    def connect(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = original(*arguments, **options)
+        connection.set_trace_callback(note)
+        return connection
 
-    sys.addaudithook(hear)
+    original = sqlite3.dbapi2.connect
+    sqlite3.connect = sqlite3.dbapi2.connect = connect
 
 
 if wanted := os.environ.get(FOLDER_VARIABLE):
