@@ -36,6 +36,7 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     # The defaults, 200 and 50, are for clusters: with them each small batch would take many times as long.
     "spark.sql.shuffle.partitions": "2",

@@ -1,7 +1,7 @@
 """Watching a home from outside: when each table changed, and when the rows of a write were there.
 
 Belongs here: looking at the tables' folders, and whether anything is still to be done. A look lists a few dozen folders
-and reads a file only when it is new; what the looks cost is reported. Does not belong here: the orchestrator's own
+and reads a file only when it is new. Does not belong here: the orchestrator's own
 account of a run (`freshness_steps.py`).
 """
 
@@ -39,7 +39,6 @@ class Watch:
     deltas_at: float | None = None
     hourly_at: float | None = None
     changed_at: float = field(default_factory=time.time)
-    cpu_s: float = 0.0  # of looking
     _seen: dict[str, set[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -47,7 +46,6 @@ class Watch:
 
     def look(self) -> None:
         """Note every commit that was not there at the last look."""
-        begun = time.thread_time()
         for table in self._tables():
             versions = _versions(table)
             fresh = versions - self._seen.get(table.name, set())
@@ -56,7 +54,6 @@ class Watch:
                 self.changed_at = time.time()
                 self.commits[table.name] += [self.changed_at] * len(fresh)
                 self._find_rows(table, fresh)
-        self.cpu_s += time.thread_time() - begun
 
     @contextmanager
     def watching(self) -> Iterator[None]:
