@@ -178,8 +178,8 @@ class Bench:
             home = self._empty_home("")
             send_base(home, self._options.deltas)
             say(f"a home with {self._options.deltas:,} deltas: the first drain")
-            done = [command(home, "drain", "--json"), environment({})]
-            subprocess.run(done[0], env=done[1], stdout=sys.stderr, stderr=sys.stderr, check=True)
+            drain_all = command(home, "drain", "--json")
+            subprocess.run(drain_all, env=environment({}), stdout=sys.stderr, stderr=sys.stderr, check=True)
             end_leftovers(home.root)
             self._with_tables = home
         return copy_of(self._with_tables, self._scratch / f"home-{self._next()}")

@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -209,9 +209,11 @@ def end_leftovers(folder: Path) -> None:
 
     left = [process for process in psutil.Process().children(recursive=True) if _is_about(process, folder)]
     for process in left:
-        process.terminate()
+        with suppress(psutil.NoSuchProcess):  # many are about to end by themselves
+            process.terminate()
     for process in psutil.wait_procs(left, timeout=STOP_S)[1]:
-        process.kill()
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def _is_about(process: Any, folder: Path) -> bool:

@@ -36,7 +36,7 @@ def count_into(folder: str) -> None:
         return connection
 
     original = sqlite3.dbapi2.connect
-    sqlite3.connect = sqlite3.dbapi2.connect = connect
+    sqlite3.connect = sqlite3.dbapi2.connect = connect  # type: ignore[assignment]
 
 
 if wanted := os.environ.get(FOLDER_VARIABLE):
