@@ -23,6 +23,7 @@ from benchmarks.freshness_streams import TOUCHED, stream_turn
 from benchmarks.freshness_ways import Turn, daemon, demo, drain, end_leftovers
 from benchmarks.harness import say
 from orchestration.demo.feed import SETTINGS_TEXT
+from tidemark.model.settings import TEMPLATE
 from tidemark.storage.home import Home
 
 PARTS = ("drain", "daemon", "demo", "streams", "peer")
@@ -129,7 +130,7 @@ class Bench:
             self._cost(way)
 
     def _demos(self) -> None:
-        home = self._empty_home("")
+        home = self._empty_home(SETTINGS_TEXT)
         self._keep(demo(home, {}, self._options.demo_deltas))
         end_leftovers(home.root)
         home = self._empty_home(SETTINGS_TEXT)
@@ -175,7 +176,7 @@ class Bench:
     def _fresh_home(self) -> Home:
         """A home at rest with tables: a copy of one that was drained once."""
         if self._with_tables is None:
-            home = self._empty_home("")
+            home = self._empty_home()
             send_base(home, self._options.deltas)
             say(f"a home with {self._options.deltas:,} deltas: the first drain")
             drain_all = command(home, "drain", "--json")
@@ -184,9 +185,8 @@ class Bench:
             self._with_tables = home
         return copy_of(self._with_tables, self._scratch / f"home-{self._next()}")
 
-    def _empty_home(self, settings: str) -> Home:
-        home = Home(self._scratch / f"home-{self._next()}")
-        return home.create(settings) if settings else home.create()
+    def _empty_home(self, settings: str = TEMPLATE) -> Home:
+        return Home(self._scratch / f"home-{self._next()}").create(settings)
 
     def _of(self, way: str) -> list[Turn]:
         return [turn for turn in self.turns if turn.way == way]
