@@ -48,6 +48,10 @@ class RefreshConfig(dg.Config):
         default=0,
         description="The present, in microseconds since 1970: partitions after it wait. By default, the clock.",
     )
+    tables: list[str] = Field(default=[], description="Only these tables; by default, all.")
+    before_us: int | None = Field(
+        default=None, description="Only partitions that begin before this, in microseconds since 1970."
+    )
 
 
 def refresh_asset(tables: Iterable[TableAsset], check: CheckPartitions) -> dg.AssetsDefinition:
@@ -68,8 +72,8 @@ def refresh_asset(tables: Iterable[TableAsset], check: CheckPartitions) -> dg.As
         context: dg.AssetExecutionContext, config: RefreshConfig, tidemark: TidemarkResource
     ) -> dg.MaterializeResult[None]:
         """Make what is stale, until nothing is."""
-        work = _Refresh(context, tidemark, check, config.now_us or tidemark.now_us())
-        work.run(ordered)
+        work = _Refresh(context, tidemark, check, config)
+        work.run([table for table in ordered if not config.tables or table.derived.spec.name in config.tables])
         if work.errors:
             raise RefreshError(
                 f"{len(work.errors)} table(s) could not be refreshed, and the others were. "
@@ -90,9 +94,14 @@ class _Refresh:
     """One refresh: what it has made, what it holds back, and what went wrong."""
 
     def __init__(
-        self, context: dg.AssetExecutionContext, tidemark: TidemarkResource, check: CheckPartitions, now_us: int
+        self,
+        context: dg.AssetExecutionContext,
+        tidemark: TidemarkResource,
+        check: CheckPartitions,
+        config: RefreshConfig,
     ) -> None:
-        self._context, self._tidemark, self._check, self._now_us = context, tidemark, check, now_us
+        self._context, self._tidemark, self._check = context, tidemark, check
+        self._now_us, self._before_us = config.now_us or tidemark.now_us(), config.before_us
         self._seen: dict[int, Record | None] = {}
         self._tried: set[tuple[str, tuple[str, ...]]] = set()
         self._failed: dict[str, set[str]] = defaultdict(set)
@@ -139,7 +148,9 @@ class _Refresh:
         name, home, instance = derived.spec.name, self._tidemark.home, self._context.instance
         # What was made here and did not pass is not tried again at once: it would not pass then either.
         due = {*stale, *(unfinished(home, instance, name) - self.made[name])} - self._failed[name]
-        wanted = existing(home.settings, derived.spec.grain, due, self._now_us)
+        grain = derived.spec.grain
+        due = {key for key in due if is_before(grain, key, self._before_us)}
+        wanted = existing(home.settings, grain, due, self._now_us)
         held = dict.fromkeys(self._failed[name], "it failed")
         if wanted:
             waiting = {each: self.held.get(each, ()) for each in derived.inputs}
@@ -167,3 +178,8 @@ def near_one_another(keys: Iterable[str], grain: Grain, *, takes_gaps: bool = Fa
         together.append(key)
     if together:
         yield tuple(together)
+
+
+def is_before(grain: Grain, key: str, before_us: int | None) -> bool:
+    """Whether a partition begins before a time; None stands for no bound."""
+    return before_us is None or grain.start(key) < before_us

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from assets.refresh import PARTITIONS_TOGETHER, REFRESH
+from assets.refresh import PARTITIONS_TOGETHER, REFRESH, is_before
 from assets.tables import GRAPH, TABLES
 from assets.trust import WAITS_ITSELF, blocked, made_of_any, unfinished
 from orchestration.instance import open_instance
@@ -90,20 +90,27 @@ def materialize_hours(
 
 
 def materialize_everything_stale(
-    home: Home, *, progress: Progress | None = None, clock: Callable[[], int] | None = None
+    home: Home,
+    *,
+    progress: Progress | None = None,
+    clock: Callable[[], int] | None = None,
+    tables: Collection[str] = (),
+    before_us: int | None = None,
 ) -> RunResults:
     """Bring every table up to date: exactly the partitions that are behind, unless their input failed its check.
 
-    Carry-over to hours that lie ahead waits until these are partitions, as it does for the daemon. If nothing is
-    behind, there is no run.
+    With `tables` only these, and with `before_us` only partitions that begin before that. Carry-over to hours that lie
+    ahead waits until these are partitions, as it does for the daemon. If nothing is behind, there is no run.
     """
     from assets.stale import stale_partitions
 
     with open_instance(home) as instance:
-        unchecked = any(unfinished(home, instance, name) for name in GRAPH)
-        if not unchecked and not any(stale_partitions(instance, home).values()):
+        stale = stale_partitions(instance, home)
+        behind = {name: {*stale.get(name, ()), *unfinished(home, instance, name)} for name in tables or GRAPH}
+        if not any(is_before(TABLES[name].grain, key, before_us) for name, keys in behind.items() for key in keys):
             return RunResults()
-        config = {"now_us": clock()} if clock else {}
+        config: dict[str, Any] = {"tables": sorted(tables), "now_us": clock() if clock else 0}
+        config |= {} if before_us is None else {"before_us": before_us}
         return _with_held_back(run(home, instance, [REFRESH], (), progress, config=config))
 
 

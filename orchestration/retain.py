@@ -3,7 +3,8 @@
 Belongs here: the steps. Pure functions in `tidemark/counts/retention.py` decide what may be dropped.
 
 1. The log refuses older events, by a control frame in every shard: the partitions to drop can no longer change.
-2. Deltas accepted before that are drained, and every rollup is brought up to date: the kept tiers miss nothing.
+2. Deltas accepted before that are drained, and the rollups of that time are brought up to date: the kept tiers miss
+   nothing. What is stale elsewhere has no part in this.
 3. The decision is written to a file: from here on these partitions are neither read nor computed again.
 4. The partitions are dropped, finest tier first.
 
@@ -97,7 +98,7 @@ def retain(
     raise_earliest(home, max(planned.cuts.values()), clock)
     failpoint("retain.raised")
     flushed = {shard.shard: shard.flushed_epoch for shard in read_status(home)}
-    outcome = drain(home, progress=progress) + materialize_everything_stale(home, progress=progress, clock=clock)
+    outcome = drain(home, progress=progress) + _keep_up(home, max(planned.cuts.values()), progress, clock)
     if not outcome.succeeded:
         return Retained(gone_before(home), (), outcome, is_done=False)
     _refuse_undrained(home, flushed)
@@ -117,6 +118,12 @@ def drop_settled(home: Home, cuts: Cuts, clock: Callable[[], int]) -> tuple[Drop
             lake.drop(spec, before[tier])
             failpoint("retain.dropped")
     return dropped
+
+
+def _keep_up(home: Home, before_us: int, progress: Progress | None, clock: Callable[[], int]) -> RunResults:
+    """Bring the counts up to date that hold something of what is dropped; the rest is stale as well as it was."""
+    tables = [spec.name for spec in COUNTS.values()]
+    return materialize_everything_stale(home, progress=progress, clock=clock, tables=tables, before_us=before_us)
 
 
 def raise_earliest(home: Home, earliest_us: int, clock: Callable[[], int]) -> None:

@@ -59,11 +59,11 @@ class Tables:
         self.checked.append((table, tuple(named)))
         judge(context.instance, table, named, passed=table not in self.wrong)
 
-    def refresh(self, now: str = "2026-03-02-12:00") -> dg.ExecuteInProcessResult:
+    def refresh(self, now: str = "2026-03-02-12:00", **more: object) -> dg.ExecuteInProcessResult:
         spark = SparkResource(home=str(self.home.root))
         resources = {"spark": spark, "tidemark": TidemarkResource(spark=spark, root=str(self.home.root))}
         tables = [TableAsset(GRAPH[name], self.make(name)) for name in (DAYS, HOURS, MINUTES)]
-        config = {"ops": {"refresh": {"config": {"now_us": hour_start(now) + 30 * MINUTE_US}}}}
+        config = {"ops": {"refresh": {"config": {"now_us": hour_start(now) + 30 * MINUTE_US, **more}}}}
         return dg.materialize(
             [refresh_asset(tables, self.check)],
             instance=self.instance,
@@ -113,6 +113,13 @@ def test_hours_that_lie_ahead_wait_until_they_are_partitions(tables: Tables) -> 
     tables.rounds = [{MINUTES: hours_between("2026-03-02-09:00", "2026-03-09-09:00")}]
     assert tables.refresh(now="2026-03-02-10:00").success
     assert tables.made == [(MINUTES, (HOUR, NEXT, LATER))], "the hour before, the running one and the next"
+
+
+def test_only_some_tables_and_the_time_before_one_can_be_asked_for(tables: Tables) -> None:
+    """Retention's cost follows what it drops, and not what is stale beside that (R5)."""
+    tables.rounds = [{DAYS: [DAY], HOURS: [HOUR, NEXT], MINUTES: [HOUR, NEXT]}]
+    assert tables.refresh(tables=[HOURS, MINUTES], before_us=hour_start(NEXT)).success
+    assert tables.made == [(MINUTES, (HOUR,)), (HOURS, (HOUR,))]
 
 
 def test_nothing_is_built_on_what_failed_its_check_and_the_refresh_says_what_waits_o4(tables: Tables) -> None:
