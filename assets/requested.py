@@ -43,14 +43,14 @@ def report(
     for record in records:
         beside = (more or {}).get(record.partition or "", {})
         if record.partition in own:
-            context.add_asset_metadata({**record.to_metadata(), **beside}, partition_key=record.partition)
+            context.add_asset_metadata({**beside, **record.to_metadata()}, partition_key=record.partition)
         else:
             report_now(context, record, beside)
 
 
 def report_now(context: dg.AssetExecutionContext, record: Record, more: Mapping[str, Any] | None = None) -> None:
     """Report a partition outside the run's own range to the orchestrator."""
-    metadata = {**record.to_metadata(), **(more or {})}
+    metadata = {**(more or {}), **record.to_metadata()}
     context.log_event(
         dg.AssetMaterialization(
             record.asset, partition=record.partition, metadata=metadata, tags=data_version_tags(record)

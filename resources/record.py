@@ -70,14 +70,17 @@ class Record(Struct, frozen=True, kw_only=True, rename=_STORED):
         return max((version for source, version in self.changed.items() if is_wanted(source)), default=-1)
 
     def to_metadata(self) -> dict[str, Any]:
-        """As metadata of a materialization: the record, and the few numbers that the orchestrator's pages plot."""
+        """As metadata of a materialization: the few numbers that the orchestrator's pages plot, and the record.
+
+        The pages show them in this order: numbers for people first, and the whole record below them.
+        """
         from dagster import MetadataValue
 
         rows = "dagster/row_count" if self.partition is None else "dagster/partition_row_count"
         return {
-            RECORD_KEY: MetadataValue.json(msgspec.to_builtins(self, str_keys=True)),
             rows: self.rows_out,
             **{name: number for name, number in self._plotted().items() if number is not None},
+            RECORD_KEY: MetadataValue.json(msgspec.to_builtins(self, str_keys=True)),
         }
 
     def _plotted(self) -> dict[str, int | float | None]:

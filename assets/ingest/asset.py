@@ -93,7 +93,7 @@ def _drain(
     last = _last_drain(context.instance)
     record = drain_record(lake, plan, last, duration_ms=duration_ms, now_us=tidemark.now_us())
     return dg.MaterializeResult(
-        metadata={**record.to_metadata(), "hours": len(touched.event), "plan": plan.number if plan else 0}
+        metadata={"hours": len(touched.event), "plan": plan.number if plan else 0, **record.to_metadata()}
     )
 
 

@@ -89,7 +89,7 @@ def windowed_counts(
     )
     record_watermarks(lake.home.plans, [record], marks)
     failpoint("record.logged")
-    return dg.MaterializeResult(metadata={**record.to_metadata(), "as_of": shown(as_of_us)})
+    return dg.MaterializeResult(metadata={"as_of": shown(as_of_us), **record.to_metadata()})
 
 
 def chosen_moment(text: str, watermark_us: int | None) -> int:

@@ -102,7 +102,7 @@ def vector_index(
     )
     record_watermarks(lake.home.plans, [record], marks)
     failpoint("record.logged")
-    return dg.MaterializeResult(metadata={**record.to_metadata(), **_told(steps)}, tags=data_version_tags(record))
+    return dg.MaterializeResult(metadata={**_told(steps), **record.to_metadata()}, tags=data_version_tags(record))
 
 
 def next_indexes(home: Home, version: int, *, seed: int, is_rebuild: bool) -> list[Step]:

@@ -49,7 +49,7 @@ def arrivals(figures: Figures) -> Exhibit | None:
         title=f"Arrivals, per {over_time.per} of receipt",
         reading=f"{total:,} deltas arrived; the busiest {over_time.per} began {busiest} with {most:,}."
         f"{_left_out(over_time, 'deltas')} Copies that only the drain could see count as accepted here.",
-        svg=plots.bars_over_time(over_time, VERDICT_TONES, unit="deltas"),
+        svg="" if over_time.is_constant else plots.bars_over_time(over_time, VERDICT_TONES, unit="deltas"),
         columns=[f"{over_time.per} (UTC)", *VERDICT_TONES],
         rows=_rows(over_time, list(VERDICT_TONES)),
     )
@@ -85,7 +85,7 @@ def late_rows(late: Lateness) -> Exhibit:
     return Exhibit(
         title=f"Late for their hour, per {over_time.per} of the event",
         reading=reading if hours else "No delta came too late for its hour.",
-        svg=drawing if over_time.buckets else "",
+        svg="" if over_time.is_constant else drawing,
         columns=["hour of the event (UTC)", "late", "in time"],
         rows=[
             (f"{from_us(start):%Y-%m-%d %H:%M}", f"{late.hours.get((start, 'late'), 0):,}", f"{in_time:,}")
@@ -108,7 +108,7 @@ def counts(figures: Figures) -> Exhibit | None:
         title=f"Counts per signal, per {over_time.per} of the event",
         reading=f"The most frequent signal is “{largest}” with {sums[largest]:,} of {sum(figures.counts.values()):,}; "
         f"the busiest {over_time.per} began {busiest} with {most:,}.{_left_out(over_time, 'counted')}",
-        svg=plots.bars_over_time(over_time, plots.tones_of(names), unit="count"),
+        svg="" if over_time.is_constant else plots.bars_over_time(over_time, plots.tones_of(names), unit="count"),
         columns=[f"{over_time.per} (UTC)", *names],
         rows=_rows(over_time, names),
     )
@@ -121,12 +121,17 @@ def lag(found: Lag) -> Exhibit | None:
     streams = sorted({point.stream for point in found.points})
     worst = max(found.points, key=lambda point: point.median_us)
     last = {point.stream: point for point in found.points}
+    values = [value for point in found.points for value in (point.median_us, point.p95_us)]
+    # Less than a pixel or two of the plot's height.
+    is_drawn = max(values) - min(values) > max(map(abs, values)) // 100
     return Exhibit(
         title="How far watermarks lag behind the clock",
         reading=f"Receipt minus watermark, per {WIDTH_NAMES[found.width_us]}: the line is the median, and 19 of 20 "
         f"deltas are below the end of the shade; the highest median is {duration(worst.median_us)}, of {worst.stream} "
-        f"from {at(worst.start_us)} on.",
-        svg=plots.lag_over_time(found, plots.tones_of(streams)),
+        f"from {at(worst.start_us)} on."
+        if is_drawn
+        else f"It is {duration(worst.median_us)} throughout, so there is nothing to draw.",
+        svg=plots.lag_over_time(found, plots.tones_of(streams)) if is_drawn else "",
         columns=["stream", "last stretch from (UTC)", "median lag", "95 % below"],
         rows=[
             (stream, at(last[stream].start_us), duration(last[stream].median_us), duration(last[stream].p95_us))
@@ -254,6 +259,8 @@ def _peak(over_time: Timeline) -> tuple[str, int]:
 
 def _left_out(over_time: Timeline, what: str) -> str:
     """A sentence on anything the plot leaves out; begins with a space."""
+    if over_time.is_constant and over_time.length > 1:
+        return f" Every {over_time.per} has the same, so there is nothing to draw."
     if not over_time.earlier:
         return ""
     return f" Not drawn: {over_time.earlier_total:,} {what} in {_number(over_time.earlier, 'earlier hour')}."

@@ -57,6 +57,13 @@ class Timeline:
         starts = self.totals
         return (max(starts) - min(starts)) // self.width_us + 1 if starts else 0
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether a plot would show one bar, or the same bar again and again: a sentence says that in less room."""
+        if self.length <= 1:
+            return True
+        return len(self.series()) == 1 and len(self.totals) == self.length and len(set(self.totals.values())) == 1
+
     def series(self) -> list[str]:
         """Names, the largest first."""
         sums: Counter[str] = Counter()

@@ -33,6 +33,18 @@ def test_a_record_round_trips_through_metadata() -> None:
     assert Record.from_metadata(RECORD.to_metadata()) == RECORD
 
 
+def test_numbers_stand_above_the_record_on_an_assets_page() -> None:
+    """The pages show metadata in the order in which it is stored."""
+    instance = dg.DagsterInstance.ephemeral()
+    instance.report_runless_asset_event(dg.AssetMaterialization("deltas", metadata=RECORD.to_metadata()))
+    event = instance.get_latest_materialization_event(dg.AssetKey("deltas"))
+    assert event
+    assert event.asset_materialization
+    names = list(event.asset_materialization.metadata)
+    assert names[0] == "dagster/partition_row_count"
+    assert names[-1] == RECORD_KEY
+
+
 def test_a_record_round_trips_through_the_orchestrators_storage() -> None:
     instance = dg.DagsterInstance.ephemeral()
     for number, partition in enumerate(("2026-03-02-13:00", RECORD.partition)):

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from orchestration import snapshot
 from orchestration.cli.app import main
 from orchestration.instance import open_instance
-from orchestration.report import plots
+from orchestration.report import exhibits, plots
 from orchestration.report.exhibits import MOST_FAILURES, duration, failures
-from orchestration.report.figures import AHEAD, LATENESS_RANGES, Figures, Hourly
+from orchestration.report.figures import AHEAD, LATENESS_RANGES, Figures, Hourly, Lag, LagPoint
 from orchestration.report.gather import MOST_SERIES, OTHERS, gather
 from orchestration.report.page import render, write_report
 from orchestration.report.timeline import HOUR_WIDTHS_US, MOST_BARS, timeline, width_for
@@ -156,8 +156,9 @@ def test_a_home_that_is_not_there_gets_no_page(tmp_path: Path) -> None:
 
 def test_what_is_sealed_and_not_drained_is_on_the_page(home: Home) -> None:
     page = assert_stands_alone(write_report(home, now_us=NOW_US).read_text())
-    # Arrivals, lateness, late rows, lag, outcomes, refusals.
-    assert page.tags["svg"] == 6
+    # Arrivals, lateness, lag, outcomes, refusals; of late rows there is one in every hour, which is a sentence.
+    assert page.tags["svg"] == 5
+    assert "Every hour has the same, so there is nothing to draw." in page.text
     for words in ("as it was on 2026-03-02 18:00:00 UTC", "hourly_counts has no rows yet", "fleet/sample", "empty_id"):
         assert words in page.text
 
@@ -169,9 +170,9 @@ def test_the_page_of_a_drained_home_has_all_plots_each_with_title_and_reading(
     put_counts(home, [("view", 0, 3), ("buy", 1, 1)])
     text = render(with_checks(gather(home, now_us=NOW_US), {"deltas": CheckStatus(6, [], 1)}), again="")
     page = assert_stands_alone(text)
-    assert page.tags["svg"] == 8
-    assert text.count('role="img" aria-label=') == 8
-    # The list of what was said of refusals has no plot.
+    assert page.tags["svg"] == 7
+    assert text.count('role="img" aria-label=') == 7
+    # The list of what was said of refusals has no plot, nor have late rows: there is one in every hour.
     assert page.tags["figure"] == page.tags["figcaption"] == page.tags["h3"] - 3 == 9
 
 
@@ -374,3 +375,19 @@ def test_a_duration_reads_as_people_say_it(span_us: int, words: str) -> None:
 )
 def test_a_plot_of_nothing_is_still_a_plot(draw: Callable[[], str]) -> None:
     assert draw().startswith("<svg")
+
+
+def test_a_constant_is_a_sentence_and_no_plot() -> None:
+    flat = tuple(LagPoint(hour * HOUR_US, "shop/signal", 60_000_000 + hour, 60_000_009) for hour in range(24))
+    shown = exhibits.lag(Lag(HOUR_US, flat))
+    assert shown
+    assert shown.svg == ""
+    assert "1 min throughout" in shown.reading
+    rising = exhibits.lag(Lag(HOUR_US, (*flat, LagPoint(DAY_US, "shop/signal", 70_000_000, 70_000_000))))
+    assert rising
+    assert rising.svg.startswith("<svg")
+    same = {(hour * HOUR_US, "view"): 25 for hour in range(24)}
+    assert timeline(same).is_constant
+    assert timeline({(0, "view"): 25, (0, "buy"): 1}).is_constant, "one bar"
+    assert not timeline({**same, (3 * HOUR_US, "view"): 26}).is_constant
+    assert not timeline({(0, "view"): 25, (2 * HOUR_US, "view"): 25}).is_constant, "a gap is something to see"
