@@ -112,6 +112,7 @@ def words_of(stream: Stream) -> dict[str, str]:
         "time": time,
         "size": str(window.size_us),
         "step": str(window.step_us),
+        "offset": str(window.offset_us),
         "allowed": str(late.allowed_us),
         "takes": _takes(stream),
         "pane": _pane(stream),
@@ -176,7 +177,7 @@ def join_words(join: Join, left: Stream, right: Stream) -> dict[str, str]:
         ),
     }
     if is_sliding:
-        own["right_pane"] = f"at - pmod(at, {left.window.size_us})"
+        own["right_pane"] = f"at - pmod(at - {left.window.offset_us}, {left.window.size_us})"
     return sides | own
 
 
@@ -189,12 +190,14 @@ def _accepted(stream: Stream) -> str:
         is_late = f"{home} + {allowed} < {stamp}"
     else:
         first = f"{at} - {window.size_us}"
-        home = f"{first} - pmod({first}, {window.step_us}) + {window.step_us}"
+        home = f"{first} - pmod({first} - {window.offset_us}, {window.step_us}) + {window.step_us}"
         is_late = f"{home} + {window.size_us + allowed} <= {stamp}"
     effect = home
     if stream.late.policy is LatePolicy.NEXT_WINDOW:
         opened = f"{stamp} - {allowed}"
-        effect = f"if(coalesce({is_late}, false), {opened} - pmod({opened}, {window.size_us}), {home})"
+        effect = (
+            f"if(coalesce({is_late}, false), {opened} - pmod({opened} - {window.offset_us}, {window.size_us}), {home})"
+        )
     return (
         f"SELECT {_literal(stream.name)} AS stream, event_ts, coalesce({is_late}, false) AS is_late, "
         f"{effect} AS effect FROM deltas WHERE {_matching(stream)}"
@@ -221,8 +224,8 @@ def _pane(stream: Stream) -> str:
     """SQL: the pane of a delta; if it was late and moved, the pane that it was moved to."""
     if stream.late.policy is not LatePolicy.NEXT_WINDOW:
         return "pane"
-    size, allowed = stream.window.size_us, stream.late.allowed_us
-    return f"if(is_late, (stamp - {allowed}) - pmod(stamp - {allowed}, {size}), pane)"
+    size, offset, opened = stream.window.size_us, stream.window.offset_us, f"(stamp - {stream.late.allowed_us})"
+    return f"if(is_late, {opened} - pmod({opened} - {offset}, {size}), pane)"
 
 
 def _literal(value: str | int) -> str:

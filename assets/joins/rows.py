@@ -31,7 +31,8 @@ def delta_pairs(deltas: DataFrame, join: Join, left: Stream, right: Stream, hour
         pairs = pair_in_panes(*(_hashed(each, keys, hours) for each in (lefts, rights)), keys=keys)
     else:
         shown = view_of(deltas, right).withColumn("panes_us", admitting_panes(right))
-        pairs = pair_with_panes(lefts, _side(shown, right, left, "panes_us"), keys=keys, size_us=size_us)
+        rights = _side(shown, right, left, "panes_us")
+        pairs = pair_with_panes(lefts, rights, keys=keys, size_us=size_us, offset_us=left.window.offset_us)
     # Columns that follow from the definitions are added to the pairs, so that they are not shuffled with every delta.
     known = {**_own_key(left, left, "left"), **_own_key(right, left, "right")}
     pairs = pairs.withColumns(known) if known else pairs

@@ -27,15 +27,20 @@ def pair_in_panes(left: DataFrame, right: DataFrame, *, keys: Sequence[str]) -> 
     return joined.withColumn("right_panes_us", nothing).select(*_pair_columns(keys))
 
 
-def pair_with_panes(left: DataFrame, right: DataFrame, *, keys: Sequence[str], size_us: int) -> DataFrame:
+def pair_with_panes(
+    left: DataFrame, right: DataFrame, *, keys: Sequence[str], size_us: int, offset_us: int = 0
+) -> DataFrame:
     """Tumbling with sliding: every delta on the right that lies in the pane of one on the left.
 
     Instead of one pane, `right` has `panes_us`: the starts of all panes that it was admitted to. The pair keeps them,
-    because it is needed until the last of them is closed. `size_us` is the size of the panes on the left.
+    because it is needed until the last of them is closed. `size_us` and `offset_us` are those of the panes on the left.
     """
     lefts = _one_side(left, LEFT, keys, "pane_us")
     placed = right.where(F.size("panes_us") > 0).withColumns(
-        {"pane_us": floor_us(F.unix_micros("own_event_ts"), size_us), "right_panes_us": F.array_sort("panes_us")}
+        {
+            "pane_us": floor_us(F.unix_micros("own_event_ts"), size_us, offset_us),
+            "right_panes_us": F.array_sort("panes_us"),
+        }
     )
     rights = _one_side(placed, RIGHT, keys, "pane_us", "right_panes_us")
     joined = lefts.join(rights, on=[*keys, "pane_us"], how="inner")

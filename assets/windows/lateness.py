@@ -34,9 +34,10 @@ LATE = {
 }
 
 
-def floor_us(time: Column, step_us: int) -> Column:
-    """Start of the step that holds a time; correct for times before 1970, too."""
-    return time - F.pmod(time, F.lit(step_us))
+def floor_us(time: Column, step_us: int, offset_us: int = 0) -> Column:
+    """Start of the step that holds a time, on a grid that begins so long after 1970; correct for times before, too."""
+    since = time - F.lit(offset_us) if offset_us else time
+    return time - F.pmod(since, F.lit(step_us))
 
 
 def hour_of(time: Column) -> Column:

@@ -10,4 +10,7 @@ from tidemark.streams import Stream
 def look_ahead_us(stream: Stream) -> int:
     """How far the panes that begin in an hour reach beyond its end."""
     step_us, size_us = stream.window.step_us, stream.window.size_us
-    return size_us - step_us if HOUR_US % step_us == 0 else size_us - 1
+    if HOUR_US % step_us:
+        return size_us - 1
+    # Every hour has its panes at the same places: the last one begins a step before its end, or that much later.
+    return size_us - step_us + stream.window.offset_us % step_us

@@ -1,7 +1,8 @@
 """Which panes a delta is in: tumbling, fixed and sliding windows (N1), and which of them take it (T4, T5).
 
-Belongs here: arithmetic on `event_us`, `received_us` and `stamp_us`. All grids are anchored at 1970 and use floor
-division. Does not belong here: what a pane says about its deltas (`transform.py`), sessions (`sessions.py`).
+Belongs here: arithmetic on `event_us`, `received_us` and `stamp_us`. All grids are anchored at 1970, or at the stream's
+offset from there, and use floor division. Does not belong here: what a pane says about its deltas (`transform.py`),
+sessions (`sessions.py`).
 """
 
 from pyspark.sql import Column, DataFrame
@@ -12,15 +13,19 @@ from tidemark.model.ranges import Range
 from tidemark.streams import Stream, WindowType
 
 
+def on_grid(time: Column, stream: Stream) -> Column:
+    """Start of the last pane of a stream that begins at a time or before it."""
+    return floor_us(time, stream.window.step_us, stream.window.offset_us)
+
+
 def pane_start(stream: Stream) -> Column:
     """Start of the one pane of a tumbling or fixed window that a delta lies in by its own time."""
-    time = F.col("received_us" if stream.window.type is WindowType.FIXED else "event_us")
-    return floor_us(time, stream.window.size_us)
+    return on_grid(F.col("received_us" if stream.window.type is WindowType.FIXED else "event_us"), stream)
 
 
 def open_pane(stream: Stream) -> Column:
     """Start of the earliest pane that was still open under the stamp."""
-    return floor_us(F.col("stamp_us") - F.lit(stream.late.allowed_us), stream.window.size_us)
+    return on_grid(F.col("stamp_us") - F.lit(stream.late.allowed_us), stream)
 
 
 def assign_panes(deltas: DataFrame, stream: Stream) -> DataFrame:
@@ -36,12 +41,12 @@ def assign_panes(deltas: DataFrame, stream: Stream) -> DataFrame:
 
 def first_pane(stream: Stream, time: str = "event_us") -> Column:
     """Start of the first sliding pane that a time lies in."""
-    return floor_us(F.col(time) - F.lit(stream.window.size_us), stream.window.step_us) + F.lit(stream.window.step_us)
+    return on_grid(F.col(time) - F.lit(stream.window.size_us), stream) + F.lit(stream.window.step_us)
 
 
 def last_pane(stream: Stream, time: str = "event_us") -> Column:
     """Start of the last sliding pane that a time lies in."""
-    return floor_us(F.col(time), stream.window.step_us)
+    return on_grid(F.col(time), stream)
 
 
 def first_open_pane(stream: Stream, *, extra_us: int = 0) -> Column:
@@ -51,7 +56,7 @@ def first_open_pane(stream: Stream, *, extra_us: int = 0) -> Column:
     """
     window, first = stream.window, first_pane(stream)
     closed = F.col("stamp_us") - F.lit(window.size_us + stream.late.allowed_us + extra_us)
-    is_open = floor_us(closed, window.step_us) + F.lit(window.step_us)
+    is_open = on_grid(closed, stream) + F.lit(window.step_us)
     after_last = last_pane(stream) + F.lit(window.step_us)
     return F.coalesce(F.least(F.greatest(first, is_open), after_last), first)
 

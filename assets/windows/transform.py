@@ -90,7 +90,9 @@ def means(aggregates: Sequence[Aggregate]) -> dict[str, Column]:
 
 def _slices(rows: DataFrame, stream: Stream) -> DataFrame:
     """Sums by slice, kept apart by the panes that take their deltas and those for which they are late (N6)."""
-    by = {"slice_us": floor_us(F.col("event_us"), stream.window.slice_us), "open_us": first_open_pane(stream)}
+    window = stream.window
+    of_slice = floor_us(F.col("event_us"), window.slice_us, window.offset_us)
+    by = {"slice_us": of_slice, "open_us": first_open_pane(stream)}
     if up_to_us := stream.late.admitted_up_to_us:
         by["takes_us"] = first_open_pane(stream, extra_us=up_to_us)
     return _summed(rows.withColumns(by), stream, list(by), F.lit(0).cast("bigint"))

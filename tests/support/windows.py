@@ -47,16 +47,16 @@ def stream(window: WindowSpec, late: Lateness = DEFAULT, *, name: str = "tried",
     return Stream(name, "shop", Kind.SIGNAL, window, **{"aggregates": (total,), **more}, late=late)
 
 
-def tumbling(size_us: int, late: Lateness = DEFAULT, **more: Any) -> Stream:
-    return stream(WindowSpec(WindowType.TUMBLING, size_us, size_us), late, **more)
+def tumbling(size_us: int, late: Lateness = DEFAULT, *, offset_us: int = 0, **more: Any) -> Stream:
+    return stream(WindowSpec(WindowType.TUMBLING, size_us, size_us, offset_us=offset_us), late, **more)
 
 
-def sliding(size_us: int, step_us: int, late: Lateness = DEFAULT, **more: Any) -> Stream:
-    return stream(WindowSpec(WindowType.SLIDING, size_us, step_us), late, **more)
+def sliding(size_us: int, step_us: int, late: Lateness = DEFAULT, *, offset_us: int = 0, **more: Any) -> Stream:
+    return stream(WindowSpec(WindowType.SLIDING, size_us, step_us, offset_us=offset_us), late, **more)
 
 
-def fixed(size_us: int, **more: Any) -> Stream:
-    return stream(WindowSpec(WindowType.FIXED, size_us, size_us), **more)
+def fixed(size_us: int, *, offset_us: int = 0, **more: Any) -> Stream:
+    return stream(WindowSpec(WindowType.FIXED, size_us, size_us, offset_us=offset_us), **more)
 
 
 def policies(allowed_us: int, max_us: int) -> Iterator[Lateness]:
@@ -70,7 +70,7 @@ def policies(allowed_us: int, max_us: int) -> Iterator[Lateness]:
 def panes_of(event: Event, window: WindowSpec) -> list[int]:
     """Starts of the panes that an event lies in, the first one first."""
     time_us = event.received_us if window.type is WindowType.FIXED else event.at_us
-    first, last = (floor_to(moment, window.step_us) for moment in (time_us - window.size_us, time_us))
+    first, last = (floor_to(moment, window.step_us, window.offset_us) for moment in (time_us - window.size_us, time_us))
     return [start for start in range(first, last + 1, window.step_us) if start + window.size_us > time_us]
 
 
@@ -85,7 +85,7 @@ def admitted_to(event: Event, of: Stream) -> Iterator[tuple[int, bool]]:
         if of.window.type is WindowType.FIXED or not is_late(event, start + size_us, late):
             yield start, False
         elif late.policy is LatePolicy.NEXT_WINDOW:
-            yield floor_to((event.stamp_us or 0) - late.allowed_us, size_us), True
+            yield floor_to((event.stamp_us or 0) - late.allowed_us, size_us, of.window.offset_us), True
         elif late.policy is LatePolicy.REEMIT and (
             late.max_us is None or not is_late(event, start + size_us, late, late.max_us)
         ):

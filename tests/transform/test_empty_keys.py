@@ -41,16 +41,19 @@ PANES = [
     tumbling(SIZE_US, key=(), name="tumbled"),
     sliding(SIZE_US, 5 * MINUTE_US, key=(), name="slid"),
     fixed(SIZE_US, key=(), name="received"),
+    tumbling(SIZE_US, key=(), name="shifted", offset_us=7 * MINUTE_US),
+    sliding(SIZE_US, 5 * MINUTE_US, key=(), name="slid_shifted", offset_us=2 * MINUTE_US),
 ]
 VISITS = stream(WindowSpec(WindowType.SESSION, gap_us=GAP_US), key=(), name="visits")
 STAYS = stream(WindowSpec(WindowType.SESSION, gap_us=2 * GAP_US), key=(), name="stays")
 BATCHES = stream(WindowSpec(WindowType.ADAPTIVE), key=(), name="batches")
 SAME_PANE = Join("pairs", "tumbled", "tumbled", JoinForm.SAME_PANE)
 SLIDES = Join("near", "tumbled", "slid", JoinForm.PANE_AND_SLIDES)
+SHIFTED = Join("shifted_near", "shifted", "slid_shifted", JoinForm.PANE_AND_SLIDES)
 MEETING = Join("meeting", "visits", "stays", JoinForm.SESSIONS)
 KNOWN = Streams(
     {each.name: each for each in (*PANES, VISITS, STAYS, BATCHES)},
-    {each.name: each for each in (SAME_PANE, SLIDES, MEETING)},
+    {each.name: each for each in (SAME_PANE, SLIDES, SHIFTED, MEETING)},
 )
 
 
@@ -82,7 +85,7 @@ def frame(spark: "SparkSession", columns: dict[str, pa.DataType], rows: Sequence
 def is_proven(spark: "SparkSession", table: str, rows: "DataFrame", **views: "DataFrame") -> bool:
     """Whether the suite of a table holds for the rows of all hours, whose records say how many there are."""
     suite = suite_of(table)
-    hour, starts = {suite.partition: pa.timestamp("us", tz="UTC")}, range(0, HOURS.end_us, HOUR_US)
+    hour, starts = {suite.partition: pa.timestamp("us", tz="UTC")}, range(-HOUR_US, HOURS.end_us, HOUR_US)
     found = Counter(row[0] for row in rows.selectExpr(f"unix_micros({suite.partition})").collect())
     records = [
         {suite.partition: from_us(start), "rows_out": found[start], "rows_found": found[start]} for start in starts
@@ -118,8 +121,7 @@ def test_panes_without_a_key_hold_the_deltas_of_all_keys(spark: "SparkSession", 
         ).collect()
     }
     assert found == windows_of([event._replace(entity="") for event in EVENTS], of)
-    if of.window.type is not WindowType.SLIDING:
-        assert_proven(spark, of.name, rows, deltas=deltas)
+    assert_proven(spark, of.name, rows, deltas=deltas)
 
 
 def test_sessions_without_a_key_follow_the_deltas_of_all_keys(spark: "SparkSession") -> None:
@@ -143,13 +145,14 @@ def test_batches_without_a_key_are_a_row_each(spark: "SparkSession") -> None:
 
 def test_joins_without_a_key_pair_every_two_deltas_in_a_pane(spark: "SparkSession") -> None:
     deltas = deltas_of(spark, EVENTS)
-    for join in (SAME_PANE, SLIDES):
+    for join in (SAME_PANE, SLIDES, SHIFTED):
         left, right = KNOWN.streams[join.left], KNOWN.streams[join.right]
-        rows = delta_pairs(deltas, join, left, right, HOURS)
+        offset_us = left.window.offset_us
+        rows = delta_pairs(deltas, join, left, right, Range(-HOUR_US, HOURS.end_us))
         expected = sorted(
             (f"d{one}", f"d{other}")
             for (one, a), (other, b) in product(enumerate(EVENTS), repeat=2)
-            if a.at_us // SIZE_US == b.at_us // SIZE_US
+            if (a.at_us - offset_us) // SIZE_US == (b.at_us - offset_us) // SIZE_US
         )
         assert sorted((row.left_delta_id, row.right_delta_id) for row in rows.collect()) == expected
         assert_proven(spark, join.name, rows, deltas=deltas)

@@ -79,6 +79,8 @@ SHARPEST = [
     sliding(30 * MINUTE_US, TEN_MINUTES, BOUNDED),
     sliding(25 * MINUTE_US, TEN_MINUTES, Lateness(LatePolicy.DISCARD)),
     sliding(90 * MINUTE_US, 50 * MINUTE_US),
+    tumbling(TEN_MINUTES, Lateness(LatePolicy.NEXT_WINDOW, MINUTE_US), offset_us=3 * MINUTE_US),
+    sliding(25 * MINUTE_US, TEN_MINUTES, BOUNDED, offset_us=7 * MINUTE_US),
 ]
 STREAMS = named(SHARPEST)
 EVERY = named(
@@ -87,6 +89,7 @@ EVERY = named(
         *(tumbling(TEN_MINUTES, late) for late in policies(MINUTE_US, 20 * MINUTE_US)),
         tumbling(7 * MINUTE_US, Lateness(LatePolicy.NEXT_WINDOW)),
         tumbling(90 * MINUTE_US),
+        fixed(90 * MINUTE_US, offset_us=61 * MINUTE_US),
         *(sliding(30 * MINUTE_US, TEN_MINUTES, late) for late in policies(MINUTE_US, 20 * MINUTE_US)),
     ]
 )

@@ -18,11 +18,19 @@ from tidemark.tables.tiers import Tier
 
 MOMENTS = st.integers(-3 * HOUR_US, 3 * HOUR_US)
 STEPS = st.sampled_from([5, 7, 10, 15, 50, 60, 90]).map(lambda minutes: minutes * MINUTE_US)
+OFFSETS = st.integers(0, 89).map(lambda minutes: minutes * MINUTE_US)
 STREAMS = st.one_of(
-    STEPS.map(tumbling),
-    STEPS.map(fixed),
-    st.builds(lambda step, more: sliding(step + more, step), STEPS, STEPS),
-    st.builds(lambda size, allowed: tumbling(size, Lateness(LatePolicy.NEXT_WINDOW, allowed)), STEPS, STEPS),
+    st.builds(lambda size, offset: tumbling(size, offset_us=offset % size), STEPS, OFFSETS),
+    st.builds(lambda size, offset: fixed(size, offset_us=offset % size), STEPS, OFFSETS),
+    st.builds(lambda step, more, offset: sliding(step + more, step, offset_us=offset % step), STEPS, STEPS, OFFSETS),
+    st.builds(
+        lambda size, allowed, offset: tumbling(
+            size, Lateness(LatePolicy.NEXT_WINDOW, allowed), offset_us=offset % size
+        ),
+        STEPS,
+        STEPS,
+        OFFSETS,
+    ),
 )
 
 

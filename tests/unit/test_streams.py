@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.live import TEN_O_CLOCK
 from tests.support.windows import every_example
 from tidemark.model.deltas import Kind
 from tidemark.model.errors import ConfigurationError
-from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
+from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US, floor_to, from_us
 from tidemark.storage.home import Home
 from tidemark.streams import (
     Aggregate,
@@ -108,6 +109,13 @@ REFUSED = [
     (GOOD + "window: {tumbling: 400d}\n", 3, "tumbling: 400d is more than a year"),
     (GOOD + "window: {session: 0s}\n", 3, "session: 0s is no time at all"),
     (GOOD + "window:\n  sliding:\n    size: 5m\n    step: 10m\n", 6, "the step is 10m and the size 5m, so deltas"),
+    (
+        GOOD + "window: {tumbling: {size: 7d, offset: 11d}}\n",
+        3,
+        "windows begin every 7d, so an offset of 11d says no",
+    ),
+    (GOOD + "window: {sliding: {size: 1h, step: 5m, offset: 5m}}\n", 3, "Write less than 5m."),
+    (GOOD + "window: {session: {gap: 1h, offset: 5m}}\n", 3, "there is no 'offset' in session"),
     (GOOD + "window: {sliding: {size: 1h, step: 0s}}\n", 3, "step: 0s is no time at all"),
     (GOOD + "window: {sliding: {size: 1h}}\n", 3, "step is missing in sliding. Add 'step: 5m'."),
     (GOOD + "window: {sliding: {size: 30d, step: 1m}}\n", 3, "every delta would be in 43,200 panes"),
@@ -185,7 +193,7 @@ JOINS = [
     ({"j": "left: a\nright: b\n", "a": TUMBLING, "b": SESSION}, "a is tumbling and b is session, and these cannot be"),
     (
         {"j": "left: a\nright: b\n", "a": TUMBLING, "b": GOOD + "window: {tumbling: 5m}\n"},
-        "the windows of b are 5m long and those of a 10m, so they have no panes in common",
+        "the windows of b are 5m long and those of a 10m long, so they have no panes in common",
     ),
     (
         {"j": "left: a\nright: b\n", "a": TUMBLING, "b": TUMBLING + "key: [entity_id, signal]\n"},
@@ -213,6 +221,22 @@ def test_a_wrong_join_is_refused(tmp_path: Path, files: dict[str, str], problem:
     with pytest.raises(StreamError) as refused:
         load(tmp_path, **files)
     assert problem in str(refused.value)
+
+
+def test_n1_windows_on_a_grid_may_begin_at_an_offset(tmp_path: Path) -> None:
+    """Weeks begin on Monday, and 1970 did on a Thursday."""
+    load(
+        tmp_path,
+        weeks=GOOD + "window: {tumbling: {size: 7d, offset: 4d}}\n",
+        slides=GOOD + "window: {sliding: {size: 1h, step: 10m, offset: 5m}}\n",
+        shifts=GOOD + "window: {fixed: {size: 8h, offset: 6h}}\n",
+        plain=GOOD + "window: {tumbling: {size: 7d, offset: 0s}}\n",
+    )
+    found = load_streams(tmp_path).streams
+    offsets = {name: stream.window.offset_us for name, stream in found.items()}
+    assert offsets == {"weeks": 4 * DAY_US, "slides": 5 * MINUTE_US, "shifts": 6 * HOUR_US, "plain": 0}
+    monday = floor_to(TEN_O_CLOCK, found["weeks"].window.size_us, offsets["weeks"])
+    assert from_us(monday).isoweekday() == 1
 
 
 def test_n4_streams_without_a_key_can_be_joined(tmp_path: Path) -> None:

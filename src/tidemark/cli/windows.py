@@ -85,6 +85,7 @@ def window_table(found: LatestWindows) -> Any:
     columns = (*keys, "from, UTC", "to, UTC", "deltas", "revision", "late", "bytes", "mean", *aggregates, "state")
     spec = stream.window
     lengths = [show_duration(each) for each in (spec.size_us, spec.gap_us) if each]
+    lengths += [f"offset {show_duration(spec.offset_us)}"] if spec.offset_us else []
     rows = table(f"{stream.name}: {' '.join([str(spec.type), *lengths])}", *columns, numbers=numbers)
     # The names of aggregates may be long: they are broken between their words, and nothing else is.
     rows.collapse_padding = True

@@ -17,7 +17,7 @@ from tidemark.streams.errors import StreamError
 from tidemark.streams.model import FORMS, Join, Stream, Streams
 from tidemark.streams.nodes import Value, read_file
 from tidemark.streams.parse import JOIN_FIELDS, STREAM_FIELDS, read_stream
-from tidemark.streams.windows import WindowType
+from tidemark.streams.windows import WindowSpec, WindowType
 
 STREAMS_VARIABLE = "TIDEMARK_STREAMS"
 FOLDER = "streams"
@@ -103,8 +103,8 @@ def _read_join(name: str, joins: Mapping[str, Value], streams: Mapping[str, Stre
         )
     if left.window.type is right.window.type is WindowType.TUMBLING and left.window != right.window:
         sides["right"].refuse(
-            f"the windows of {right.name} are {show_duration(right.window.size_us)} long and those of {left.name} "
-            f"{show_duration(left.window.size_us)}, so they have no panes in common. Join streams of one size."
+            f"the windows of {right.name} are {_panes(right.window)} and those of {left.name} {_panes(left.window)}, "
+            "so they have no panes in common. Join streams of one size and offset."
         )
     if len(left.key) != len(right.key):
         sides["right"].refuse(
@@ -113,6 +113,11 @@ def _read_join(name: str, joins: Mapping[str, Value], streams: Mapping[str, Stre
         )
     text = fields.get("description")
     return Join(name, left.name, right.name, form, text.text("a sentence") if text else "")
+
+
+def _panes(window: WindowSpec) -> str:
+    offset = f" with an offset of {show_duration(window.offset_us)}" if window.offset_us else ""
+    return f"{show_duration(window.size_us)} long{offset}"
 
 
 def _cycle(name: str, side: str, joins: Mapping[str, Value]) -> list[str] | None:

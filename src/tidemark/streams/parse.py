@@ -32,7 +32,7 @@ STREAM_FIELDS = {
 JOIN_FIELDS = {"description", "left", "right"}
 WINDOWS = (
     "'tumbling: 10m', 'sliding: {size: 1h, step: 5m}', 'session: 30m' (the gap), 'fixed: 10m' (by receipt) "
-    "or 'adaptive'"
+    "or 'adaptive'; those on a grid may have an offset, as in 'tumbling: {size: 7d, offset: 4d}'"
 )
 AGGREGATES = "'name: {sum: field}' (or min, max, mean, count), or 'name: count'"
 # Names that columns of the windows have already.
@@ -89,16 +89,14 @@ def _window(value: Value) -> WindowSpec:
         value.refuse(f"a {kind} window has no duration here. Write {WINDOWS}.")
     if kind is WindowType.SLIDING:
         return _sliding(given)
-    time_us = duration_of(given, {"gap"} if kind is WindowType.SESSION else {"size"})
-    return (
-        WindowSpec(kind, gap_us=time_us)
-        if kind is WindowType.SESSION
-        else WindowSpec(kind, size_us=time_us, step_us=time_us)
-    )
+    if kind is WindowType.SESSION:
+        return WindowSpec(kind, gap_us=duration_of(given, {"gap"}))
+    size_us = duration_of(given, {"size"}, beside={"offset"})
+    return WindowSpec(kind, size_us=size_us, step_us=size_us, offset_us=_offset(given, size_us))
 
 
 def _sliding(given: Value) -> WindowSpec:
-    parts = given.mapping("'sliding: {size: 1h, step: 5m}'", {"size", "step"})
+    parts = given.mapping("'sliding: {size: 1h, step: 5m}'", {"size", "step", "offset"})
     size_us = required_duration(parts.require("size", "size: 1h"))
     step = parts.require("step", "step: 5m")
     step_us = required_duration(step)
@@ -112,7 +110,20 @@ def _sliding(given: Value) -> WindowSpec:
             f"every delta would be in {-(-size_us // step_us):,} panes, and {MOST_PANES:,} are the most. Write a "
             "longer step, or a shorter size."
         )
-    return WindowSpec(WindowType.SLIDING, size_us=size_us, step_us=step_us)
+    offset_us = _offset(given, step_us)
+    return WindowSpec(WindowType.SLIDING, size_us=size_us, step_us=step_us, offset_us=offset_us)
+
+
+def _offset(given: Value, step_us: int) -> int:
+    """How far the grid of panes, one every `step_us`, is moved from 1970."""
+    found = None if given.is_text else given.mapping("a size and an offset").get("offset")
+    offset_us = duration(found, is_zero_allowed=True) or 0
+    if found and offset_us >= step_us:
+        found.refuse(
+            f"windows begin every {show_duration(step_us)}, so an offset of {show_duration(offset_us)} says no more "
+            f"than a shorter one. Write less than {show_duration(step_us)}."
+        )
+    return offset_us
 
 
 def _lateness(fields: Mapping, window: WindowSpec) -> Lateness:

@@ -3,6 +3,8 @@
 Belongs here: reading these from a file's values (`nodes.py`). `parse.py` and `late_policies.py` define the words.
 """
 
+from collections.abc import Collection
+
 from tidemark.streams.durations import EXAMPLES, NoDurationError, parse_duration
 from tidemark.streams.nodes import Value
 
@@ -18,12 +20,12 @@ def one_of(value: Value, instead: str) -> tuple[str, Value | None]:
     return given.name, given
 
 
-def duration_of(given: Value, names: set[str]) -> int:
-    """The only duration of a window, written alone or under its name."""
+def duration_of(given: Value, names: set[str], beside: Collection[str] = ()) -> int:
+    """The one duration that a window cannot do without, written alone or under its name."""
     if given.is_text:
         return required_duration(given)
     name = min(names)
-    return required_duration(given.mapping(f"a duration: {EXAMPLES}", names).require(name, f"{name}: 10m"))
+    return required_duration(given.mapping(f"a duration: {EXAMPLES}", {*names, *beside}).require(name, f"{name}: 10m"))
 
 
 def required_duration(value: Value) -> int:

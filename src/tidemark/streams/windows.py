@@ -30,10 +30,11 @@ class WindowSpec(Struct, frozen=True):
     size_us: int = 0
     step_us: int = 0  # of a tumbling or fixed window: its size
     gap_us: int = 0
+    offset_us: int = 0  # how long after 1970 the grid of panes begins; less than a step
 
     @property
     def slice_us(self) -> int:
-        """The width of the slices that are summed to panes (N6)."""
+        """The width of the slices that are summed to panes, on the grid of the panes (N6)."""
         return gcd(self.size_us, self.step_us)
 
     @property
