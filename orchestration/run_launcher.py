@@ -1,26 +1,69 @@
-"""Whether a run that claims to be under way is alive: the daemon's monitoring asks its run launcher.
+"""How the daemon starts a run, and how its monitoring asks whether a run that claims to be under way is alive.
 
-Belongs here: finding the process of a run and saying whether it lives. Dagster's own launcher cannot tell. If a run's
-process is killed together with its watcher, the run stays "started" for ever, and everything that waits for it waits
-too. Every run records its process id with its start event, whether the daemon, the pages or a command started it.
+Belongs here: having the home's warm host fork the process of a run, and finding that process again: whether it lives, and
+to cancel it. Without a host it is Dagster's own launcher, which cannot tell: if a run's process is killed together with
+its watcher, the run stays "started" for ever, and everything that waits for it waits too. Every run records its process
+id with its start event, whether the daemon, the pages or a command started it.
 """
 
 import os
-import time
+import signal
 from pathlib import Path
 
 from dagster import DagsterEventType, DagsterRun, DefaultRunLauncher
 
-from resources.dagster_internals import CheckRunHealthResult, WorkerStatus
+from orchestration.processes import PROC, is_alive, lives
+from orchestration.warm_host.client import ask, is_allowed
+from orchestration.warm_host.place import STREAMS
+from resources.dagster_internals import CheckRunHealthResult, LaunchRunContext, WorkerStatus
+from tidemark.model.errors import TidemarkError
+from tidemark.storage.home import Home
 
-PROC = Path("/proc")
-# Wall clocks are corrected now and then. A process that began so much later than its run only reuses its number.
-CLOCK_STEP_S = 60.0
-DEAD_STATES = "ZX"  # killed, and not yet reaped by its parent
+# The process of a run that the warm host has forked, and when the system says it began: ids are reused.
+PROCESS_TAG = "tidemark/process"
 
 
 class WatchedRunLauncher(DefaultRunLauncher):
-    """Dagster's default launcher, which can also tell whether the process of a run is alive. One machine, Linux."""
+    """Has the warm host of the home run what is launched; tells whether its process is alive. One machine, Linux."""
+
+    def launch_run(self, context: LaunchRunContext) -> None:
+        """A run's process imports for seconds; one that is forked from the host begins at once."""
+        if not self._fork(context.dagster_run):
+            super().launch_run(context)
+
+    def _fork(self, run: DagsterRun) -> bool:
+        home, storage = Home.locate(), Path(self._instance.root_directory)
+        # An instance that is not the home's own has runs that have nothing to do with the host.
+        if not home.dagster.exists() or not storage.samefile(home.dagster) or not is_allowed(home):
+            return False
+        message = {
+            "kind": "run",
+            "run_id": run.run_id,
+            "storage": str(storage),
+            "directory": str(home.root),
+            "environment": dict(os.environ),
+            "umask": 0o077,
+        }
+        try:
+            with open(os.devnull, "rb") as nothing:
+                answer = ask(home, message, files=(nothing.fileno(), *STREAMS[1:]))
+        except (OSError, TidemarkError):
+            return False
+        if answer is None:
+            return False
+        answer.connection.close()
+        self._instance.add_run_tags(run.run_id, {PROCESS_TAG: str(answer.said["process"])})
+        return True
+
+    def terminate(self, run_id: str) -> bool:
+        """As Dagster does it: the run is asked by the signal of Ctrl-C."""
+        run = self._instance.get_run_by_id(run_id)
+        if run is None or run.is_finished or PROCESS_TAG not in run.tags:
+            return bool(super().terminate(run_id))
+        self._instance.report_run_canceling(run)
+        if is_there := lives(run.tags[PROCESS_TAG]):
+            os.kill(int(run.tags[PROCESS_TAG].split()[0]), signal.SIGINT)
+        return is_there
 
     @property
     def supports_check_run_worker_health(self) -> bool:
@@ -28,7 +71,11 @@ class WatchedRunLauncher(DefaultRunLauncher):
         return (PROC / "self" / "stat").exists()
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
-        """Look for the process that wrote the run's start event: the event contains its process id."""
+        """Look for the process that the run was given to, or that wrote its start event, which contains its id."""
+        if process := run.tags.get(PROCESS_TAG):
+            if lives(process):
+                return CheckRunHealthResult(WorkerStatus.RUNNING)
+            return CheckRunHealthResult(WorkerStatus.NOT_FOUND, f"Its process {process.split()[0]} is gone.")
         started = self._instance.event_log_storage.get_logs_for_run(
             run.run_id, of_type={DagsterEventType.RUN_START}, limit=1
         )
@@ -38,16 +85,3 @@ class WatchedRunLauncher(DefaultRunLauncher):
         if is_alive(pid, since=started[0].timestamp):
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         return CheckRunHealthResult(WorkerStatus.NOT_FOUND, f"Its process {pid} is gone.")
-
-
-def is_alive(pid: int, *, since: float) -> bool:
-    """Whether the process that had this id at that time still runs; ids are reused."""
-    try:
-        text = (PROC / str(pid) / "stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    # The name, in parentheses, may hold anything; behind it: the state first, and 19 fields later the start.
-    fields = text.rpartition(")")[2].split()
-    uptime_s = float((PROC / "uptime").read_text().split()[0])
-    age_s = uptime_s - int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    return fields[0] not in DEAD_STATES and time.time() - age_s <= since + CLOCK_STEP_S

@@ -10,17 +10,20 @@ events that return the last materialization and the last check of each partition
 `DagsterInstance` answer for one partition at a time. The same test covers them.
 """
 
+from dagster._cli.api import execute_run_command
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES, BulkActionsFilter, BulkActionStatus
 from dagster._core.instance.ref import InstanceRef
-from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
+from dagster._core.launcher import CheckRunHealthResult, LaunchRunContext, WorkerStatus
 from dagster._core.storage.asset_check_execution_record import (
     AssetCheckExecutionRecord,
     AssetCheckExecutionRecordStatus,
 )
 from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
+from dagster._grpc.types import ExecuteRunArgs
 from dagster._record import copy
+from dagster._serdes import serialize_value
 
 __all__ = [
     # Which backfills are not finished: the argument of `DagsterInstance.get_backfills`, which is public.
@@ -43,6 +46,12 @@ __all__ = [
     "InstanceRef",
     # For runs whose output is not captured. A setting of the instance that says so would replace it.
     "NoOpComputeLogManager",
+    # What a launcher would start as a process of its own, `dagster api execute_run`, is called in a process that was
+    # forked from one that has imported everything: its argument, and the command. A public way to execute a run that
+    # was created before would replace both, and `serialize_value`.
+    "ExecuteRunArgs",
+    # The argument of a launcher's `launch_run`; as `CheckRunHealthResult`.
+    "LaunchRunContext",
     # The answer of a sensor's `evaluate_tick`: `RangeSensor` joins its requests for neighbouring partitions. A way
     # to ask `AutomationConditionSensorDefinition` for ranges without a backfill would replace it.
     "SensorExecutionData",
@@ -50,4 +59,8 @@ __all__ = [
     "WorkerStatus",
     # A changed copy of a frozen record of Dagster, such as `SensorExecutionData`; goes with it.
     "copy",
+    # As `ExecuteRunArgs`.
+    "execute_run_command",
+    # As `ExecuteRunArgs`: the form in which the command takes its argument.
+    "serialize_value",
 ]

@@ -13,22 +13,40 @@ COMMANDS = (
     Entry("Ask", "status", "orchestration.cli.status:status", "How far each shard and each table is.", is_light=True),
     *app.COMMANDS,
     Entry(
-        "Run", "drain", "orchestration.cli.work:drain", "Bring sealed segments into the tables; refresh what is stale."
+        "Run",
+        "drain",
+        "orchestration.cli.work:drain",
+        "Bring sealed segments into the tables; refresh what is stale.",
+        starts_runs=True,
     ),
     Entry(
         "Run",
         "rebuild",
         "orchestration.cli.work:rebuild",
         "Write hours of deltas and dead_letters again, from segments.",
+        starts_runs=True,
     ),
-    Entry("Run", "backfill", "orchestration.cli.work:backfill", "Compute hours of chosen assets again."),
+    Entry(
+        "Run",
+        "backfill",
+        "orchestration.cli.work:backfill",
+        "Compute hours of chosen assets again.",
+        starts_runs=True,
+    ),
     Entry(
         "Run",
         "count-all",
         "orchestration.cli.work:count_all",
         "All windows of all entities, as of a minute, as a table.",
+        starts_runs=True,
     ),
-    Entry("Run", "check", "orchestration.cli.work:check", "Run the checks again on what lies in the tables now."),
+    Entry(
+        "Run",
+        "check",
+        "orchestration.cli.work:check",
+        "Run the checks again on what lies in the tables now.",
+        starts_runs=True,
+    ),
     Entry(
         "Ask", "report", "orchestration.cli.report:report", "One HTML page with plots of this home, to look at offline."
     ),
@@ -37,12 +55,14 @@ COMMANDS = (
         "compact",
         "orchestration.cli.compact:compact",
         "Checkpoints of vectors; remove payloads before the horizon.",
+        starts_runs=True,
     ),
     Entry(
         "Operate",
         "retain",
         "orchestration.cli.retain:retain",
         "Drop old minutes, hours and days of the counts, for ever.",
+        starts_runs=True,
     ),
     Entry("Operate", "ui", "orchestration.cli.ui:ui", "Dagster's web interface and daemon on this home."),
     Entry(

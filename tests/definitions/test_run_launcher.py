@@ -15,7 +15,8 @@ import dagster as dg
 from orchestration.attempts import is_under_way
 from orchestration.instance import open_instance
 from orchestration.jobs import drain_job
-from orchestration.run_launcher import CLOCK_STEP_S, WatchedRunLauncher, is_alive
+from orchestration.processes import CLOCK_STEP_S, is_alive
+from orchestration.run_launcher import WatchedRunLauncher
 from tests.support.dagster_internals import execute_run_monitoring_iteration
 from tidemark.storage.home import Home
 

@@ -30,6 +30,7 @@ class Entry(NamedTuple):
     place: str  # package.module:function
     summary: str
     is_light: bool = False  # answered from files, in about a second
+    starts_runs: bool = False  # may be run by a process that has everything imported
 
 
 # The headings, in the order in which they are listed.

@@ -81,6 +81,10 @@ TEMPLATE = """\
 # [spark]
 # master = "local[*]"                           # any Spark master
 # driver_memory = "3g"
+
+# [warm_host]                                   # keeps everything imported, and a Spark, for commands and runs
+# enabled = true                                # without it each of them takes some ten seconds longer
+# idle_minutes = 15.0                           # it ends after so long without work
 """
 
 
@@ -174,6 +178,15 @@ class SparkSettings(Struct, frozen=True, forbid_unknown_fields=True):
     conf: dict[str, str] = {}
 
 
+class WarmHostSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The process that keeps everything imported, and a Spark beside it, for commands and the daemon's runs."""
+
+    # It changes nothing but how long things take.
+    enabled: bool = True
+    # A pause in somebody's work; its Spark holds memory that others may want.
+    idle_minutes: Annotated[float, Meta(gt=0.0, le=10_080.0)] = 15.0
+
+
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of a platform; each default is the one a careful operator would keep."""
 
@@ -209,6 +222,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     compaction: CompactionSettings = CompactionSettings()
     namespaces: dict[str, Namespace] = {}
     spark: SparkSettings = SparkSettings()
+    warm_host: WarmHostSettings = WarmHostSettings()
 
     @property
     def earliest_event_us(self) -> int:

@@ -113,6 +113,11 @@ class Home:
         return self.root / "reports"
 
     @property
+    def host(self) -> Path:
+        """Socket, lock and log of the process that keeps everything imported for commands and runs."""
+        return self.root / "host"
+
+    @property
     def reads(self) -> Path:
         """How often each vector was read, a file for each day: a hint for compaction, and nothing depends on it."""
         return self.root / "reads"
