@@ -1,9 +1,9 @@
 """How the daemon starts a run, and how its monitoring asks whether a run that claims to be under way is alive.
 
-Belongs here: having the home's warm host fork the process of a run, and finding that process again: whether it lives, and
-to cancel it. Without a host it is Dagster's own launcher, which cannot tell: if a run's process is killed together with
-its watcher, the run stays "started" for ever, and everything that waits for it waits too. Every run records its process
-id with its start event, whether the daemon, the pages or a command started it.
+Belongs here: having the warm host of the home fork the process of a run, and finding that process again, to say whether
+it lives or to cancel it. Without a host this is Dagster's own launcher, which cannot tell: if the process of a run is
+killed together with its watcher, the run stays "started" for ever, and all that waits for it waits too. Every run
+records its process id with its start event, whether the daemon, the pages or a command started it.
 """
 
 import os
@@ -45,7 +45,7 @@ class WatchedRunLauncher(DefaultRunLauncher):
             "umask": 0o077,
         }
         try:
-            with open(os.devnull, "rb") as nothing:
+            with Path(os.devnull).open("rb") as nothing:
                 answer = ask(home, message, files=(nothing.fileno(), *STREAMS[1:]))
         except (OSError, TidemarkError):
             return False

@@ -1,4 +1,4 @@
-"""The orchestrator's pages and its daemon, and a Spark for their runs, for one home, until Ctrl-C.
+"""The orchestrator's pages, its daemon, one server of definitions for both, and what its runs need; until Ctrl-C.
 
 Belongs here: starting them as children, and ending them with this process. Anyone who can reach the port of the pages
 can do everything: it has no passwords, so it listens on this machine only.
@@ -12,48 +12,80 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from tempfile import TemporaryDirectory
+
+import yaml
 
 from orchestration.instance import ensure_instance, remove_old_output
-from resources.session import open_notes
-from resources.spark_server import server_address, server_command
+from orchestration.pause import Pause
+from orchestration.warm_host.client import Hold, is_allowed
+from orchestration.warm_host.place import Place
+from orchestration.warm_host.spark import SparkChild
+from orchestration.warm_host.stamp import stamp_of
+from resources.session import SERVER_VARIABLE
+from resources.spark_server import server_address
 from resources.toolchain import activate_toolchain
 from tidemark.model.errors import TidemarkError
 from tidemark.storage.home import HOME_VARIABLE, Home
 
-WORKSPACE = Path(__file__).resolve().parent.parent / "workspace.yaml"
+PROJECT = Path(__file__).resolve().parent.parent
+LOCATION = "tidemark"  # as in workspace.yaml
 # The console script beside the interpreter, because it has no public module.
 DAEMON = Path(sys.executable).with_name("dagster-daemon")
 PR_SET_PDEATHSIG = 1
 # A run in the middle of a commit is asked to end, and has this long.
 GRACE_S = 20.0
-# Runs can do without this one child: if it dies, it is started again, after a pause that doubles each time.
-SPARK = "Spark"
-PAUSE_S = 10.0
+# The others can do without these for a while: one that dies is started again.
+DEFINITIONS, HOST = "the server of definitions", "the warm host"
+# A signal or the end of a child is noticed so soon.
+LOOK_EVERY_S = 0.5
+# The pages and the daemon are told where it listens; by then it does, or says why not.
+DEFINITIONS_LIMIT_S = 120.0
+# How soon edited definitions are those of the pages and the daemon.
+EDITED_EVERY_S = 10.0
+# As many sensors and schedules may wait at once, and the pages ask beside them.
+WORKERS = 16
+# The system takes 108 bytes; gRPC wants the whole path.
+LONGEST_PATH = 100
 
 
 class UiStoppedError(TidemarkError):
     """The pages or the daemon ended by themselves."""
 
 
-def commands(port: int, *, is_read_only: bool = False) -> dict[str, list[str]]:
-    """The children besides Spark, by name."""
-    workspace = ["-w", str(WORKSPACE)]
-    web = [sys.executable, "-m", "dagster_webserver", "-h", "127.0.0.1", "-p", str(port), *workspace]
+def commands(port: int, workspace: Path, *, is_read_only: bool = False) -> dict[str, list[str]]:
+    """The children that are needed all the time, by name."""
+    web = [sys.executable, "-m", "dagster_webserver", "-h", "127.0.0.1", "-p", str(port), "-w", str(workspace)]
     return {
         "the pages": [*web, "--read-only"] if is_read_only else web,
-        "the daemon": [sys.executable, str(DAEMON), "run", *workspace],
+        "the daemon": [sys.executable, str(DAEMON), "run", "-w", str(workspace)],
     }
 
 
+def definitions_command(place: Path) -> list[str]:
+    """The server of definitions, which evaluates sensors too. The pages and the daemon would start one each."""
+    server = [sys.executable, "-m", "dagster", "api", "grpc", "-s", str(place), "-n", str(WORKERS)]
+    # By module and not by file: a run that is forked finds the definitions that its host has imported.
+    return [*server, "-m", "orchestration.definitions", "-d", str(PROJECT), "--location-name", LOCATION]
+
+
+def write_workspace(folder: Path, place: Path) -> Path:
+    """Where the pages and the daemon find the server of definitions."""
+    workspace = folder / "workspace.yaml"
+    workspace.write_text(
+        yaml.safe_dump({"load_from": [{"grpc_server": {"socket": str(place), "location_name": LOCATION}}]})
+    )
+    return workspace
+
+
 def environment(home: Home) -> dict[str, str]:
-    """The environment in which all children find this home, each other, and Java."""
+    """The environment in which all children find this home and Java; without a warm host also a Spark of their own."""
     activate_toolchain()
     return {
         **os.environ,
         "DAGSTER_HOME": str(ensure_instance(home)),
         HOME_VARIABLE: str(home.root),
-        **server_address(),
+        **({} if is_allowed(home) else server_address()),
     }
 
 
@@ -63,28 +95,37 @@ def serve(
     """Run all of them until Ctrl-C or SIGTERM; an error says which of them ended by itself."""
     signal.signal(signal.SIGTERM, _interrupt)
     remove_old_output(home, now_s=time.time())
-    children = Children(home)
-    try:
-        for name, command in commands(port, is_read_only=is_read_only).items():
-            children.start(name, command)
-        if ready:
-            ready(f"http://127.0.0.1:{port}")
-        children.watch()
-    except KeyboardInterrupt:
-        return
-    finally:
-        children.stop()
+    with TemporaryDirectory(prefix="tidemark-ui-") as scratch:
+        place = home.host / "definitions"
+        if len(str(place)) > LONGEST_PATH:
+            place = Path(scratch) / "definitions"
+        children = Children(home, place)
+        try:
+            children.start_definitions()
+            for name, command in commands(
+                port, write_workspace(Path(scratch), place), is_read_only=is_read_only
+            ).items():
+                children.start(name, command)
+            if ready:
+                ready(f"http://127.0.0.1:{port}")
+            children.watch()
+        except KeyboardInterrupt:
+            return
+        finally:
+            children.stop()
 
 
 class Children:
-    """The processes of one `ui`."""
+    """The processes of one `ui`, and its hold on the warm host of the home, which runs what the daemon launches."""
 
-    def __init__(self, home: Home) -> None:
-        self._home, self._environment = home, environment(home)
+    def __init__(self, home: Home, place: Path) -> None:
+        self._home, self._place, self._environment = home, place, environment(home)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._spark_due, self._pause_s = 0.0, PAUSE_S
+        self._pauses = {name: Pause() for name in (DEFINITIONS, HOST)}
+        self._spark, self._host = SparkChild(home, self._environment), Hold(home)
+        self._stamp, self._stamped_s = stamp_of(home), time.monotonic()
 
-    def start(self, name: str, command: list[str], notes: BinaryIO | None = None) -> None:
+    def start(self, name: str, command: list[str]) -> None:
         """Start a child that ends with this process."""
         self._processes[name] = subprocess.Popen(
             command,
@@ -92,32 +133,55 @@ class Children:
             cwd=self._home.root,
             start_new_session=True,
             preexec_fn=_die_with_parent,  # noqa: PLW1509 (this process has one thread, and the call is one prctl)
-            stdout=notes,
-            stderr=notes,
         )
 
+    def start_definitions(self) -> None:
+        """Start the server of definitions, and wait until it answers."""
+        self._look_at_definitions()
+        deadline = time.monotonic() + DEFINITIONS_LIMIT_S
+        while not self._place.exists():
+            child = self._processes[DEFINITIONS]
+            if child.poll() is not None:
+                raise UiStoppedError(f"The definitions could not be loaded (status {child.returncode}); see above.")
+            if time.monotonic() > deadline:
+                raise UiStoppedError(f"The definitions were not loaded within {DEFINITIONS_LIMIT_S:.0f} s.")
+            time.sleep(0.05)
+
     def watch(self) -> None:
-        """Wait until a needed child ends. Spark is started after the others, whenever there is none."""
+        """Wait until a needed child ends. What the others can do without for a while is started again."""
         while True:
             for name, child in self._processes.items():
-                if name != SPARK and child.poll() is not None:
+                if name != DEFINITIONS and child.poll() is not None:
                     status = child.returncode
                     raise UiStoppedError(f"{name.capitalize()} ended with status {status}. The lines above say why.")
-            spark = self._processes.get(SPARK)
-            if (spark is None or spark.poll() is not None) and time.monotonic() >= self._spark_due:
-                self._start_spark()
-            time.sleep(0.2)
+            self._look_at_definitions()
+            if SERVER_VARIABLE in self._environment:
+                self._spark.look()
+            elif not self._host.is_held() and self._pauses[HOST].is_over():
+                self._host.take()
+            time.sleep(LOOK_EVERY_S)
 
     def stop(self) -> None:
         """End them all. A run in the middle of a commit is given time, and keeps Spark until then."""
-        spark = self._processes.pop(SPARK, None)
         _end(list(self._processes.values()))
-        _end([spark] if spark else [])
+        self._host.release(GRACE_S + 5.0)
+        self._spark.stop()
 
-    def _start_spark(self) -> None:
-        self._spark_due, self._pause_s = time.monotonic() + self._pause_s, 2 * self._pause_s
-        with open_notes(self._home) as notes:
-            self.start(SPARK, server_command(self._home, self._environment), notes)
+    def _look_at_definitions(self) -> None:
+        """Start the server of definitions if there is none, and again if the definitions were edited."""
+        child = self._processes.get(DEFINITIONS)
+        if child is not None and self._are_edited():
+            _end([child])
+        if (child is None or child.poll() is not None) and self._pauses[DEFINITIONS].is_over():
+            Place.of(self._home).make()
+            self._place.unlink(missing_ok=True)  # of one that was killed
+            self.start(DEFINITIONS, definitions_command(self._place))
+
+    def _are_edited(self) -> bool:
+        if time.monotonic() - self._stamped_s < EDITED_EVERY_S:
+            return False
+        before, self._stamp, self._stamped_s = self._stamp, stamp_of(self._home), time.monotonic()
+        return before != self._stamp
 
 
 def _interrupt(_signum: int, _frame: object) -> None:

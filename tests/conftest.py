@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 # process.
 os.environ.setdefault("TIDEMARK_STREAMS", str(Path(__file__).parent / "support" / "no_streams"))
 
-# Nothing that a test starts may outlive it, or be shared with another test. Those that are about the warm host of a home
-# allow it for that home, and end it.
+# Nothing that a test starts may outlive it or be shared with another test. Those that are about the warm host of a
+# home allow it for that home, and end it.
 os.environ["TIDEMARK_WARM"] = "0"
 
 # Time is no property of a law: these machines are noisy, and a slow example is not a wrong one.

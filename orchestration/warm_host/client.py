@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -174,6 +175,45 @@ def _pass_on(connection: socket.socket, number: int) -> None:
         connection.send(bytes([number]))
     except OSError:
         return  # it has ended; its exit code is on the way
+
+
+class Hold:
+    """The host is kept for as long as this is held; the daemon's runs end with it."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._connection: socket.socket | None = None
+
+    def take(self) -> None:
+        """Take hold of a host, which is started if there is none."""
+        with suppress(OSError):
+            answer = ask(self._home, {"kind": "lease", "owns_runs": True})
+            self._connection = None if answer is None else answer.connection
+
+    def is_held(self) -> bool:
+        """Whether that host is still the one that takes requests."""
+        if self._connection is None:
+            return False
+        try:
+            is_gone = self._connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) == b""
+        except BlockingIOError:
+            return True
+        except OSError:
+            is_gone = True
+        if is_gone:
+            self._connection.close()
+            self._connection = None
+        return not is_gone
+
+    def release(self, patience_s: float) -> None:
+        """Let it go: it ends the runs, which are given this time."""
+        if self._connection is None:
+            return
+        with self._connection as connection, suppress(OSError):
+            connection.settimeout(patience_s)
+            connection.shutdown(socket.SHUT_WR)
+            connection.recv(1)
+        self._connection = None
 
 
 def command_in(arguments: Sequence[str]) -> str | None:

@@ -47,6 +47,7 @@ class Host:
         self._steps, self._processes = list(STEPS), Processes()
         self._users: list[socket.socket] = []  # of Spark, in processes of their own
         self._owners: list[socket.socket] = []  # of the daemon's runs
+        self._leaving: list[socket.socket] = []  # who waits until these have ended
         self._waiting: list[socket.socket] = []  # for the end
         self._busy_s = time.monotonic()
         self._wake, self._waker = socket.socketpair()
@@ -103,7 +104,15 @@ class Host:
         """Only the host may hold these: each of them tells somebody whether it lives."""
         if self._is_open:
             os.close(self._lock)
-        for each in (self._listener, self._wake, self._waker, *self._users, *self._owners, *self._waiting):
+        for each in (
+            self._listener,
+            self._wake,
+            self._waker,
+            *self._users,
+            *self._owners,
+            *self._leaving,
+            *self._waiting,
+        ):
             each.close()
 
     def _look_at_spark(self) -> None:
@@ -155,12 +164,21 @@ class Host:
         """Somebody needs the host no more. Runs of the daemon end with what started the daemon."""
         if connection in self._owners:
             self._owners.remove(connection)
+            self._leaving.append(connection)
             for each in self._processes:
                 if each.run:
                     each.end(signal.SIGINT)
+            self._let_go()
         else:
             self._users.remove(connection)
-        connection.close()
+            connection.close()
+
+    def _let_go(self) -> None:
+        """Whoever ended the daemon's runs waits until they have ended."""
+        if self._leaving and not any(each.run for each in self._processes):
+            for connection in self._leaving:
+                connection.close()
+            self._leaving.clear()
 
     def _take(self, connection: socket.socket) -> None:
         """One request. A wrong one is answered by closing the connection."""
@@ -224,6 +242,7 @@ class Host:
                 own = child.Surroundings("/", os.environ, 0o077)
                 work = partial(child.report_death, *process.run, how)
                 self._processes.fork(work, (), own, self._close_in_child)
+        self._let_go()
 
 
 def serve(home: Home) -> None:
