@@ -18,6 +18,7 @@ from assets.stale import stale_partitions
 from assets.tables import GRAPH, TABLES
 from assets.trust import WAITS_ITSELF, blocked, made_of_any
 from orchestration.backoff import IsPaused
+from orchestration.news import Evaluation, files_of, patience_s
 from orchestration.runs import ranges_of
 from orchestration.timetable import RETRY_AT, TABLES_EVERY_S
 from resources.dagster_internals import SensorExecutionData, copy
@@ -182,6 +183,10 @@ def automated(asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
     )
 
 
+# There is one such sensor, and one tick of it at a time.
+LAST = Evaluation()
+
+
 class RangeSensor(dg.AutomationConditionSensorDefinition):
     """Dagster's sensor of automation conditions, whose requests for neighbouring partitions are one run (O2).
 
@@ -190,8 +195,13 @@ class RangeSensor(dg.AutomationConditionSensorDefinition):
     """
 
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> SensorExecutionData:
-        """The requested partitions, in ranges."""
-        data = super().evaluate_tick(context)
+        """The requested partitions, in ranges. If there were none last time, it waits for news of any."""
+        data = LAST.after_news(
+            lambda: super(RangeSensor, self).evaluate_tick(context),
+            lambda found: bool(found.run_requests),
+            files_of(Home.locate()),
+            patience_s=patience_s(context.instance),
+        )
         return copy(data, run_requests=in_ranges(data.run_requests)) if data.run_requests else data
 
 

@@ -6,8 +6,8 @@ Belongs here: which runs a request needs, and which partitions are blocked. Does
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from assets.refresh import PARTITIONS_TOGETHER, REFRESH, is_before
 from assets.tables import GRAPH, TABLES

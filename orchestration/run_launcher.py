@@ -59,7 +59,7 @@ class WatchedRunLauncher(DefaultRunLauncher):
         """As Dagster does it: the run is asked by the signal of Ctrl-C."""
         run = self._instance.get_run_by_id(run_id)
         if run is None or run.is_finished or PROCESS_TAG not in run.tags:
-            return bool(super().terminate(run_id))
+            return bool(super().terminate(run_id))  # type: ignore[no-untyped-call]
         self._instance.report_run_canceling(run)
         if is_there := lives(run.tags[PROCESS_TAG]):
             os.kill(int(run.tags[PROCESS_TAG].split()[0]), signal.SIGINT)

@@ -1,9 +1,12 @@
 """Runs that start because data arrived: new segments in the manifest are drained, new vector deltas are folded.
 
-Belongs here: the sensors. They keep no cursor of their own: the drain's last record says how far the log is drained,
-the manifest how far it is sealed, and the records of the buckets how far vectors are folded. So two ticks, a crash
-between a tick and its run, or a failed run can neither lose a segment nor drain it twice.
+Belongs here: the sensors. Where ticks may wait (`news.py`), one that finds nothing waits for news and does not end.
+They keep no cursor of their own: the drain's last record says how far the log is drained, the manifest how far it is
+sealed, and the records of the buckets how far vectors are folded. So two ticks, a crash between a tick and its run, or a
+failed run can neither lose a segment nor drain it twice.
 """
+
+from collections.abc import Callable
 
 import dagster as dg
 
@@ -11,6 +14,7 @@ from assets.ingest.schema import DELTAS
 from assets.trust import waits_for
 from orchestration.attempts import attempt, is_under_way
 from orchestration.jobs import drain_job, vectors_job
+from orchestration.news import files_of, look_until, patience_s
 from orchestration.timetable import DRAIN_EVERY_S, VECTORS_EVERY_S
 from orchestration.vectors import ALL_TABLES, as_seen, due_work, wrong_hours
 from resources.record import Record, RecordError
@@ -42,14 +46,18 @@ def head_of(sealed: dict[int, int]) -> str:
 )
 def follow_manifest(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
     """One drain at a time, for as long as something sealed is not reported."""
-    sealed, reported = Log(Home.locate()).sealed, reported_epochs(context.instance)
+    return _patiently(context.instance, lambda home: _due_drain(context.instance, home))
+
+
+def _due_drain(instance: dg.DagsterInstance, home: Home) -> dg.RunRequest | dg.SkipReason:
+    sealed, reported = Log(home).sealed, reported_epochs(instance)
     if all(epoch <= reported.get(shard, 1) for shard, epoch in sealed.items()):
         return dg.SkipReason("Every sealed segment is drained.")
-    if is_under_way(context.instance, drain_job):
+    if is_under_way(instance, drain_job):
         return dg.SkipReason("A drain is under way.")
     head = head_of(sealed)
     what = f"The segments up to {head} could not be drained"
-    return attempt(context.instance, drain_job, tag=HEAD_TAG, about=head, what=what)
+    return attempt(instance, drain_job, tag=HEAD_TAG, about=head, what=what)
 
 
 @dg.sensor(
@@ -60,7 +68,10 @@ def follow_manifest(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.S
 )
 def follow_vectors(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
     """One fold at a time, for as long as `deltas` holds vector deltas that the tables of vectors do not."""
-    instance, home = context.instance, Home.locate()
+    return _patiently(context.instance, lambda home: _due_fold(context.instance, home))
+
+
+def _due_fold(instance: dg.DagsterInstance, home: Home) -> dg.RunRequest | dg.SkipReason:
     if is_under_way(instance, vectors_job):
         return dg.SkipReason("A fold is under way.")
     due = due_work(instance, home)
@@ -71,3 +82,15 @@ def follow_vectors(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.Sk
     what = f"The vector deltas up to {head_of(reported_epochs(instance))} could not be folded"
     about = " ".join((as_seen(home, (DELTAS.name, *ALL_TABLES)), *due.buckets))
     return attempt(instance, vectors_job, tag=SEEN_TAG, about=about, what=what, work=due)
+
+
+def _patiently(
+    instance: dg.DagsterInstance, look: Callable[[Home], dg.RunRequest | dg.SkipReason]
+) -> dg.RunRequest | dg.SkipReason:
+    """Look until there is a run to start, for as long as a tick may take; each look reads the settings anew."""
+    return look_until(
+        lambda: look(Home.locate()),
+        lambda found: isinstance(found, dg.RunRequest),
+        files_of(Home.locate()),
+        patience_s=patience_s(instance),
+    )

@@ -4,10 +4,11 @@ Belongs here: the intervals of sensors and the times of schedules, with the reas
 they start (`sensors.py`, `compact_sensor.py`, `automation.py`, `schedules.py`).
 """
 
-# Sensors, in seconds. A look costs a query or two; if it finds work, it starts a run, which costs seconds.
-DRAIN_EVERY_S = 5  # new segments: users wait for these most
-VECTORS_EVERY_S = 10  # new vector deltas, which a drain has to bring first
-TABLES_EVERY_S = 10  # partitions that are behind their inputs
+# Sensors, in seconds from the beginning of one tick to that of the next; Dagster has none shorter than five. Most of a
+# tick is waiting for news (`news.py`), so these count only while there is news all the time.
+DRAIN_EVERY_S = 5  # new segments
+VECTORS_EVERY_S = 5  # new vector deltas, which a drain has to bring first
+TABLES_EVERY_S = 5  # partitions that are behind their inputs
 COMPACTION_EVERY_S = 30  # the rules let a vector wait for a minute (K3); the sensor looks twice as often
 
 # Schedules, as cron has it, in UTC.

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 import yaml
 
 from orchestration.instance import ensure_instance, remove_old_output
+from orchestration.news import LIMIT_VARIABLE
 from orchestration.pause import Pause
 from orchestration.warm_host.client import Hold, is_allowed
 from orchestration.warm_host.place import Place
@@ -41,6 +42,8 @@ DEFINITIONS, HOST = "the server of definitions", "the warm host"
 LOOK_EVERY_S = 0.5
 # The pages and the daemon are told where it listens; by then it does, or says why not.
 DEFINITIONS_LIMIT_S = 120.0
+# The longest that a sensor's tick may take, most of it waiting for news.
+TICK_LIMIT_S = 360
 # How soon edited definitions are those of the pages and the daemon.
 EDITED_EVERY_S = 10.0
 # As many sensors and schedules may wait at once, and the pages ask beside them.
@@ -85,6 +88,9 @@ def environment(home: Home) -> dict[str, str]:
         **os.environ,
         "DAGSTER_HOME": str(ensure_instance(home)),
         HOME_VARIABLE: str(home.root),
+        # Sensors wait for news as long as they may; at the end they are not waited for.
+        LIMIT_VARIABLE: str(TICK_LIMIT_S),
+        "DAGSTER_GRPC_SHUTDOWN_GRACE_PERIOD": "1",
         **({} if is_allowed(home) else server_address()),
     }
 

@@ -60,8 +60,8 @@ def become(
 def _take_on(files: Sequence[int], own: Surroundings, host: int) -> None:
     os.setsid()
     signal.set_wakeup_fd(-1)
-    for number in DEFAULTS:
-        signal.signal(number, signal.SIG_DFL)
+    for each in DEFAULTS:
+        signal.signal(each, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # Spark ends with the host, so this process could not go on, and nobody would hear how it ended.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -72,7 +72,6 @@ def _take_on(files: Sequence[int], own: Surroundings, host: int) -> None:
     for file in files:
         os.close(file)
     sys.stdin, sys.stdout, sys.stderr = _reader(0), _writer(1), _writer(2, errors="backslashreplace")
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
     os.environ.clear()
     os.environ.update(own.environment)
     os.umask(own.umask)

@@ -150,8 +150,8 @@ def _stand_for(connection: socket.socket) -> int:
         _pass_on(connection, signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    for number in FORWARDED:
-        signal.signal(number, forward)
+    for each in FORWARDED:
+        signal.signal(each, forward)
     signal.signal(signal.SIGTSTP, pause)
     try:
         ended, _ = receive(connection)
