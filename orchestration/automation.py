@@ -1,4 +1,7 @@
-"""When a table follows its inputs: the automation condition that every declared derived table gets.
+"""When a partition follows its inputs: the automation condition that every declared derived table gets.
+
+A refresh (`refresh_sensor.py`) makes all that is stale in one run. These conditions request what it leaves: partitions
+whose input was repaired since, and those that failed, less and less often.
 
 Belongs here: the condition, and the sensor that evaluates it. Does not belong here: when new segments are drained
 (`sensors.py`), runs by the clock (`schedules.py`), when a partition is stale (`assets/stale.py`).
@@ -14,15 +17,14 @@ import dagster as dg
 from assets.graph import By, Derived, Need
 from assets.names import PARTITION, RANGE_END, RANGE_START
 from assets.refresh import PARTITIONS_TOGETHER
-from assets.stale import stale_partitions
 from assets.tables import GRAPH, TABLES
 from assets.trust import WAITS_ITSELF, blocked, made_of_any
 from orchestration.backoff import IsPaused
 from orchestration.news import Evaluation, files_of, patience_s
+from orchestration.refreshes import stale_now, was_refreshed
 from orchestration.runs import ranges_of
 from orchestration.timetable import RETRY_AT, TABLES_EVERY_S
 from resources.dagster_internals import SensorExecutionData, copy
-from resources.record import Record
 from tidemark.storage.home import Home
 
 AC = dg.AutomationCondition
@@ -30,9 +32,6 @@ AC = dg.AutomationCondition
 # The orchestrator's mappings cannot say which partitions these are made from: the log or the tables say it.
 LOOKED_UP = (By.RECEIPT, By.STAMP, By.BATCH, By.MEETING)
 
-# Records by the number of their event, for each storage of events, for as long as this process lives; see
-# `Record.latest_by_partition`.
-_seen: defaultdict[str, dict[int, Record | None]] = defaultdict(dict)
 # The stale partitions that each look of the sensor found, by its view of the assets: all conditions of a look see the
 # same state.
 _stale: WeakKeyDictionary[object, dict[str, dict[str, str]]] = WeakKeyDictionary()
@@ -83,9 +82,8 @@ class IsStillStale(IsStale):
 
 
 def find_stale(instance: dg.DagsterInstance) -> dict[str, dict[str, str]]:
-    """The stale partitions of this home; records that were read before are not read again."""
-    seen = _seen[instance.run_storage.get_run_storage_id()]  # type: ignore[attr-defined]
-    return stale_partitions(instance, Home.locate(), seen=seen)
+    """What is stale after a refresh: until there was one of the tables as they are, nothing is requested beside it."""
+    return stale_now(instance) if was_refreshed(instance, Home.locate()) else {}
 
 
 class HangsOnWrong(dg.AutomationCondition[dg.AssetKey]):

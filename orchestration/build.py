@@ -25,6 +25,7 @@ from orchestration.compact import remove_payloads_job
 from orchestration.compact_sensor import compact_when_due
 from orchestration.jobs import EXECUTOR, JOBS
 from orchestration.maintenance import maintenance_job
+from orchestration.refresh_sensor import follow_tables
 from orchestration.schedules import hourly_floor, hourly_windows, nightly_maintenance, with_freshness
 from orchestration.sensors import follow_manifest, follow_vectors
 from resources.platform import TidemarkResource
@@ -57,7 +58,7 @@ def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Defini
         ],
         asset_checks=[suite_check(asset) for asset in TABLE_ASSETS],
         jobs=[*JOBS, maintenance_job, remove_payloads_job],
-        sensors=[follow_manifest, follow_vectors, compact_when_due, follow_inputs_sensor],
+        sensors=[follow_manifest, follow_tables, follow_vectors, compact_when_due, follow_inputs_sensor],
         schedules=[hourly_floor, hourly_windows, nightly_maintenance],
         executor=EXECUTOR,
         resources={**default_resources(), **(resource_overrides or {})},

@@ -2,8 +2,8 @@
 
 Belongs here: the sensors. Where ticks may wait (`news.py`), one that finds nothing waits for news and does not end.
 They keep no cursor of their own: the drain's last record says how far the log is drained, the manifest how far it is
-sealed, and the records of the buckets how far vectors are folded. So two ticks, a crash between a tick and its run, or a
-failed run can neither lose a segment nor drain it twice.
+sealed, and the records of the buckets how far vectors are folded. So two ticks, a crash between a tick and its run, or
+a failed run can neither lose a segment nor drain it twice.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def head_of(sealed: dict[int, int]) -> str:
 )
 def follow_manifest(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
     """One drain at a time, for as long as something sealed is not reported."""
-    return _patiently(context.instance, lambda home: _due_drain(context.instance, home))
+    return patiently(context.instance, lambda home: _due_drain(context.instance, home))
 
 
 def _due_drain(instance: dg.DagsterInstance, home: Home) -> dg.RunRequest | dg.SkipReason:
@@ -68,7 +68,7 @@ def _due_drain(instance: dg.DagsterInstance, home: Home) -> dg.RunRequest | dg.S
 )
 def follow_vectors(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
     """One fold at a time, for as long as `deltas` holds vector deltas that the tables of vectors do not."""
-    return _patiently(context.instance, lambda home: _due_fold(context.instance, home))
+    return patiently(context.instance, lambda home: _due_fold(context.instance, home))
 
 
 def _due_fold(instance: dg.DagsterInstance, home: Home) -> dg.RunRequest | dg.SkipReason:
@@ -84,7 +84,7 @@ def _due_fold(instance: dg.DagsterInstance, home: Home) -> dg.RunRequest | dg.Sk
     return attempt(instance, vectors_job, tag=SEEN_TAG, about=about, what=what, work=due)
 
 
-def _patiently(
+def patiently(
     instance: dg.DagsterInstance, look: Callable[[Home], dg.RunRequest | dg.SkipReason]
 ) -> dg.RunRequest | dg.SkipReason:
     """Look until there is a run to start, for as long as a tick may take; each look reads the settings anew."""

@@ -42,16 +42,16 @@ __all__ = [
     # How a run launcher reports to the daemon's monitoring whether a run is alive. `dagster` exports the launcher to
     # derive from, and not these two, which its method has to return; an export would replace them.
     "CheckRunHealthResult",
-    # Settings that hold for this process only, over those of the file: `DagsterInstance.from_config` takes none.
-    "InstanceRef",
-    # For runs whose output is not captured. A setting of the instance that says so would replace it.
-    "NoOpComputeLogManager",
     # What a launcher would start as a process of its own, `dagster api execute_run`, is called in a process that was
     # forked from one that has imported everything: its argument, and the command. A public way to execute a run that
     # was created before would replace both, and `serialize_value`.
     "ExecuteRunArgs",
+    # Settings that hold for this process only, over those of the file: `DagsterInstance.from_config` takes none.
+    "InstanceRef",
     # The argument of a launcher's `launch_run`; as `CheckRunHealthResult`.
     "LaunchRunContext",
+    # For runs whose output is not captured. A setting of the instance that says so would replace it.
+    "NoOpComputeLogManager",
     # The answer of a sensor's `evaluate_tick`: `RangeSensor` joins its requests for neighbouring partitions. A way
     # to ask `AutomationConditionSensorDefinition` for ranges without a backfill would replace it.
     "SensorExecutionData",

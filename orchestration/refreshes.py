@@ -1,0 +1,46 @@
+"""What is stale in this home, and whether a refresh has seen the tables as they are now.
+
+Belongs here: the two questions that the sensor of refreshes and the conditions of the tables both ask. A refresh makes
+all that is stale; only what it leaves is requested partition by partition. Does not belong here: what a refresh does
+(`assets/refresh.py`), when one is requested (`refresh_sensor.py`), when a partition is (`automation.py`).
+"""
+
+import hashlib
+from collections import defaultdict
+
+import dagster as dg
+
+from assets.ingest.schema import DELTAS
+from assets.stale import stale_partitions
+from assets.tables import GRAPH
+from orchestration.attempts import OPEN
+from orchestration.jobs import refresh_job
+from orchestration.vectors import as_seen
+from resources.record import Record
+from tidemark.storage.home import Home
+
+# Which tables a refresh has seen, in the tags of its run.
+STATE_TAG = "tidemark/refreshed"
+
+# Records by the number of their event, for each storage of events, for as long as this process lives; see
+# `Record.latest_by_partition`.
+_seen: defaultdict[str, dict[int, Record | None]] = defaultdict(dict)
+
+
+def stale_now(instance: dg.DagsterInstance) -> dict[str, dict[str, str]]:
+    """The stale partitions of this home, by asset, and why; records that were read before are not read again."""
+    seen = _seen[instance.run_storage.get_run_storage_id()]  # type: ignore[attr-defined]
+    return stale_partitions(instance, Home.locate(), seen=seen)
+
+
+def state_of(home: Home) -> str:
+    """The tables that a refresh reads and makes, at their versions of now."""
+    return hashlib.sha256(as_seen(home, (DELTAS.name, *GRAPH)).encode()).hexdigest()[:32]
+
+
+def was_refreshed(instance: dg.DagsterInstance, home: Home) -> bool:
+    """Whether a refresh has ended that found the tables as they are now, and left them so."""
+    tags = {STATE_TAG: state_of(home)}
+    of_state = dg.RunsFilter(job_name=refresh_job.name, tags=tags)
+    still_open = dg.RunsFilter(job_name=refresh_job.name, statuses=OPEN)
+    return instance.get_runs_count(of_state) > 0 and not instance.get_runs_count(still_open)
