@@ -1,7 +1,7 @@
-"""Commands, the daemon and `status` say the same of the same home: what is run, what waits, and why (O3, O4). No JVM.
+"""A refresh, the conditions of tables and `status` say the same of the same home: what is made, what waits, and why.
 
 Somebody adds rows to a partition with delta-rs, as anybody could (decision 0010); then deltas arrive. Both are asked
-until nothing more is to be done, each on its own copy of the home, and their runs do what runs do.
+until nothing more is to be done, each on its own copy of the home (O3, O4). No JVM.
 """
 
 import shutil
@@ -15,17 +15,22 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import write_deltalake
 
-from assets.tables import TABLES
+from assets.names import HELD_BACK
+from assets.refresh import refresh_asset
+from assets.table_asset import TableAsset
+from assets.tables import GRAPH, TABLES
 from assets.trust import WAITS_ITSELF, blocked
-from orchestration import automation, materialize
+from orchestration import automation
 from orchestration.build import build_defs
 from orchestration.instance import open_instance
-from orchestration.materialize import materialize_everything_stale
 from orchestration.run_status import FailedCheck, read_run_status
-from orchestration.runs import RunOutcome
+from resources.platform import TidemarkResource
+from resources.record import Record
+from resources.spark import SparkResource
 from tests.support.live import TEN_O_CLOCK
 from tests.support.recorded_lake import TIERS, RecordedLake
 from tests.support.small_lake import SPECS
+from tidemark.model.ranges import Range
 from tidemark.model.timegrid import DAY_US, HOUR_US, from_us, to_us
 from tidemark.storage.home import HOME_VARIABLE, Home
 from tidemark.tables import lake_files
@@ -75,25 +80,39 @@ def compute(home: Home, instance: dg.DagsterInstance, assets: Iterable[str], key
         lake.roll_up(TIER_OF[name], map(TABLES[name].grain.start, keys))
 
 
-def by_command(home: Home, monkeypatch: pytest.MonkeyPatch) -> tuple[Runs, Whys]:
-    runs: Runs = []
+def by_refresh(home: Home) -> tuple[Runs, Whys]:
+    """What a refresh makes, as commands and the daemon request it; a table is a run of its own here."""
+    made: Runs = []
 
-    def run(
-        home: Home, instance: dg.DagsterInstance, assets: tuple[str, ...], keys: tuple[str, ...], *_: object
-    ) -> RunOutcome:
-        compute(home, instance, assets, keys)
-        runs.append((set(assets), list(keys)))
-        return RunOutcome("", assets, dict.fromkeys(assets, keys), (), 0.0)
+    def table(name: str) -> TableAsset:
+        def make(context: dg.AssetExecutionContext, _: TidemarkResource, windows: Sequence[Range]) -> list[Record]:
+            grain = TABLES[name].grain
+            keys = [grain.key(start) for each in windows for start in grain.starts(each.start_us, each.end_us)]
+            compute(home, context.instance, [name], keys)
+            made.append(({name}, keys))
+            return []
 
-    monkeypatch.setattr(materialize, "run", run)
-    outcome = materialize_everything_stale(home, clock=lambda: to_us(NOW))
-    held, because = outcome.held_back or {}, outcome.held_because or {}
-    assert {name: set(keys) for name, keys in held.items()} == {name: set(whys) for name, whys in because.items()}
-    return runs, because
+        return TableAsset(GRAPH[name], make)
+
+    spark = SparkResource(home=str(home.root))
+    with open_instance(home) as instance:
+        result = dg.materialize(
+            [refresh_asset(map(table, TIER_OF), lambda *_: None)],
+            instance=instance,
+            resources={"spark": spark, "tidemark": TidemarkResource(spark=spark, root=str(home.root))},
+            run_config={"ops": {"refresh": {"config": {"now_us": to_us(NOW)}}}},
+        )
+    because = result.asset_materializations_for_node("refresh")[-1].metadata[HELD_BACK].value
+    assert isinstance(because, dict)
+    return made, because
 
 
-def by_daemon(home: Home, monkeypatch: pytest.MonkeyPatch) -> tuple[Runs, Whys]:
-    """Look after look, until one requests nothing; what waits is what waited in the last one."""
+def by_conditions(home: Home, monkeypatch: pytest.MonkeyPatch) -> tuple[Runs, Whys]:
+    """What the conditions request, look after look, until one requests nothing; and what waits in the last one.
+
+    As if a refresh had left all of it.
+    """
+    monkeypatch.setattr(automation, "was_refreshed", lambda *_: True)
     monkeypatch.setenv(HOME_VARIABLE, str(home.root))
     runs: Runs = []
     waiting: Whys = {}
@@ -142,7 +161,7 @@ WEEKS, MONTHS = ["weekly_counts"], ["monthly_counts"]
         ("minute_counts", EDITED, [MINUTES_AND_HOURS, DAYS, WEEKS, MONTHS], ()),
     ],
 )
-def test_o4_a_hand_edit_means_the_same_to_commands_and_to_the_daemon(
+def test_o4_a_hand_edit_means_the_same_to_a_refresh_and_to_the_conditions_of_tables(
     up_to_date: Home,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -152,7 +171,7 @@ def test_o4_a_hand_edit_means_the_same_to_commands_and_to_the_daemon(
     waits: Sequence[str],
 ) -> None:
     """Alone it makes nothing stale; what is made of it waits; a partition that is written anew is edited no more."""
-    homes = [Home(tmp_path / name) for name in ("command", "daemon")]
+    homes = [Home(tmp_path / name) for name in ("refresh", "conditions")]
     for home in homes:
         shutil.copytree(up_to_date.root, home.root)
         version = add_rows(home, edited)
@@ -161,13 +180,14 @@ def test_o4_a_hand_edit_means_the_same_to_commands_and_to_the_daemon(
                 RecordedLake(home, instance).send([sent])
     what = f"somebody else has changed rows (WRITE in version {version})"
     assert failing(homes[0], edited) == [FailedCheck(key(edited, EDITED), what)]
-    runs, because = by_command(homes[0], monkeypatch)
-    assert runs == [(set(names), [key(names[0], sent or 0)]) for names in computed]
+    made, because = by_refresh(homes[0])
+    assert made == [({name}, [key(name, sent or 0)]) for names in computed for name in names]
     assert bool(failing(homes[0], edited)) is (sent != EDITED)
     said = f"{edited} {key(edited, EDITED)}, where {what}"
     why = {name: {key(name, EDITED): said} for name in waits}
-    # What is made of what waits, waits as well; the daemon finds that out without asking what speaks against it.
+    # What is made of what waits, waits as well; conditions find that out without asking what speaks against it.
     late = f"daily_counts {key('daily_counts', EDITED)}, {LATER}"
     later = {name: {key(name, EDITED): late} for name in (*WEEKS, *MONTHS)}
     assert because == why | (later if waits == DAYS else {})
-    assert by_daemon(homes[1], monkeypatch) == (runs, why)
+    runs = [(set(names), [key(names[0], sent or 0)]) for names in computed]
+    assert by_conditions(homes[1], monkeypatch) == (runs, why)

@@ -115,7 +115,9 @@ class Platform:
 
 
 @pytest.fixture
-def platform(home: Home) -> Iterator[Platform]:
+def platform(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
+    """As if a refresh had left all that is stale."""
+    monkeypatch.setattr(automation, "was_refreshed", lambda *_: True)
     with dg.DagsterInstance.ephemeral() as instance:
         yield Platform(instance)
 
@@ -348,6 +350,7 @@ def test_everything_that_runs_by_itself_is_on_from_the_first_day() -> None:
     repository = defs.get_repository_def()
     assert {each.name: each.default_status.value for each in repository.sensor_defs} == {
         "follow_manifest": "RUNNING",
+        "follow_tables": "RUNNING",
         "follow_vectors": "RUNNING",
         "compact_when_due": "RUNNING",
         "follow_inputs": "RUNNING",
