@@ -17,8 +17,10 @@ from orchestration.instance import EVENTS_FILE
 from tidemark.log.manifest import HEAD_FILE
 from tidemark.storage.home import Home
 
-# Dagster's own name for how long a tick may take; `ui` sets it, and without it no tick waits.
+# Dagster's own name for how long a tick may take.
 LIMIT_VARIABLE = "DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS"
+# A file of `ui`: ticks wait while it is there. Without it none does, and a server of definitions could not end either.
+WHILE_VARIABLE = "TIDEMARK_WAIT_WHILE"
 # A tick that waited has this long for its last look.
 RESERVE_S = 60.0
 # Users wait for a segment to be drained: this is noticed so soon after it was sealed.
@@ -29,15 +31,24 @@ BY_CLOCK_S, PAST_S = 600.0, 1.0
 # While a run works, something changes all the time.
 LOOK_S = 1.0
 
+# Whoever started this server of definitions. If it is killed, nobody is left to end the waiting.
+_PARENT = os.getppid()
+
 Answer = TypeVar("Answer")
 
 
 def patience_s(instance: dg.DagsterInstance) -> float:
     """How long a tick may wait. Not at all where ticks wait for one another, as in the settings of an older home."""
     limit = os.environ.get(LIMIT_VARIABLE)
-    if not limit or not instance.get_sensor_settings().get("use_threads"):
+    if not limit or not may_wait() or not instance.get_sensor_settings().get("use_threads"):
         return 0.0
     return max(0.0, float(limit) - RESERVE_S)
+
+
+def may_wait() -> bool:
+    """Whether whoever started this server of definitions still lets ticks wait."""
+    path = os.environ.get(WHILE_VARIABLE)
+    return bool(path) and Path(str(path)).exists() and os.getppid() == _PARENT
 
 
 def look_until(
@@ -57,7 +68,7 @@ def look_until(
         if is_news(answer):
             return answer
         while files() == before or clock() - looked_s < LOOK_S:
-            if clock() >= end_s:
+            if clock() >= end_s or not may_wait():
                 return answer
             pause(GLANCE_S)
 
@@ -85,7 +96,7 @@ class Evaluation:
     ) -> Answer:
         """The answer, at once if it was none of these last time, or if something has changed."""
         end_s = clock() + min(patience_s, BY_CLOCK_S - now() % BY_CLOCK_S + PAST_S)
-        while (before := files()) == self._seen and clock() < end_s:
+        while (before := files()) == self._seen and clock() < end_s and may_wait():
             pause(GLANCE_S)
         answer = evaluate()
         self._seen = None if is_news(answer) else before

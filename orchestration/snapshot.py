@@ -8,10 +8,11 @@ form as JSON. It opens nothing for writing and starts no JVM. Does not belong he
 
 from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
 from orchestration.run_status import OrchestratorStatus, RunsUnreadableError, read_run_status
+from orchestration.warm_host.client import describe
 from tidemark.log.manifest import Manifest
 from tidemark.model.errors import ConfigurationError
 from tidemark.model.timegrid import SECOND_US, from_us
@@ -31,6 +32,16 @@ class Pending(Struct, frozen=True):
     oldest_us: int | None = None  # when the oldest of them was sealed
 
 
+class WarmHost(Struct, frozen=True):
+    """The process that keeps everything imported for commands and runs, and the Spark beside it."""
+
+    pid: int
+    since_us: int
+    idle_s: float  # it ends after so long without work
+    spark_pid: int | None
+    spark_address: str
+
+
 class Snapshot(Struct, frozen=True):
     """Everything that `status` shows."""
 
@@ -43,6 +54,7 @@ class Snapshot(Struct, frozen=True):
     orchestrator: OrchestratorStatus
     orchestrator_error: str | None = None  # why runs and checks could not be read, if so
     event_time: WatermarkTree = WatermarkTree()
+    warm_host: WarmHost | None = None  # none is running
 
 
 def take_snapshot(home: Home, *, now_us: int) -> Snapshot:
@@ -65,7 +77,14 @@ def read_files(home: Home, *, now_us: int) -> Snapshot:
         tables=read_tables(home),
         orchestrator=OrchestratorStatus(),
         event_time=read_watermark_tree(home, shards, now_us=now_us),
+        warm_host=read_warm_host(home),
     )
+
+
+def read_warm_host(home: Home) -> WarmHost | None:
+    """The running warm host of a home; none is started for this."""
+    said = describe(home)
+    return None if said is None else convert(said, WarmHost)
 
 
 def ask_orchestrator(home: Home, snapshot: Snapshot) -> Snapshot:
@@ -130,6 +149,7 @@ def snapshot_as_json(snapshot: Snapshot) -> dict[str, Any]:
         "backfills": [_timed_as_json(backfill) for backfill in orchestrator.backfills],
         "checks": to_builtins(orchestrator.checks),
         "orchestrator_error": snapshot.orchestrator_error,
+        "warm_host": None if snapshot.warm_host is None else _timed_as_json(snapshot.warm_host),
     }
 
 

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 import yaml
 
 from orchestration.instance import ensure_instance, remove_old_output
-from orchestration.news import LIMIT_VARIABLE
+from orchestration.news import GLANCE_S, LIMIT_VARIABLE, WHILE_VARIABLE
 from orchestration.pause import Pause
 from orchestration.warm_host.client import Hold, is_allowed
 from orchestration.warm_host.place import Place
@@ -81,16 +81,14 @@ def write_workspace(folder: Path, place: Path) -> Path:
     return workspace
 
 
-def environment(home: Home) -> dict[str, str]:
+def environment(home: Home, waiting: Path | None = None) -> dict[str, str]:
     """The environment in which all children find this home and Java; without a warm host also a Spark of their own."""
     activate_toolchain()
     return {
         **os.environ,
         "DAGSTER_HOME": str(ensure_instance(home)),
         HOME_VARIABLE: str(home.root),
-        # Sensors wait for news as long as they may; at the end they are not waited for.
-        LIMIT_VARIABLE: str(TICK_LIMIT_S),
-        "DAGSTER_GRPC_SHUTDOWN_GRACE_PERIOD": "1",
+        **({LIMIT_VARIABLE: str(TICK_LIMIT_S), WHILE_VARIABLE: str(waiting)} if waiting else {}),
         **({} if is_allowed(home) else server_address()),
     }
 
@@ -105,7 +103,7 @@ def serve(
         place = home.host / "definitions"
         if len(str(place)) > LONGEST_PATH:
             place = Path(scratch) / "definitions"
-        children = Children(home, place)
+        children = Children(home, place, Path(scratch) / "waiting")
         try:
             children.start_definitions()
             for name, command in commands(
@@ -124,8 +122,9 @@ def serve(
 class Children:
     """The processes of one `ui`, and its hold on the warm host of the home, which runs what the daemon launches."""
 
-    def __init__(self, home: Home, place: Path) -> None:
-        self._home, self._place, self._environment = home, place, environment(home)
+    def __init__(self, home: Home, place: Path, waiting: Path) -> None:
+        self._home, self._place, self._waiting = home, place, waiting
+        self._environment = environment(home, waiting)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._pauses = {name: Pause() for name in (DEFINITIONS, HOST)}
         self._spark, self._host = SparkChild(home, self._environment), Hold(home)
@@ -169,6 +168,7 @@ class Children:
 
     def stop(self) -> None:
         """End them all. A run in the middle of a commit is given time, and keeps Spark until then."""
+        self._end_waiting()
         _end(list(self._processes.values()))
         self._host.release(GRACE_S + 5.0)
         self._spark.stop()
@@ -177,11 +177,18 @@ class Children:
         """Start the server of definitions if there is none, and again if the definitions were edited."""
         child = self._processes.get(DEFINITIONS)
         if child is not None and self._are_edited():
+            self._end_waiting()
             _end([child])
         if (child is None or child.poll() is not None) and self._pauses[DEFINITIONS].is_over():
             Place.of(self._home).make()
             self._place.unlink(missing_ok=True)  # of one that was killed
+            self._waiting.touch()
             self.start(DEFINITIONS, definitions_command(self._place))
+
+    def _end_waiting(self) -> None:
+        """Let the ticks end that wait for news: a server of definitions does not end before them."""
+        self._waiting.unlink(missing_ok=True)
+        time.sleep(3 * GLANCE_S)
 
     def _are_edited(self) -> bool:
         if time.monotonic() - self._stamped_s < EDITED_EVERY_S:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 # Spark's own name for it, read by server and client: no other user of this machine may run anything there.
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name, not the token
-# The server needs about ten seconds to start, and a run may be quicker.
-PATIENCE_S = 30.0
+# The server needs about ten seconds to start, and many more on a busy machine, where a second JVM would be the worst.
+PATIENCE_S = 90.0
 # Within ten seconds or so it is clear that a server is gone.
 RETRIES, RETRY_MS = 8, 2_000
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"

@@ -64,6 +64,9 @@ COMMANDS = (
         "Drop old minutes, hours and days of the counts, for ever.",
         starts_runs=True,
     ),
+    Entry(
+        "Operate", "warm", "orchestration.cli.warm:warm", "The process that keeps everything imported.", is_light=True
+    ),
     Entry("Operate", "ui", "orchestration.cli.ui:ui", "Dagster's web interface and daemon on this home."),
     Entry(
         "Develop", "test", "orchestration.cli.develop:test", "Lint, types, imports and tests; arguments go to pytest."

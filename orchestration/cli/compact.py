@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from assets.vectors.due import find_due
+from orchestration.cli.warm import cold_option
 from orchestration.cli.work import outcome_as_json, problems, watched
 from orchestration.compact import Compaction, Wanted, cut_of
 from orchestration.compact import compact as compact_vectors
@@ -42,6 +43,7 @@ class DurationType(click.ParamType[int]):
 @click.option("--remove", is_flag=True, help="Remove payloads before the horizon, for ever.")
 @click.option("--clock-is-right", is_flag=True, help="Go on although the last write is more than a day old.")
 @click.option("--dry-run", is_flag=True, help="Only say which vectors are due, and where the cut would be.")
+@cold_option
 @as_json
 def compact(
     home: Home,

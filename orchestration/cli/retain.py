@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from orchestration.cli.warm import cold_option
 from orchestration.cli.work import outcome_as_json, problems, watched
 from orchestration.retain import Retained, half_lives_of, plan_retention
 from orchestration.retain import retain as drop_old
@@ -35,6 +36,7 @@ def cut_options(function: Callable[..., None]) -> Callable[..., None]:
 @cut_options
 @click.option("--clock-is-right", is_flag=True, help="Go on although the last write is more than a day old.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be dropped.")
+@cold_option
 @as_json
 def retain(home: Home, clock_is_right: bool, dry_run: bool, as_json: bool, **cuts: int | None) -> None:
     """Drop old minutes, hours and days of the counts, for ever. What is coarser stays: all that was ever counted.

@@ -31,7 +31,8 @@ def file_parts(snapshot: Snapshot) -> Iterator[RenderableType]:
     yield shard_table(snapshot.shards, snapshot.durable)
     if running := [shard.live for shard in snapshot.shards if shard.live]:
         yield live_table(running, snapshot.now_us)
-    yield f"{_waiting(snapshot)}\n"
+    yield _waiting(snapshot)
+    yield f"{_warm(snapshot)}\n"
     yield watermark_tree_table(snapshot.event_time, now_us=snapshot.now_us)
     yield lake_table(snapshot.tables)
 
@@ -138,6 +139,17 @@ def _waiting(snapshot: Snapshot) -> str:
     return (
         f"Sealed and not in the lake yet: {_count(pending.segments, 'segment')}, {_count(pending.rows, 'delta')}, "
         f"{in_bytes(pending.bytes)}, the oldest for {oldest}. {log}"
+    )
+
+
+def _warm(snapshot: Snapshot) -> str:
+    host = snapshot.warm_host
+    if host is None:
+        return "No warm host is running: the first command that starts runs, or ui, starts it."
+    spark = "its Spark is starting again" if host.spark_pid is None else f"its Spark is process {host.spark_pid}"
+    return (
+        f"The warm host is process {host.pid}, since {at(host.since_us)}; {spark}. "
+        f"It ends after {duration(host.idle_s)} without work."
     )
 
 

@@ -14,6 +14,7 @@ import click
 from assets.rollups.schema import MINUTE_COUNTS
 from assets.tables import GRAPH, TABLES
 from assets.windows.catalog import earliest_us
+from orchestration.cli.warm import cold_option
 from orchestration.interrupts import stoppable
 from orchestration.materialize import (
     CHECKED_ASSETS,
@@ -71,6 +72,7 @@ to_option = click.option(
 
 
 @command
+@cold_option
 @as_json
 def drain(home: Home, as_json: bool) -> None:
     """Bring all sealed segments into deltas and dead_letters, refresh what that made stale, and check everything."""
@@ -82,6 +84,7 @@ def drain(home: Home, as_json: bool) -> None:
 @command
 @from_option
 @to_option
+@cold_option
 @as_json
 def rebuild(home: Home, first: int | None, end: int | None, as_json: bool) -> None:
     """Write hours of deltas and dead_letters again from the segments of committed plans, and refresh what follows.
@@ -104,6 +107,7 @@ def _refresh(home: Home, watch: Progress) -> RunResults:
 @to_option
 @click.argument("assets", nargs=-1, type=click.Choice(PARTITIONED_ASSETS), metavar="[ASSET]...")
 @click.option("--again", is_flag=True, help="Start over, also if the same backfill was interrupted before.")
+@cold_option
 @as_json
 def backfill(
     home: Home, first: int | None, end: int | None, assets: tuple[str, ...], again: bool, as_json: bool
@@ -125,6 +129,7 @@ def backfill(
 @from_option
 @to_option
 @click.argument("tables", nargs=-1, type=click.Choice(CHECKED_ASSETS), metavar="[TABLE]...")
+@cold_option
 @as_json
 def check(home: Home, first: int | None, end: int | None, tables: tuple[str, ...], as_json: bool) -> None:
     """Run the suites again on what lies in the tables now; writes verdicts and nothing else.
@@ -143,6 +148,7 @@ def check(home: Home, first: int | None, end: int | None, tables: tuple[str, ...
 @click.option(
     "--as-of", default="", help="A minute in UTC, as 2026-03-02T10:37Z. Default: the last one that is settled."
 )
+@cold_option
 @as_json
 def count_all(home: Home, as_of: str, as_json: bool) -> None:
     """Compute windowed_counts: every entity over 1h, 24h, 7d, 30d and all, with velocities and decayed scores.

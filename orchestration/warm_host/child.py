@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 DEFAULTS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD, signal.SIGTSTP, signal.SIGCONT)
 PR_SET_PDEATHSIG = 1
 FAILED = 1
+INTERRUPTED = 128 + signal.SIGINT
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ def become(
         code = work()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else FAILED
+    except KeyboardInterrupt:
+        code = INTERRUPTED  # it came before the work had begun
     except BaseException:  # noqa: BLE001 - a copy of the host must never go on as the host
         sys.excepthook(*sys.exc_info())
         code = FAILED

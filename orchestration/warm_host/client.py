@@ -11,8 +11,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from tidemark.storage.home import Home
 
 # An operator who names a Spark server means that one, and not the host's.
 SERVER_VARIABLE = "TIDEMARK_SPARK_SERVER"
+PROGRAM = ("-m", "orchestration.warm_host")
 COLD = "--cold"
 # A description is needed once, and by nobody who waits for Spark.
 HELP = ("-h", "--help")
@@ -112,7 +113,7 @@ def _start(home: Home, place: Place) -> socket.socket | None:
         place.log.unlink()
     with open(place.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
         subprocess.run(
-            [sys.executable, "-m", "orchestration.warm_host", str(home.root)],
+            [sys.executable, *PROGRAM, str(home.root)],
             cwd=PROJECT,
             env=host_environment(home),
             stdin=subprocess.DEVNULL,
@@ -214,6 +215,25 @@ class Hold:
             connection.shutdown(socket.SHUT_WR)
             connection.recv(1)
         self._connection = None
+
+
+@contextmanager
+def with_spark(home: Home) -> Iterator[None]:
+    """Use the Spark of the home's host in this process, if there may be a host; it is started if there is none."""
+    answer = None
+    with suppress(OSError):
+        answer = ask(home, {"kind": "lease", "owns_runs": False}) if is_allowed(home) else None
+    if answer is None:
+        yield
+        return
+    address = answer.said["environment"]
+    os.environ.update(address)
+    try:
+        yield
+    finally:
+        for name in address:
+            os.environ.pop(name, None)
+        answer.connection.close()
 
 
 def command_in(arguments: Sequence[str]) -> str | None:

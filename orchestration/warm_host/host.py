@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -39,12 +40,12 @@ HANDLED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 class Host:
     """One host, from when it has the lock until it ends."""
 
-    def __init__(self, home: Home, lock: int) -> None:
+    def __init__(self, home: Home, lock: int, spark: SparkChild, steps: Sequence[Callable[[], None]]) -> None:
         self._place, self._stamp, self._idle_s = Place.of(home), stamp_of(home), idle_s(home)
-        self._spark, self._since_s = SparkChild(home), time.time()
+        self._spark, self._since_us = spark, time.time_ns() // 1_000
         self._lock, self._listener = lock, self._place.listen()
         self._is_open, self._is_ending = True, False
-        self._steps, self._processes = list(STEPS), Processes()
+        self._steps, self._processes = list(steps), Processes()
         self._users: list[socket.socket] = []  # of Spark, in processes of their own
         self._owners: list[socket.socket] = []  # of the daemon's runs
         self._leaving: list[socket.socket] = []  # who waits until these have ended
@@ -61,7 +62,8 @@ class Host:
         """Until there is nothing left to do."""
         try:
             self._look_at_spark()
-            self._steps.pop(0)()
+            if self._steps:
+                self._steps.pop(0)()
             while not self._is_over():
                 self._look_at_spark()
                 # What a process imports by itself meanwhile, the host imports in the next pause.
@@ -119,7 +121,7 @@ class Host:
         if self._spark.look() and self._is_open:
             state = {
                 "pid": os.getpid(),
-                "since_s": self._since_s,
+                "since_us": self._since_us,
                 "idle_s": self._idle_s,
                 "spark_pid": self._spark.pid,
                 "spark_address": next(iter(self._spark.address.values())),
@@ -245,8 +247,8 @@ class Host:
         self._let_go()
 
 
-def serve(home: Home) -> None:
-    """The host of a home, unless there is one."""
+def serve(home: Home, *, spark: SparkChild | None = None, steps: Sequence[Callable[[], None]] = STEPS) -> None:
+    """The host of a home, unless there is one; until it ends."""
     os.umask(0o077)
     place = Place.of(home)
     lock = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -259,4 +261,4 @@ def serve(home: Home) -> None:
             break
     else:
         sys.exit(0)  # another one was first
-    Host(home, lock).run()
+    Host(home, lock, spark or SparkChild(home), steps).run()

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 USED_LATER = (
     "alembic.command",
     "alembic.config",
-    "dagster._core.storage.sqlite",
     "google.protobuf.json_format",
     "grpc",
     "pandas",

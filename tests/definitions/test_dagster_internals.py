@@ -34,6 +34,10 @@ SHAPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "AssetCheckExecutionRecord": ((), ("status", "evaluation")),
     "AssetCheckExecutionRecordStatus": ((), ("SUCCEEDED", "FAILED")),
     "copy": (("record", "kwargs"), ()),
+    "LaunchRunContext": (("dagster_run", "workspace"), ("dagster_run",)),
+    "ExecuteRunArgs": (("job_origin", "run_id", "instance_ref"), ()),
+    "execute_run_command": ((), ("main",)),
+    "serialize_value": (("val",), ()),
 }
 # Methods of public classes that Dagster does not document, with the parameters that are given to them.
 METHODS: dict[tuple[str, str], tuple[str, ...]] = {
@@ -41,7 +45,10 @@ METHODS: dict[tuple[str, str], tuple[str, ...]] = {
     ("dagster", "DagsterInstance.event_log_storage"): (),
     ("dagster", "DagsterInstance.get_backfills"): ("filters",),
     ("dagster", "DagsterInstance.get_runs_count"): ("filters",),
+    ("dagster", "DagsterInstance.get_sensor_settings"): (),
     ("dagster", "DefaultRunLauncher.check_run_worker_health"): ("run",),
+    ("dagster", "DefaultRunLauncher.launch_run"): ("context",),
+    ("dagster", "DefaultRunLauncher.terminate"): ("run_id",),
     ("dagster", "DefaultRunLauncher.supports_check_run_worker_health"): (),
     ("dagster", "RunRequest.with_replaced_attrs"): ("kwargs",),
 }

@@ -38,10 +38,10 @@ def test_an_operators_settings_are_left_alone(tmp_path: Path) -> None:
 
 def test_the_pages_listen_on_this_machine_only(tmp_path: Path) -> None:
     home = Home(tmp_path / "home").create()
-    pages = commands(3210)["the pages"]
+    pages = commands(3210, tmp_path)["the pages"]
     assert pages[pages.index("-h") + 1] == "127.0.0.1"
     assert "--read-only" not in pages
-    assert "--read-only" in commands(3210, is_read_only=True)["the pages"]
+    assert "--read-only" in commands(3210, tmp_path, is_read_only=True)["the pages"]
     assert environment(home)["DAGSTER_HOME"] == str(home.dagster)
     assert environment(home)["TIDEMARK_HOME"] == str(home.root)
 

@@ -104,6 +104,7 @@ def test_the_json_has_its_keys_and_is_json(home: Home) -> None:
         "backfills",
         "checks",
         "orchestrator_error",
+        "warm_host",
     ]
     assert answer["pending"]["oldest_s"] == 600.0
     assert set(answer["pending"]) == {"segments", "rows", "bytes", "oldest_s"}
