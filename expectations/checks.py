@@ -68,9 +68,7 @@ def suite_check(asset: dg.AssetsDefinition) -> dg.AssetChecksDefinition:
     # Evaluations, not a result: the decorator's type does not know that a check may have a result per partition.
     def check(context: dg.AssetCheckExecutionContext, tidemark: TidemarkResource) -> Any:
         instance = context.op_execution_context.instance
-        keys: list[str | None] = [None]
-        if asset.partitions_def:
-            keys = [*context.op_execution_context.partition_keys, *more_partitions(context.run.tags)]
+        keys = _asked(context, suite.table) if asset.partitions_def else [None]
         if suite.table in GRAPH and GRAPH[suite.table].is_carried:
             # A carry-over may have led the run beyond its requested hours.
             keys += sorted(unchecked(instance, suite.table).difference(key for key in keys if key))
@@ -81,6 +79,14 @@ def suite_check(asset: dg.AssetsDefinition) -> dg.AssetChecksDefinition:
         yield dg.Output(None)
 
     return check
+
+
+def _asked(context: dg.AssetCheckExecutionContext, table: str) -> list[str | None]:
+    """The partitions of a run of the check. "Execute all" names none, and means all that were ever materialized."""
+    run = context.op_execution_context
+    if run.has_partition_key or run.has_partition_key_range:
+        return [*run.partition_keys, *more_partitions(context.run.tags)]
+    return sorted(run.instance.get_materialized_partitions(dg.AssetKey(table)))
 
 
 def check_drained(context: dg.AssetExecutionContext, lake: Lake, reported: Mapping[str, Sequence[str]]) -> None:
