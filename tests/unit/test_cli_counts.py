@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestration.cli.app import main
+from tests.support.commands import ask
 from tests.support.small_lake import Event, SmallLake
 from tidemark.cli.counts import sparkline
 from tidemark.model.timegrid import DAY_US, HOUR_US, to_us
@@ -34,12 +34,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     )
     lake.roll_up_everything()
     return lake.home
-
-
-def ask(home: Home, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = main([*arguments, "--home", str(home.root)])
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 def test_counts_prints_all_windows_as_json(home: Home, capsys: pytest.CaptureFixture[str]) -> None:

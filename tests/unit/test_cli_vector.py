@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestration.cli.app import main
+from tests.support.commands import ask
 from tests.support.vector_lake import STEP_US, VectorLake
 from tests.support.vector_oracle import Delta
 from tidemark.model.timegrid import from_us, to_us
@@ -48,12 +48,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     )
     lake.send([_delta(5, namespace=space, vector_id="both", op="create", values=[1.0]) for space in ("shop", "other")])
     return lake.home
-
-
-def ask(home: Home, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = main([*arguments, "--home", str(home.root)])
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 def _moment(place: float) -> str:

@@ -3,25 +3,20 @@
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from tests.support.live import (
     TEN_O_CLOCK,
-    FailingDisk,
-    HandClock,
     HeldDisk,
     crashed_copy,
     new_home,
     open_platform,
     reasons,
     sample,
-    sealed_rows,
     signal,
     vector,
 )
 from tidemark import Platform
 from tidemark.log.control import Control, EarliestRaised, VectorsCut, decode_controls, encode_controls
-from tidemark.model.shard_errors import ShardStoppedError
 from tidemark.model.timegrid import DAY_US, HOUR_US
 from tidemark.observe.status import read_cut, read_raised, read_status
 from tidemark.shard_state.state import ShardState
@@ -31,20 +26,6 @@ CUT = TEN_O_CLOCK - DAY_US
 
 def send(platform: Platform, name: str, at: int) -> None:
     platform.producer("p").write([vector(name, "offset", amount=1.0, at=at)]).wait()
-
-
-def test_k4_older_changes_are_refused_from_then_on_and_equal_is_in_time(tmp_path: Path) -> None:
-    home = new_home(tmp_path / "home")
-    with open_platform(home) as platform:
-        send(platform, "before", CUT - 1)
-        platform.cut_vectors(CUT)
-        send(platform, "old", CUT - 1)
-        send(platform, "equal", CUT)
-    assert reasons(home) == {"before": None, "old": "below_horizon", "equal": None}
-    [detail] = [row["detail"] for row in sealed_rows(home) if row["delta_id"] == "old"]
-    assert detail == (
-        "The vector's history before 2026-03-01T10:00:00Z was compacted; a change to it can no longer be taken."
-    )
 
 
 def test_k4_only_vectors_are_cut_and_too_old_is_told_first(tmp_path: Path) -> None:
@@ -71,46 +52,6 @@ def test_k4_only_vectors_are_cut_and_too_old_is_told_first(tmp_path: Path) -> No
         "later": None,
         "mixed": "payload_mismatch",
     }
-
-
-def test_k4_it_survives_a_clean_stop_and_the_sealing_of_its_log_file(tmp_path: Path) -> None:
-    home = new_home(tmp_path / "home")
-    with open_platform(home) as platform:
-        platform.cut_vectors(CUT)
-        send(platform, "first", TEN_O_CLOCK)
-        platform.seal()
-        send(platform, "second", CUT - 1)
-    with open_platform(home) as platform:
-        send(platform, "third", CUT - 1)
-    assert reasons(home) == {"first": None, "second": "below_horizon", "third": "below_horizon"}
-    assert read_cut(home) == (CUT, {0: 0})
-
-
-def test_k4_it_is_there_after_a_crash_once_it_was_told(tmp_path: Path) -> None:
-    home = new_home(tmp_path / "home")
-    with open_platform(home) as platform:
-        platform.cut_vectors(CUT)
-        assert read_cut(home) == (CUT, {0: 0})
-        home = crashed_copy(home, tmp_path / "crashed")
-    with open_platform(home) as platform:
-        send(platform, "old", CUT - 1)
-    assert reasons(home) == {"old": "below_horizon"}
-
-
-def test_k4_a_cut_that_could_not_be_synced_was_never_told_and_is_not_in_force(tmp_path: Path) -> None:
-    home = new_home(tmp_path / "home")
-    # The header of the log file and the rules of event time are synced before.
-    platform = open_platform(home, HandClock(), disk=FailingDisk(fail_at=3))
-    left = crashed_copy(home, tmp_path / "crashed")
-    with pytest.raises(ShardStoppedError):
-        platform.cut_vectors(CUT)
-    with pytest.raises(ShardStoppedError):
-        platform.shutdown()
-    home = left
-    with open_platform(home) as platform:
-        assert read_cut(home) is None
-        send(platform, "old", CUT - 1)
-    assert reasons(home) == {"old": None}
 
 
 def test_k4_it_never_moves_back_and_the_same_again_changes_nothing(tmp_path: Path) -> None:

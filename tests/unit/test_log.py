@@ -45,16 +45,6 @@ def test_what_was_appended_is_read_back(log_path: Path) -> None:
     assert [bytes(frame.payload) for frame in content.frames] == PAYLOADS
 
 
-def test_a_log_truncated_at_any_byte_keeps_every_whole_frame(log_path: Path) -> None:
-    whole = log_path.read_bytes()
-    for size in range(len(whole)):
-        log_path.write_bytes(whole[:size])
-        expected = (
-            None if size < HEADER_BYTES else [p for p, end in zip(PAYLOADS, frame_ends(), strict=True) if end <= size]
-        )
-        assert payloads(log_path) == expected, f"truncated to {size} bytes"
-
-
 def test_any_flipped_bit_is_noticed_and_never_changes_what_is_read(log_path: Path) -> None:
     whole = log_path.read_bytes()
     last_frame = frame_ends()[-2]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from assets.vectors.index_schema import PARTS, VECTOR_INDEX
 from assets.vectors.index_step import Way
-from orchestration.cli.app import main
+from tests.support.commands import ask
 from tests.support.vector_shop import Shop, without_spark
 from tidemark.storage.home import Home
 from tidemark.vectors.index.errors import SearchError
@@ -168,18 +168,12 @@ def test_a_namespace_whose_vectors_are_all_gone_has_an_index_that_finds_nothing(
         assert near(index, 0.0, 0.0) == []
 
 
-def ask(shop: Shop, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = main(["nearest", *arguments, "--home", str(shop.home.root)])
-    said = capsys.readouterr()
-    return code, said.out, said.err
-
-
 def test_the_command_line_answers_people_and_scripts(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = ask(shop, capsys, "a", "-k", "2", "--metric", "l2", "--probes", "all")
+    code, out, _ = ask(shop.home, capsys, "nearest", "a", "-k", "2", "--metric", "l2", "--probes", "all")
     assert code == 0
     assert [line.split() for line in out.splitlines() if line.startswith((" b", " c"))] == [["b", "1"], ["c", "2"]]
     assert "searched 4 of 4 lists with 4 vectors, recall 1.000" in out
-    code, out, _ = ask(shop, capsys, "--values", "5,4", "-k", "1", "--json")
+    code, out, _ = ask(shop.home, capsys, "nearest", "--values", "5,4", "-k", "1", "--json")
     answer = json.loads(out)
     assert (code, [each["vector_id"] for each in answer["neighbours"]]) == (0, ["d"])
     assert answer["reach"]["epochs"] == {"0": 4}
@@ -195,7 +189,7 @@ def test_what_cannot_be_asked_is_told(shop: Shop, capsys: pytest.CaptureFixture[
         (("unknown",), "no vector 'unknown'"),
         (("--values", "1,2", "--namespace", "other"), "There is one of demo"),
     ):
-        code, out, error = ask(shop, capsys, *arguments)
+        code, out, error = ask(shop.home, capsys, "nearest", *arguments)
         assert (code != 0, out) == (True, "")
         assert told in " ".join(error.split())
 

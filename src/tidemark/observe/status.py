@@ -3,11 +3,12 @@
 Belongs here: reading from outside, at any time, also while another process writes. It changes nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from tidemark.log.control import Control, EarliestRaised, VectorsCut
-from tidemark.log.log_content import read_log
+from tidemark.log.log_content import LogContent, read_log
 from tidemark.log.manifest import Entry, Manifest
 from tidemark.shard_state.live import LiveStatus, read_live
 from tidemark.shard_state.state import STATE_FILE, ShardState, load, read_reservation
@@ -78,15 +79,21 @@ def _read_log_and_state(home: Home, shard: int) -> tuple[list[Control], ShardSta
     """All messages in the log of a shard, and its state, which covers those of files that are gone."""
     disk = RealDisk()
     # The files first: if one is sealed meanwhile, the state covers it.
-    messages: list[Control] = []
-    for name in disk.list(home.log(shard)):
+    contents = _log_contents(disk, home.log(shard))
+    messages = [message for content in contents for group in content.groups() for message in group.controls]
+    return messages, load(disk, home.log(shard) / STATE_FILE, ShardState) or ShardState()
+
+
+def _log_contents(disk: RealDisk, folder: Path) -> Iterator[LogContent]:
+    """The log files of a shard, one after another; without those that the writer seals meanwhile."""
+    for name in disk.list(folder):
         if name.endswith(".log"):
             try:
-                content = read_log(disk, home.log(shard) / name)
+                content = read_log(disk, folder / name)
             except FileNotFoundError:
                 continue
-            messages += [message for group in content.groups() for message in group.controls] if content else []
-    return messages, load(disk, home.log(shard) / STATE_FILE, ShardState) or ShardState()
+            if content is not None:
+                yield content
 
 
 def _shard_status(home: Home, shard: int) -> ShardStatus:
@@ -96,16 +103,11 @@ def _shard_status(home: Home, shard: int) -> ShardStatus:
     state = load(disk, home.log(shard) / STATE_FILE, ShardState) or ShardState()
     sealed = manifest.to_epoch - 1
     flushed, log_bytes = sealed, 0
-    for name in disk.list(home.log(shard)):
-        if name.endswith(".log"):
-            try:
-                content = read_log(disk, home.log(shard) / name)
-            except FileNotFoundError:
-                continue  # sealed by the writer while we looked
-            for frame in content.frames if content else ():
-                if frame.last_epoch > sealed:
-                    flushed = max(flushed, frame.last_epoch)
-                    log_bytes += frame.end - frame.offset
+    for content in _log_contents(disk, home.log(shard)):
+        for frame in content.frames:
+            if frame.last_epoch > sealed:
+                flushed = max(flushed, frame.last_epoch)
+                log_bytes += frame.end - frame.offset
     live = read_live(home.log(shard))
     return ShardStatus(
         shard=shard,
