@@ -1,15 +1,13 @@
 """When things run (O3), with the orchestrator's own test tools: no Spark, no daemon, no sleeping."""
 
-import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import dagster as dg
 import pytest
-from dagster import DagsterEvent
 
-from assets.names import CHECK_NAME, RANGE_END, RANGE_START
+from assets.names import RANGE_END, RANGE_START
 from assets.stale import stale_partitions
 from orchestration import automation
 from orchestration.attempts import MAX_ATTEMPTS, GaveUpError
@@ -19,11 +17,9 @@ from orchestration.instance import open_instance
 from orchestration.materialize import BUCKETED_ASSETS, hours_between
 from orchestration.schedules import hourly_floor
 from orchestration.sensors import HEAD_TAG, follow_manifest
-from resources.dagster_internals import AssetCheckEvaluationTargetMaterializationData
-from resources.record import Record
 from tests.support.batch import send
 from tests.support.live import signal
-from tests.support.orchestrator import INPUTS
+from tests.support.orchestrator import INPUTS, judge, record_of, tell
 from tidemark.storage.home import Home
 
 NOW = datetime(2026, 3, 25, 10, 30, tzinfo=UTC)  # a Wednesday
@@ -62,45 +58,14 @@ class Platform:
     ) -> None:
         """A materialization, made from a version of the input (the latest unless said otherwise), and its verdict."""
         source = INPUTS.get(asset)
-        record = Record(
-            asset=asset,
-            partition=partition,
-            generation=1,
-            table_version=self.commit(asset),
-            table_id=asset,
-            input_versions={source: self.versions.get(source, 0) if made_from is None else made_from} if source else {},
-            input_generations={source: 1} if source else {},
-        )
-        key = dg.AssetKey(asset)
-        self.instance.report_runless_asset_event(
-            dg.AssetMaterialization(key, partition=partition, metadata=record.to_metadata())
-        )
+        read = self.versions.get(source or "", 0) if made_from is None else made_from
+        tell(self.instance, record_of(asset, partition, self.commit(asset), {source: read} if source else {}))
         if passed is not None:
             self.judge(asset, partition, passed=passed)
 
     def judge(self, asset: str, partition: str, *, passed: bool) -> None:
         """The verdict on the partition's last materialization."""
-        chosen = dg.AssetRecordsFilter(dg.AssetKey(asset), asset_partitions=[partition])
-        last = self.instance.fetch_materializations(chosen, limit=1).records[0]
-        target = AssetCheckEvaluationTargetMaterializationData(
-            storage_id=last.storage_id, run_id=last.run_id, timestamp=last.timestamp
-        )
-        evaluation = dg.AssetCheckEvaluation(
-            dg.AssetKey(asset),
-            CHECK_NAME,
-            passed,
-            metadata={},
-            blocking=True,
-            partition=partition,
-            target_materialization_data=target,
-        )
-        # A check may say only one thing of a partition in a run, so each verdict is of a run of its own.
-        event = DagsterEvent(
-            event_type_value=dg.DagsterEventType.ASSET_CHECK_EVALUATION.value,
-            job_name="told_by_hand",
-            event_specific_data=evaluation,
-        )
-        self.instance.report_dagster_event(event, run_id=str(uuid.uuid4()))
+        judge(self.instance, asset, [partition], passed=passed)
 
     def follow(self, requested: dict[str, list[str]]) -> None:
         """What the runs of a request would leave behind."""
@@ -293,8 +258,7 @@ def told_of_run(instance: dg.DagsterInstance, request: dg.RunRequest, status: dg
 
 
 def report_drain(instance: dg.DagsterInstance, epochs: dict[int, tuple[int, int]]) -> None:
-    record = Record(asset="drain", partition=None, generation=1, table_version=1, table_id="", epochs=epochs)
-    instance.report_runless_asset_event(dg.AssetMaterialization("drain", metadata=record.to_metadata()))
+    tell(instance, record_of("drain", None, epochs=epochs))
 
 
 def test_segments_are_drained_once_they_are_sealed(home: Home) -> None:

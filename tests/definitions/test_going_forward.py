@@ -16,6 +16,7 @@ from assets.windows.catalog import session_tables
 from resources.lake import Lake
 from resources.record import Record
 from tests.support.live import TEN_O_CLOCK
+from tests.support.orchestrator import record_of, tell
 from tests.support.windows import stream
 from tidemark.model.ranges import Range
 from tidemark.model.timegrid import DAY_US, HOUR, HOUR_US, MINUTE_US
@@ -41,24 +42,10 @@ class Platform:
         self.written: list[Range] = []
         self.carried = "something"
 
-    def tell(self, record: Record) -> None:
-        metadata = record.to_metadata()
-        self.instance.report_runless_asset_event(
-            dg.AssetMaterialization(OPEN.spec.name, partition=record.partition, metadata=metadata)
-        )
-
     def records(self, of: Range) -> list[Record]:
         """What is open is carried through, and nothing comes to it."""
         return [
-            Record(
-                asset=OPEN.spec.name,
-                partition=HOUR.key(start),
-                generation=1,
-                table_version=1,
-                table_id="",
-                carried_in=self.carried,
-                carried_out=self.carried,
-            )
+            record_of(OPEN.spec.name, HOUR.key(start), carried_in=self.carried, carried_out=self.carried)
             for start in range(of.start_us, of.end_us, HOUR_US)
         ]
 
@@ -86,7 +73,7 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_deltas: set[i
     with dg.DagsterInstance.ephemeral() as instance:
         found = Platform(tmp_path / "home", instance)
         monkeypatch.setattr(session_assets, "_write_open", found.write)
-        monkeypatch.setattr(session_assets, "report_now", lambda context, record: found.tell(record))
+        monkeypatch.setattr(session_assets, "report_now", lambda context, record: tell(found.instance, record))
         # The last event of all that is open was at twenty past ten.
         monkeypatch.setattr(session_assets, "last_event_us", lambda *_: TEN_O_CLOCK + 20 * MINUTE_US)
         tables = {found.lake.path(DELTAS.name): with_deltas}
@@ -122,10 +109,10 @@ def test_an_hour_that_was_made_is_made_again_only_if_something_else_is_carried_t
     platform.now_us = TEN_O_CLOCK + 30 * DAY_US
     platform.carried = "something else"
     for record in platform.records(hours(4, 6)):
-        platform.tell(record)
+        tell(platform.instance, record)
     platform.carried = "something"
     for record in platform.records(hours(6, 7)):
-        platform.tell(record)
+        tell(platform.instance, record)
     assert platform.go_forward(hours(0, 1)) == [hours(1, 4), hours(4, 5), hours(5, 6)]
 
 

@@ -18,7 +18,7 @@ from orchestration.vectors import due_work
 from resources.record import Record
 from tests.support.batch import send
 from tests.support.live import vector
-from tests.support.orchestrator import judge, materialize, refuse
+from tests.support.orchestrator import judge, materialize, record_of, refuse, tell
 from tests.support.vector_lake import VectorLake, delta
 from tidemark.model.buckets import BUCKET
 from tidemark.storage.home import Home
@@ -102,12 +102,12 @@ def test_o3_exactly_the_buckets_with_new_deltas_are_asked_for_in_one_run(home: H
     KnownTableFile(home.plans, "vector_conflicts").record_commit(home.lake / "vector_conflicts")
     with dg.DagsterInstance.ephemeral() as instance:
         # A home of before: what it has recorded names no bucket. All that have vectors are folded again, once.
-        tell(instance, home, None)
+        found_right(instance, home, None)
         everything = due_work(instance, home)
         assert everything.tables == ("vectors", "vector_conflicts", "vector_index")
         assert set(everything.buckets) == {BUCKET_OF_A, BUCKET_OF_B}
         for key in everything.buckets:
-            tell(instance, home, key)
+            found_right(instance, home, key)
         assert due_work(instance, home) == (("vector_index",), ())
 
         # Commits without deltas of a bucket make it due no more than none at all, and neither do those of others.
@@ -123,7 +123,7 @@ def test_o3_exactly_the_buckets_with_new_deltas_are_asked_for_in_one_run(home: H
 
         # Committed, and killed before the record: it is reported by the next run, from where the last record stands.
         for key in everything.buckets:
-            tell(instance, home, key)
+            found_right(instance, home, key)
         assert due_work(instance, home).buckets == ()
         tables.fold()
         assert set(due_work(instance, home).buckets) == {BUCKET_OF_A, BUCKET_OF_B}
@@ -135,7 +135,7 @@ def test_o5_a_row_that_somebody_else_has_changed_makes_its_bucket_due_and_blocks
     tables.fold()
     with dg.DagsterInstance.ephemeral() as instance:
         for key in (BUCKET_OF_A, BUCKET_OF_B):
-            tell(instance, home, key, tables=(VECTORS,))
+            found_right(instance, home, key, tables=(VECTORS,))
         found = lake_files.open_table(home.lake / "vectors")
         assert found is not None
         found.update(updates={"deltas": "deltas + 1"}, predicate="vector_id = 'b'")
@@ -149,7 +149,7 @@ def test_o5_a_row_that_somebody_else_has_changed_makes_its_bucket_due_and_blocks
         assert covered[BUCKET.start(BUCKET_OF_A)] == {0: 2}, "and the one beside it goes on"
 
 
-def tell(
+def found_right(
     instance: dg.DagsterInstance,
     home: Home,
     key: str | None,
@@ -169,8 +169,7 @@ def tell(
             input_versions={"deltas": deltas.version},
             input_generations={"deltas": 1},
         )
-        made = dg.AssetMaterialization(spec.name, partition=key, metadata=record.to_metadata())
-        instance.report_runless_asset_event(made)
+        tell(instance, record)
         if key is not None:
             judge(instance, spec.name, [key])
 
@@ -213,9 +212,7 @@ def test_o4_nothing_is_folded_or_compacted_from_deltas_that_were_found_wrong(hom
     with dg.DagsterInstance.ephemeral() as instance:
         asked(instance, follow_vectors)
         hour = "1970-01-01-00:00"
-        record = Record(asset="deltas", partition=hour, generation=1, table_version=1, table_id="")
-        made = dg.AssetMaterialization("deltas", partition=hour, metadata=record.to_metadata())
-        instance.report_runless_asset_event(made)
+        tell(instance, record_of("deltas", hour))
         wrong = dg.AssetCheckEvaluation(
             asset_key=dg.AssetKey("deltas"), check_name=CHECK_NAME, passed=False, partition=hour
         )

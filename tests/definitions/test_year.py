@@ -17,8 +17,7 @@ from assets.tables import TABLES
 from orchestration.build import build_defs
 from orchestration.instance import open_instance
 from orchestration.materialize import hours_between
-from resources.record import Record
-from tests.support.orchestrator import INPUTS, copy_to, judge
+from tests.support.orchestrator import INPUTS, copy_to, judge, record_of, tell
 from tidemark.model.timegrid import DAY, MONTH, WEEK, hour_start
 from tidemark.storage.home import HOME_VARIABLE, Home
 
@@ -42,21 +41,10 @@ PARTITIONS = {
 }
 
 
-def tell(instance: dg.DagsterInstance, asset: str, partition: str, version: int = 1) -> None:
+def done(instance: dg.DagsterInstance, asset: str, partition: str, version: int = 1) -> None:
     """A materialization with its record, and a good verdict on it."""
     source = INPUTS.get(asset)
-    record = Record(
-        asset=asset,
-        partition=partition,
-        generation=1,
-        table_version=version,
-        table_id=asset,
-        input_versions={source: 1} if source else {},
-        input_generations={source: 1} if source else {},
-    )
-    instance.report_runless_asset_event(
-        dg.AssetMaterialization(asset, partition=partition, metadata=record.to_metadata())
-    )
+    tell(instance, record_of(asset, partition, version, {source: 1} if source else {}))
     judge(instance, asset, [partition])
 
 
@@ -76,7 +64,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     monkeypatch.setenv(HOME_VARIABLE, str(home.root))
     with open_instance(home) as instance:
         for asset, keys in PARTITIONS.items():
-            tell(instance, asset, keys[0])
+            done(instance, asset, keys[0])
     for asset, keys in PARTITIONS.items():
         copy_to(home, asset, keys[0], keys[1:])
     return home
@@ -91,7 +79,7 @@ def test_a_late_delta_after_a_year_moves_its_hour_and_its_week_within_seconds(ho
         look = _evaluator(defs, instance)
         with at_most("the first look at a year"):
             assert look() == {}
-        tell(instance, "deltas", late, version=2)
+        done(instance, "deltas", late, version=2)
         with at_most("a look after a late delta"):
             assert look() == {"minute_counts": [late], "hourly_counts": [late]}
 

@@ -2,7 +2,7 @@
 
 import sqlite3
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -12,6 +12,7 @@ from assets.names import CHECK_NAME
 from assets.rollups.schema import CHAIN
 from orchestration.instance import EVENTS_FILE
 from resources.dagster_internals import AssetCheckEvaluationTargetMaterializationData
+from resources.record import Record
 from tidemark.storage.home import Home
 
 # The name of each rollup's input.
@@ -31,6 +32,30 @@ def judge(
     ids = instance.event_log_storage.get_latest_storage_id_by_partition(key, dg.DagsterEventType.ASSET_MATERIALIZATION)
     for partition in partitions:
         judge_as_of(instance, table, partition, ids[partition], passed=passed, message=message)
+
+
+def tell(instance: dg.DagsterInstance, record: Record) -> None:
+    """A materialization with its record."""
+    instance.report_runless_asset_event(
+        dg.AssetMaterialization(record.asset, partition=record.partition, metadata=record.to_metadata())
+    )
+
+
+def record_of(
+    asset: str, partition: str | None, version: int = 1, made_from: Mapping[str, int] | None = None, **more: Any
+) -> Record:
+    """A record of a table's first generation, made from these versions of other tables."""
+    inputs = dict(made_from or {})
+    return Record(
+        asset=asset,
+        partition=partition,
+        generation=1,
+        table_version=version,
+        table_id=asset,
+        input_versions=inputs,
+        input_generations=dict.fromkeys(inputs, 1),
+        **more,
+    )
 
 
 def judge_as_of(

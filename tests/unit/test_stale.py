@@ -11,7 +11,7 @@ from assets.graph import Derived, graph_of
 from assets.ingest.records import NewInHour, _changed
 from assets.stale import stale_partitions
 from assets.windows.catalog import definition_of, derived_tables
-from resources.record import Record
+from tests.support.orchestrator import record_of, tell
 from tests.support.windows import stream, tumbling
 from tidemark.log.manifest import HourCounts
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
@@ -33,7 +33,7 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path / "home").create()
 
 
-def tell(
+def made(
     instance: dg.DagsterInstance,
     asset: str,
     partition: str,
@@ -44,40 +44,28 @@ def tell(
 ) -> None:
     """A record; of `deltas` as of a version, of other tables made from that version of it."""
     is_root = asset == "deltas"
-    record = Record(
-        asset=asset,
-        partition=partition,
-        generation=1,
-        table_version=version if is_root else 1,
-        table_id=asset,
-        input_versions={} if is_root else {"deltas": version},
-        input_generations={} if is_root else {"deltas": 1},
-        definition=definition,
-        changed=dict(changed or {}),
-    )
-    instance.report_runless_asset_event(
-        dg.AssetMaterialization(asset, partition=partition, metadata=record.to_metadata())
-    )
+    source, own = ({}, version) if is_root else ({"deltas": version}, 1)
+    tell(instance, record_of(asset, partition, own, source, definition=definition, changed=dict(changed or {})))
 
 
 def test_every_partition_under_another_definition_is_stale_also_where_no_delta_calls_for_it(home: Home) -> None:
     """What the former definition put there has to go."""
     with dg.DagsterInstance.ephemeral() as instance:
-        tell(instance, "deltas", NOON)
+        made(instance, "deltas", NOON)
         for hour in (NOON, ONE):
-            tell(instance, TEN.name, hour, definition_of(TEN))
+            made(instance, TEN.name, hour, definition_of(TEN))
         assert stale_partitions(instance, home, graph=graph(TEN))[TEN.name] == {}
         why = "its definition has changed since"
         assert stale_partitions(instance, home, graph=graph(FIVE))[TEN.name] == {NOON: why, ONE: why}
         for hour in (NOON, ONE):
-            tell(instance, TEN.name, hour, definition_of(FIVE))
+            made(instance, TEN.name, hour, definition_of(FIVE))
         assert stale_partitions(instance, home, graph=graph(FIVE))[TEN.name] == {}
 
 
 def test_what_was_recorded_without_a_definition_is_left_alone(home: Home) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
-        tell(instance, "deltas", NOON)
-        tell(instance, TEN.name, NOON)
+        made(instance, "deltas", NOON)
+        made(instance, TEN.name, NOON)
         assert stale_partitions(instance, home, graph=graph(FIVE))[TEN.name] == {}
 
 
@@ -114,16 +102,16 @@ def test_a_stream_is_stale_only_by_deltas_of_its_own_namespace_and_kind(home: Ho
     """O3: a hundred streams cost nothing when one of them is touched."""
     ours, theirs = f"{TEN.namespace}/{TEN.kind}", "elsewhere/signal"
     with dg.DagsterInstance.ephemeral() as instance:
-        tell(instance, "deltas", NOON, version=1, changed={ours: 1})
-        tell(instance, "deltas", ONE, version=1, changed={theirs: 1})
+        made(instance, "deltas", NOON, version=1, changed={ours: 1})
+        made(instance, "deltas", ONE, version=1, changed={theirs: 1})
         assert set(stale_partitions(instance, home, graph=graph(TEN))[TEN.name]) == {NOON}
-        tell(instance, TEN.name, NOON, definition_of(TEN), version=1)
-        tell(instance, "deltas", NOON, version=2, changed={ours: 1, theirs: 2})
+        made(instance, TEN.name, NOON, definition_of(TEN), version=1)
+        made(instance, "deltas", NOON, version=2, changed={ours: 1, theirs: 2})
         assert stale_partitions(instance, home, graph=graph(TEN))[TEN.name] == {}
-        tell(instance, "deltas", NOON, version=3, changed={ours: 3, theirs: 2})
+        made(instance, "deltas", NOON, version=3, changed={ours: 3, theirs: 2})
         assert set(stale_partitions(instance, home, graph=graph(TEN))[TEN.name]) == {NOON}
-        tell(instance, TEN.name, NOON, definition_of(TEN), version=3)
-        tell(instance, "deltas", NOON, version=4)
+        made(instance, TEN.name, NOON, definition_of(TEN), version=3)
+        made(instance, "deltas", NOON, version=4)
         assert set(stale_partitions(instance, home, graph=graph(TEN))[TEN.name]) == {NOON}, "not known means any"
 
 
@@ -148,9 +136,7 @@ def test_a_record_of_deltas_says_what_changed_or_that_it_does_not_know(
 ) -> None:
     previous = None
     if before is not None:
-        previous = Record(
-            asset="deltas", partition=NOON, generation=1, table_version=3, table_id="deltas", changed=before
-        )
+        previous = record_of("deltas", NOON, 3, changed=before)
     assert _changed(new, previous, HourCounts(accepted=in_log), KNOWN) == expected
     if previous and expected:
         assert _changed(new, previous, HourCounts(accepted=in_log), KnownTable(generation=2, version=7)) == {}
