@@ -36,8 +36,10 @@ from benchmarks.freshness_steps import (
     shares,
     unproven,
 )
+from benchmarks.freshness_streams import TOUCHED, define
 from benchmarks.freshness_watch import Watch
 from tidemark.storage.home import Home
+from tidemark.streams.load import FOLDER, load_streams
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "tests" / "support" / "spark_events"
@@ -244,6 +246,15 @@ def test_statements_to_sqlite_are_counted_in_a_process_that_ends_without_notice(
     times = statement_times(notes)
     assert len(times) == 2 * 3
     assert begun <= min(times) <= max(times) <= datetime.now(UTC).timestamp()
+
+
+def test_a_hundred_streams_are_three_of_the_shop_and_the_rest_of_namespaces_of_their_own(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home").create()
+    define(home, 100)
+    streams = load_streams(home.root / FOLDER).streams
+    assert len(streams) == 100
+    assert {name for name, stream in streams.items() if stream.source.startswith("shop/")} == TOUCHED.keys()
+    assert len({stream.source for stream in streams.values()}) == 98
 
 
 def test_the_watch_sees_a_commit_once_and_finds_the_row_of_the_write(tmp_path: Path) -> None:
