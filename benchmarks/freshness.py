@@ -20,7 +20,7 @@ from benchmarks.freshness_home import Notes, command, copy_of, environment, send
 from benchmarks.freshness_ledger import adopt_orphans
 from benchmarks.freshness_peer import peer_turns
 from benchmarks.freshness_streams import TOUCHED, stream_turn
-from benchmarks.freshness_ways import Turn, daemon, demo, drain, end_leftovers
+from benchmarks.freshness_ways import FreshnessError, Turn, daemon, demo, drain, end_leftovers
 from benchmarks.harness import say
 from orchestration.demo.feed import SETTINGS_TEXT
 from tidemark.model.settings import TEMPLATE
@@ -73,9 +73,10 @@ class Bench:
         self.turns: list[Turn] = []
         self.counted: list[Counted] = []
         self.figures: list[Figure] = []
+        self.failed: list[str] = []  # parts that came to no end
 
-    def run(self) -> None:
-        """Every part that was asked for."""
+    def parts(self) -> Iterator[None]:
+        """Every part that was asked for, one at a time; one that fails leaves the others."""
         acts = {
             "drain": self._drains,
             "daemon": self._daemons,
@@ -85,7 +86,12 @@ class Bench:
         }
         for name in PARTS:
             if name in self._options.parts:
-                acts[name]()
+                try:
+                    acts[name]()
+                except (FreshnessError, subprocess.SubprocessError, TimeoutError) as error:
+                    self.failed.append(name)
+                    say(f"{name} was given up: {error}")
+                yield
 
     def _drains(self) -> None:
         for _ in range(self._options.turns):
@@ -236,26 +242,33 @@ def in_words(turn: Turn) -> str:
 
 
 def main(json_output: bool, options: Options) -> int:
-    """Go all ways; gives the exit code: 1 if a partition is without a check that passed."""
+    """Go all ways, and print each part when it is over.
+
+    Gives the exit code: 1 if a part failed or a partition is without a check that passed.
+    """
     adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as scratch:
         bench = Bench(Path(scratch), options)
         try:
-            bench.run()
+            before = (0, 0, 0)
+            for _ in bench.parts():
+                for line in _json_lines(bench, before) if json_output else _text_lines(bench.figures[before[2] :]):
+                    print(line, flush=True)
+                before = (len(bench.turns), len(bench.counted), len(bench.figures))
         finally:
             end_leftovers(Path(scratch))
-    for line in _json_lines(bench) if json_output else _text_lines(bench.figures):
-        print(line)
     turns = [*bench.turns, *(counted.turn for counted in bench.counted)]
-    return 1 if any(turn.unproven for turn in turns) else 0
+    return 1 if bench.failed or any(turn.unproven for turn in turns) else 0
 
 
-def _json_lines(bench: Bench) -> Iterator[str]:
-    for turn in bench.turns:
+def _json_lines(bench: Bench, before: tuple[int, int, int]) -> Iterator[str]:
+    """What was found since there were so many turns, counted turns and figures."""
+    turns, counts, figures = before
+    for turn in bench.turns[turns:]:
         yield json.dumps({"turn": asdict(turn)})
-    for counted in bench.counted:
+    for counted in bench.counted[counts:]:
         yield json.dumps({"counted": counted.as_json()})
-    for figure in bench.figures:
+    for figure in bench.figures[figures:]:
         yield json.dumps({"figure": asdict(figure), "met": figure.is_met})
 
 
