@@ -291,7 +291,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="tidemark bench freshness", description=__doc__)
     parser.add_argument("--json", action="store_true", help="one object per line")
     parser.add_argument("--only", type=_parts, default=PARTS, help=f"some of {','.join(PARTS)} (default: all)")
-    parser.add_argument("--turns", type=int, default=3, help="of each way (default: 3)")
+    parser.add_argument("--turns", type=int, default=3, help="of drains, daemon and peer (default: 3)")
     parser.add_argument("--deltas", type=int, default=BASE_DELTAS, help="in the home before (default: 3,000)")
     parser.add_argument("--demo-deltas", type=int, default=60_000, help="of the demo (default: 60,000)")
     parser.add_argument("--streams", type=int, default=100, help="of the home with many (default: 100)")
