@@ -86,7 +86,7 @@ def _asked(context: dg.AssetCheckExecutionContext, table: str) -> list[str | Non
     run = context.op_execution_context
     if run.has_partition_key or run.has_partition_key_range:
         return [*run.partition_keys, *more_partitions(context.run.tags)]
-    return sorted(run.instance.get_materialized_partitions(dg.AssetKey(table)))
+    return [*sorted(run.instance.get_materialized_partitions(dg.AssetKey(table)))]
 
 
 def check_drained(context: dg.AssetExecutionContext, lake: Lake, reported: Mapping[str, Sequence[str]]) -> None:
