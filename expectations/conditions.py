@@ -10,21 +10,22 @@ from typing import Any
 Arguments = Mapping[str, Any]
 
 
-def _literal(value: str | float | bool) -> str:
+def literal(value: str | float | bool) -> str:
+    """A value as SQL text."""
     if isinstance(value, str):
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _is_in_set(arguments: Arguments) -> str:
-    return f"`{arguments['column']}` IN ({', '.join(map(_literal, arguments['value_set']))})"
+    return f"`{arguments['column']}` IN ({', '.join(map(literal, arguments['value_set']))})"
 
 
 def _is_between(value: str, arguments: Arguments) -> str:
     least, most = arguments.get("min_value"), arguments.get("max_value")
     above, below = ">" if arguments.get("strict_min") else ">=", "<" if arguments.get("strict_max") else "<="
-    ends = [f"{value} {above} {_literal(least)}"] if least is not None else []
-    ends += [f"{value} {below} {_literal(most)}"] if most is not None else []
+    ends = [f"{value} {above} {literal(least)}"] if least is not None else []
+    ends += [f"{value} {below} {literal(most)}"] if most is not None else []
     return " AND ".join(ends)
 
 
@@ -53,13 +54,13 @@ ROW_EXPECTATIONS: dict[str, tuple[tuple[str, ...], Callable[[Arguments], str]]] 
     "expect_column_values_to_be_null": (("column",), lambda given: f"`{given['column']}` IS NULL"),
     "expect_column_values_to_match_regex": (
         ("column", "regex"),
-        lambda given: f"`{given['column']}` RLIKE {_literal(given['regex'])}",
+        lambda given: f"`{given['column']}` RLIKE {literal(given['regex'])}",
     ),
     "expect_column_values_to_not_be_in_set": (("column", "value_set"), lambda given: f"NOT {_is_in_set(given)}"),
     "expect_column_values_to_not_be_null": (("column",), lambda given: f"`{given['column']}` IS NOT NULL"),
     "expect_column_values_to_not_match_regex": (
         ("column", "regex"),
-        lambda given: f"NOT `{given['column']}` RLIKE {_literal(given['regex'])}",
+        lambda given: f"NOT `{given['column']}` RLIKE {literal(given['regex'])}",
     ),
 }
 

@@ -20,10 +20,10 @@ from assets.tables import EVERY_TABLE, GRAPH
 from assets.vectors.index_schema import VECTOR_INDEX
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from expectations.refold import refold, sampled
+from expectations.runner import View
 from expectations.suite import Extent, Suite
 from resources.lake import Lake
 from resources.record import Record, believed
-from resources.session import frame_of
 from tidemark.log.manifest import HourCounts
 from tidemark.model.buckets import BUCKET as BUCKET_GRAIN
 from tidemark.model.deltas import Kind
@@ -70,7 +70,7 @@ class Evidence:
     """The rows to check, and the views that the queries may name."""
 
     batch: "DataFrame"
-    views: dict[str, "DataFrame"]
+    views: dict[str, View]
 
 
 def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
@@ -81,32 +81,31 @@ def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
     rows = lake.read(suite.table, version, within=_within(suite.partition, ranges))
     batch = rows.where(bucket_predicate(BUCKET, starts)) if suite.is_by_bucket else rows
     found = _contents(lake, suite, version, starts)
-    frames = {
+    views: dict[str, View] = {
         "records": _records(suite, recorded, starts, found, has_resets=bool(read_resets(lake.home))),
         "shards": _shards(suite, recorded, starts, found),
         "edits": _edits(suite, recorded, starts),
     }
     if suite.table in (DELTAS.name, DEAD_LETTERS.name):
         log = Log(lake.home)
-        frames |= {"arrivals": _arrivals(suite, recorded, starts, log), **_segments(log)}
+        views |= {"arrivals": _arrivals(suite, recorded, starts, log), **_segments(log)}
     if suite.table == VECTOR_INDEX.name:
-        frames["problems"] = _problems(lake, recorded[0])
+        views["problems"] = _problems(lake, recorded[0])
     if suite.table == VECTORS.name:
         chosen = sampled(batch, record.table_version)
-        frames["refolded"] = refold(lake, chosen, _kept(lake, DELTAS.name, record.input_versions.get(DELTAS.name)))
-        frames["dimensions"] = _dimensions(lake)
-    views = {name: frame_of(lake.spark, frame) for name, frame in frames.items()}
+        views["refolded"] = refold(lake, chosen, _kept(lake, DELTAS.name, record.input_versions.get(DELTAS.name)))
+        views["dimensions"] = _dimensions(lake)
     for table, extent in suite.reads.items():
         if extent is Extent.INPUT:
             needed: list[Within] | None = made_of(GRAPH[suite.table].needs, table, ranges)
         else:
             needed = _within(EVERY_TABLE[table].partition_by, _extended(ranges, extent))
         rows = lake.read(table, _kept(lake, table, record.input_versions.get(table)), within=needed)
-        views[table] = _of_buckets(rows, starts) if extent is Extent.SAME_BUCKETS else rows
-    if suite.table == VECTOR_CHECKPOINTS.name:
-        from assets.vectors.refolded import refolded_checkpoints
+        views[table] = rows = _of_buckets(rows, starts) if extent is Extent.SAME_BUCKETS else rows
+        if suite.table == VECTOR_CHECKPOINTS.name and table == DELTAS.name:
+            from assets.vectors.refolded import refolded_checkpoints
 
-        views["refolded"] = refolded_checkpoints(views[DELTAS.name].drop(BUCKET), batch)
+            views["refolded"] = refolded_checkpoints(rows.drop(BUCKET), batch)
     return Evidence(batch, views)
 
 

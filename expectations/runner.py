@@ -11,15 +11,19 @@ expectations about single rows share one of these queries, so that the rows are 
 
 import importlib
 import threading
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
+import pyarrow as pa
 
 from expectations.conditions import checked_columns, row_condition
+from expectations.inline import as_sql, is_small
 from expectations.native import native_suite, unique_columns
 from expectations.results import CheckResult, WrongRows, check_results
 from expectations.suite import Expectation, Suite, SuiteError
+from resources.session import frame_of
 from tidemark.model.buckets import BUCKET
 from tidemark.model.errors import TidemarkError
 from tidemark.model.timegrid import GRAINS, WHOLE
@@ -43,6 +47,9 @@ SELECT {mark} AS expectation, {key} AS partition, to_json(struct({show})) AS exa
 FROM {batch} LATERAL VIEW explode(array_compact(array({names}))) AS {mark}
 """
 
+# What a query may name: rows of a table, or a few rows that are there already.
+View: TypeAlias = "DataFrame | pa.Table"
+
 # Wrong rows by the name of the expectation, then by partition.
 Wrong = dict[str, dict[str, WrongRows]]
 
@@ -52,10 +59,15 @@ class CheckBrokenError(TidemarkError):
 
 
 def run_suite(
-    suite: Suite, batch: "DataFrame", *, partitions: Sequence[str], views: Mapping[str, "DataFrame"] | None = None
+    suite: Suite, batch: "DataFrame", *, partitions: Sequence[str], views: Mapping[str, View] | None = None
 ) -> list[CheckResult]:
     """Check the rows of `partitions`, which are all that `batch` holds; the queries may name `views`."""
-    wrong = _find(suite, batch.sparkSession, {**(views or {}), _BATCH: batch})
+    spark = batch.sparkSession
+    # A view of the session is a command of its own; what is small goes with the query.
+    small = {name: view for name, view in (views or {}).items() if isinstance(view, pa.Table) and is_small(view)}
+    frames = {name: view for name, view in (views or {}).items() if name not in small}
+    with _temporary_views(spark, {**frames, _BATCH: batch}):
+        wrong = _find(suite, spark, small)
     by_column = {rule.name for rule in suite.expectations if rule.expect or rule.unique}
     rows = _rows(suite, batch) if wrong.keys() & by_column else {}
     return check_results(native_suite(suite), partitions, wrong, rows)
@@ -88,17 +100,17 @@ def _rows(suite: Suite, batch: "DataFrame") -> dict[str, int]:
     return {row[0]: row[1] for row in batch.groupBy(F.expr(_key(suite))).count().collect()}
 
 
-def _find(suite: Suite, spark: "SparkSession", views: Mapping[str, "DataFrame"]) -> Wrong:
+def _find(suite: Suite, spark: "SparkSession", small: Mapping[str, pa.Table]) -> Wrong:
     """The rows that contradict the suite."""
     from pyspark.errors import PySparkException
 
     rules = suite.expectations
     try:
-        return _count(suite, _query_over(spark, views, _findings(suite, rules)))
+        return _count(suite, _query_over(spark, small, _findings(suite, rules)))
     except PySparkException:
         for rule in rules:
             try:
-                _query_over(spark, views, _findings(suite, [rule])).count()
+                _query_over(spark, small, _findings(suite, [rule])).count()
             except PySparkException as error:
                 raise CheckBrokenError(
                     f"Expectation {rule.name!r} could not be evaluated: the query of {rule.name!r} of {suite.table} "
@@ -164,11 +176,19 @@ def _count(suite: Suite, findings: "DataFrame") -> Wrong:
     return found
 
 
-def _query_over(spark: "SparkSession", views: Mapping[str, "DataFrame"], query: str) -> "DataFrame":
-    """A query that names frames.
+def _query_over(spark: "SparkSession", small: Mapping[str, pa.Table], query: str) -> "DataFrame":
+    """A query that may name small tables, beside the views of the session."""
+    said = ", ".join(f"{name} AS ({as_sql(table)})" for name, table in small.items())
+    return spark.sql(f"WITH {said} {query}" if said else query)
 
-    They go with the query: a view of the session would be one more command for each, and one for its end.
-    """
-    frames: dict[str, Any] = {**views}
-    named = ", ".join(f"{name} AS (SELECT * FROM {{{name}}})" for name in views)
-    return spark.sql(f"WITH {named} {query.replace('{', '{{').replace('}', '}}')}", **frames)
+
+@contextmanager
+def _temporary_views(spark: "SparkSession", views: Mapping[str, View]) -> Iterator[None]:
+    for name, view in views.items():
+        frame = frame_of(spark, view) if isinstance(view, pa.Table) else view
+        frame.createOrReplaceTempView(name)
+    try:
+        yield
+    finally:
+        for name in views:
+            spark.catalog.dropTempView(name)
