@@ -9,8 +9,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from assets.graph import By, Derived
-from assets.stale import hours_of, look_back
+from assets.stale import look_back
 from tidemark.model.timegrid import HOUR_US, floor_to
+from tidemark.observe.log_index import hours_of
 from tidemark.observe.sealed_log import Log
 from tidemark.storage.home import Home
 

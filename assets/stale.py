@@ -18,9 +18,8 @@ from assets.tables import GRAPH
 from resources.lake import TableSpec
 from resources.record import Record
 from tidemark.counts.retention import settled_before
-from tidemark.log.batch_record import batch_hours
-from tidemark.log.manifest import Entry
-from tidemark.model.timegrid import HOUR_US, hour_start
+from tidemark.model.timegrid import HOUR_US
+from tidemark.observe.log_index import ANY_SOURCE, LogIndex, index_of
 from tidemark.observe.sealed_log import Log
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
@@ -38,47 +37,6 @@ NO_GENERATION = 0
 # As a version: the first one is 0.
 NEVER_CHANGED = -1
 
-LastEpochs = dict[tuple[int, int, str], int]  # hour in microseconds, shard, and "namespace/kind" → epoch
-# Stands for all of them, where the log does not tell them apart.
-ANY_SOURCE = ""
-
-
-@dataclass
-class _CommittedHours:
-    """The log's epochs for each hour and source, as far as it was read; grows with the hours, not with the segments."""
-
-    upto: dict[int, int] = field(default_factory=dict)
-    last: dict[int, tuple[int, str]] = field(default_factory=dict)  # shard → number and checksum of the last segment
-    ways: dict[By, LastEpochs] = field(default_factory=lambda: {way: {} for way in (By.RECEIPT, By.STAMP, By.BATCH)})
-
-    def read_on(self, log: Log, upto: dict[int, int]) -> bool:
-        """Read the segments committed since; false if the log does not continue from what was read."""
-        if any(log.segment_before(shard, epoch) != self.last.get(shard) for shard, epoch in self.upto.items()):
-            return False
-        if any(epoch < self.upto.get(shard, 1) for shard, epoch in upto.items()) or self.upto.keys() - upto.keys():
-            return False
-        for entry in log.below(upto, after=self.upto):
-            for way, last in self.ways.items():
-                for source, hours in hours_by_source(entry, way).items():
-                    last.update({(hour, entry.shard, source): entry.to_epoch - 1 for hour in hours})
-            self.last[entry.shard] = (entry.number, entry.sha256)
-        self.upto = upto
-        return True
-
-
-# One per home, for the life of this process: a sensor looks again and again, and old segments never change.
-_read: dict[Path, _CommittedHours] = {}
-
-
-def _committed_hours(home: Home) -> _CommittedHours:
-    log, upto = Log(home), {shard: epoch + 1 for shard, epoch in durable_epochs(home).items()}
-    found = _read.pop(home.root, None) or _CommittedHours()
-    if not found.read_on(log, upto):
-        found = _CommittedHours()
-        found.read_on(log, upto)
-    _read[home.root] = found
-    return found
-
 
 @dataclass
 class _Found:
@@ -91,7 +49,7 @@ class _Found:
     present: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     stale: dict[str, dict[str, str]] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
-    _committed: "_CommittedHours | None" = None
+    _index: LogIndex | None = None
     _reach: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def read(self, spec: TableSpec) -> dict[str, Record]:
@@ -103,10 +61,11 @@ class _Found:
 
     def committed(self, need: Need) -> dict[tuple[int, int], int]:
         """For each hour and shard, the last epoch of the segments in the lake that have deltas for the hour."""
-        if self._committed is None:
-            self._committed = _committed_hours(self.home)
+        if self._index is None:
+            upto = {shard: epoch + 1 for shard, epoch in durable_epochs(self.home).items()}
+            self._index = index_of(self.home, Log(self.home), upto)
         last: dict[tuple[int, int], int] = {}
-        for (hour, shard, source), epoch in self._committed.ways[need.by].items():
+        for (hour, shard, source), epoch in self._index.last[need.by].items():
             if source == ANY_SOURCE or need.takes(source):
                 last[hour, shard] = max(epoch, last.get((hour, shard), epoch))
         return last
@@ -238,28 +197,6 @@ def look_back(path: Path, spec: TableSpec) -> dict[int, int]:
     """For each partition of a table of sessions, the hour in which the first of its sessions begins."""
     earliest = lake_files.lowest_times(path, "window_start") if lake_files.readable_state(path) else {}
     return {start: spec.grain.floor(time_us) for start, time_us in earliest.items()}
-
-
-def hours_of(entry: Entry, by: By) -> list[int]:
-    """Hours, in microseconds, that a segment has accepted deltas for; by batch, hours in which its batches closed."""
-    if by is By.BATCH:
-        return [hour_start(key) for key in entry.batch_hours or batch_hours(entry.batches)]
-    if by is By.RECEIPT:
-        return [hour_start(key) for key, counts in entry.receipt_hours.items() if key and counts.accepted]
-    if by is By.STAMP:
-        return [hour_start(key) for key, rows in entry.stamp_hours.items() if key and rows]
-    return [hour_start(key) for key, counts in entry.event_hours.items() if key and counts.accepted]
-
-
-def hours_by_source(entry: Entry, by: By) -> dict[str, list[int]]:
-    """The same for each namespace and kind, where the log tells them apart."""
-    if by is By.BATCH or entry.sources is None:
-        return {ANY_SOURCE: hours_of(entry, by)}
-    keys = {
-        source: {By.RECEIPT: hours.receipt, By.STAMP: hours.stamp}.get(by, hours.event)
-        for source, hours in entry.sources.items()
-    }
-    return {source: [hour_start(key) for key in each] for source, each in keys.items()}
 
 
 def _present(home: Home, spec: TableSpec) -> int:

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assets.graph import made_of
-from assets.ingest.records import count_hours
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.tables import EVERY_TABLE, GRAPH
 from assets.vectors.index_schema import VECTOR_INDEX
@@ -29,10 +28,12 @@ from tidemark.model.buckets import BUCKET as BUCKET_GRAIN
 from tidemark.model.deltas import Kind
 from tidemark.model.ranges import Range, Within, bucket_predicate, contiguous, within
 from tidemark.model.timegrid import DAY_US, GRAINS, HOUR_US, WEEK_US, hour_key
+from tidemark.observe.log_index import index_of
 from tidemark.observe.sealed_log import Log
 from tidemark.shard_state.clock_reset import read_resets
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import Edit
+from tidemark.tables.plans import durable_epochs
 from tidemark.vectors.index.errors import IndexDamageError
 from tidemark.vectors.index.invariants import problems
 from tidemark.vectors.reading.stored_index import pointers, read_index
@@ -88,7 +89,7 @@ def gather(lake: Lake, suite: Suite, recorded: Sequence[Recorded]) -> Evidence:
     }
     if suite.table in (DELTAS.name, DEAD_LETTERS.name):
         log = Log(lake.home)
-        views |= {"arrivals": _arrivals(suite, recorded, starts, log), **_segments(log)}
+        views |= {"arrivals": _arrivals(lake, suite, recorded, starts, log), **_segments(lake, log)}
     if suite.table == VECTOR_INDEX.name:
         views["problems"] = _problems(lake, recorded[0])
     if suite.table == VECTORS.name:
@@ -244,16 +245,13 @@ def _edits(suite: Suite, recorded: Sequence[Recorded], starts: Sequence[int]) ->
     )
 
 
-def _arrivals(suite: Suite, recorded: Sequence[Recorded], starts: Sequence[int], log: Log) -> pa.Table:
+def _arrivals(lake: Lake, suite: Suite, recorded: Sequence[Recorded], starts: Sequence[int], log: Log) -> pa.Table:
     """The manifest's counts for each hour, as far as the partition's own record says that they are durable."""
-    is_event = suite.table == DELTAS.name
-    counted: dict[tuple[tuple[int, int], ...], dict[str, HourCounts]] = {}
     counts: list[HourCounts] = []
     for each, start in zip(recorded, starts, strict=True):
-        upto = tuple(sorted((shard, epoch + 1) for shard, epoch in each.record.durable.items()))
-        if upto not in counted:
-            counted[upto] = count_hours(log.below(dict(upto)), map(hour_key, starts), is_event=is_event)
-        counts.append(counted[upto][hour_key(start)])
+        index = index_of(lake.home, log, {shard: epoch + 1 for shard, epoch in each.record.durable.items()})
+        hours = index.event if suite.table == DELTAS.name else index.receipt
+        counts.append(hours.get(hour_key(start), HourCounts()))
     return pa.table(
         {
             suite.partition: pa.array(starts, _partition_type(suite)),
@@ -281,32 +279,39 @@ def _problems(lake: Lake, recorded: Recorded) -> pa.Table:
     )
 
 
-def _segments(log: Log) -> dict[str, pa.Table]:
-    """Every segment that was sealed, and the epochs that were lost in a crash."""
-    numbers, counts = ("number", "from_epoch", "to_epoch", "rows"), ("accepted", "duplicate", "refused")
-    lost: list[tuple[int, int, int]] = []
-    # Only the needed fields of an entry are kept: there may be a year of entries.
-    columns: dict[str, list[int]] = {name: [] for name in ("shard", *numbers, *counts)}
-    for entry in log.beyond({}):
+def _segments(lake: Lake, log: Log) -> dict[str, pa.Table]:
+    """Every segment that was sealed, and the epochs that were lost in a crash.
+
+    Those that are known to follow one another are one row together: there may be a year of them.
+    """
+    upto = {shard: epoch + 1 for shard, epoch in durable_epochs(lake.home).items()}
+    index = index_of(lake.home, log, upto)
+    is_whole = not any(covered.holes for covered in index.shards.values())
+    lost = list(index.lost) if is_whole else []
+    rows = [
+        (shard, covered.number, 1, covered.to_epoch, covered.rows, *_verdicts(covered.verdicts))
+        for shard, covered in index.shards.items()
+        if is_whole and covered.number
+    ]
+    for entry in log.beyond(index.upto if is_whole else {}):
         lost += [(entry.shard, start, end) for start, end in entry.lost]
-        columns["shard"].append(entry.shard)
-        for name in numbers:
-            columns[name].append(getattr(entry, name))
-        for name in counts:
-            columns[name].append(getattr(entry.verdicts, name))
-    segments = {
-        name: pa.array(values, pa.int32()) if name == "shard" else _integers(values) for name, values in columns.items()
-    }
+        place = (entry.shard, entry.number, entry.from_epoch, entry.to_epoch)
+        rows.append((*place, entry.rows, *_verdicts(entry.verdicts)))
+    names = ("number", "from_epoch", "to_epoch", "rows", "accepted", "duplicate", "refused")
     return {
-        "segments": pa.table(segments),
-        "lost": pa.table(
-            {
-                "shard": pa.array([shard for shard, _, _ in lost], pa.int32()),
-                "from_epoch": _integers(start for _, start, _ in lost),
-                "to_epoch": _integers(end for _, _, end in lost),
-            }
-        ),
+        "segments": _by_shard(names, rows),
+        "lost": _by_shard(("from_epoch", "to_epoch"), lost),
     }
+
+
+def _verdicts(counts: HourCounts) -> tuple[int, int, int]:
+    return counts.accepted, counts.duplicate, counts.refused
+
+
+def _by_shard(names: Sequence[str], rows: Sequence[tuple[int, ...]]) -> pa.Table:
+    columns = [[row[place] for row in rows] for place in range(1 + len(names))]
+    numbers = {name: _integers(column) for name, column in zip(names, columns[1:], strict=True)}
+    return pa.table({"shard": pa.array(columns[0], pa.int32()), **numbers})
 
 
 def _dimensions(lake: Lake) -> pa.Table:

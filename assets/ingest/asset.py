@@ -23,6 +23,7 @@ from resources.platform import TidemarkResource
 from resources.record import Record, RecordError
 from tidemark.log.manifest import Entry
 from tidemark.model.timegrid import hour_key
+from tidemark.observe.log_index import index_of, save_index
 from tidemark.observe.sealed_log import Log, TouchedHours, touched_hours
 from tidemark.storage.failpoints import failpoint
 from tidemark.tables import lake_files
@@ -90,6 +91,7 @@ def _drain(
         record_watermarks(lake.home.plans, records)
     failpoint("record.logged")
     check(context, lake, reported)
+    save_index(lake.home, index_of(lake.home, Log(lake.home), plan.upto if plan else {}))
     last = _last_drain(context.instance)
     record = drain_record(lake, plan, last, duration_ms=duration_ms, now_us=tidemark.now_us())
     return dg.MaterializeResult(

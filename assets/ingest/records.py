@@ -12,6 +12,7 @@ from resources.lake import Lake, TableSpec
 from resources.record import Record
 from tidemark.log.manifest import Entry, HourCounts
 from tidemark.model.timegrid import hour_key
+from tidemark.observe.log_index import index_of
 from tidemark.observe.sealed_log import Log
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import KnownTable
@@ -40,14 +41,15 @@ def hour_records(
     log, wanted, upto = Log(lake.home), sorted(starts), plan.upto if plan else {}
     recorder = Recorder(lake, spec.name, duration_ms=duration_ms, now_us=now_us)
     path, version = lake.path(spec.name), recorder.known.version
-    counted = count_hours(log.below(upto), map(hour_key, wanted), is_event=spec is DELTAS)
+    index = index_of(lake.home, log, upto)
+    counted = index.event if spec is DELTAS else index.receipt
     files = lake_files.partitions(path, version)
     held = lake_files.summarize(path, version, wanted, has_stamps=spec is DELTAS)
     watermark, reached = log.watermark(upto), levels(lake, plan)
     records = []
     for start in wanted:
         key, summary = hour_key(start), held.get(start, lake_files.PartitionSummary(0, {}, 0))
-        counts = counted[key]
+        counts = counted.get(key, HourCounts())
         records.append(
             recorder.record(
                 key,
@@ -119,13 +121,3 @@ def drain_record(lake: Lake, plan: Plan | None, previous: Record | None, *, dura
         rows_in=sum(totals.rows for totals in sealed),
         rows_refused=sum(totals.verdicts.refused for totals in sealed),
     )
-
-
-def count_hours(entries: Iterable[Entry], keys: Iterable[str], *, is_event: bool) -> dict[str, HourCounts]:
-    """The log's counts for each of these hours, of event or of receipt, added up in one pass."""
-    found = dict.fromkeys(keys, HourCounts())
-    for entry in entries:
-        hours = entry.event_hours if is_event else entry.receipt_hours
-        for key in hours.keys() & found.keys():
-            found[key] = found[key].plus(hours[key])
-    return found

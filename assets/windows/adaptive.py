@@ -12,13 +12,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assets.graph import By
-from assets.stale import hours_of
 from assets.windows.lateness import floor_us
 from assets.windows.schema import WINDOW_HOUR
 from assets.windows.transform import shown, window_id, windows_by
 from assets.windows.view import view_of
 from tidemark.model.ranges import Range
 from tidemark.model.timegrid import HOUR_US
+from tidemark.observe.log_index import hours_of
 from tidemark.observe.sealed_log import Log, touched_hours
 from tidemark.streams import Stream
 

@@ -4,11 +4,11 @@ import random
 from typing import TYPE_CHECKING
 
 from assets.graph import By
-from assets.stale import hours_of
 from assets.windows.adaptive import Batch, assign_batches, batch_rows, closed_batches
 from tests.support.entries import LogOf, batch, entry
 from tidemark.model.ranges import Range
 from tidemark.model.timegrid import HOUR_US
+from tidemark.observe.log_index import hours_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,6 +14,8 @@ from tests.support.entries import next_entry
 from tests.support.live import TEN_O_CLOCK
 from tidemark.log.manifest import HourCounts, Manifest, SourceHours
 from tidemark.model.timegrid import HOUR_US, hour_key
+from tidemark.observe.log_index import ANY_SOURCE, index_of
+from tidemark.observe.sealed_log import Log
 from tidemark.storage.home import Home
 
 DAY_US = 24 * HOUR_US
@@ -37,8 +39,9 @@ def seal(home: Home, at_us: int) -> None:
 
 
 def received(home: Home) -> dict[tuple[int, int], int]:
-    epochs = stale._committed_hours(home).ways[By.RECEIPT]
-    return {(hour, shard): epoch for (hour, shard, source), epoch in epochs.items() if source == stale.ANY_SOURCE}
+    log = Log(home)
+    epochs = index_of(home, log, log.sealed).last[By.RECEIPT]
+    return {(hour, shard): epoch for (hour, shard, source), epoch in epochs.items() if source == ANY_SOURCE}
 
 
 def test_what_was_read_is_not_read_again_and_what_came_since_is_added(home: Home) -> None:

@@ -1,0 +1,126 @@
+"""The sums over the log are what a look at every line gives, whoever has read which part of it before."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.entries import next_entry
+from tests.support.live import TEN_O_CLOCK
+from tidemark.log.manifest import Entry, HourCounts, Manifest, SourceHours
+from tidemark.model.timegrid import HOUR_US, hour_key
+from tidemark.observe import log_index
+from tidemark.observe.log_index import FILE, LogIndex, index_of, save_index
+from tidemark.observe.sealed_log import Log
+from tidemark.storage.home import Home
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept() -> Iterator[None]:
+    log_index._kept.clear()
+    yield
+    log_index._kept.clear()
+
+
+def made_home(root: Path) -> Home:
+    home = Home(root).create("shards = 2\n")
+    for shard in range(2):
+        home.segments(shard).mkdir(parents=True)
+    return home
+
+
+def seal(home: Home, shard: int, hour: int, *, sources: bool = True, lost: bool = False) -> None:
+    manifest = Manifest(home.segments(shard))
+    key = hour_key(TEN_O_CLOCK + hour * HOUR_US)
+    counts = HourCounts(accepted=2, duplicate=1, refused=hour)
+    entry = next_entry(manifest, sealed_us=TEN_O_CLOCK)
+    entry = msgspec.structs.replace(
+        entry,
+        shard=shard,
+        rows=3 + hour,
+        verdicts=counts,
+        event_hours={key: counts},
+        receipt_hours={key: counts},
+        stamp_hours={key: 2},
+        sources={"shop/signal": SourceHours([key], [key], [key])} if sources else None,
+        lost=[(entry.from_epoch, entry.from_epoch + 1)] if lost else [],
+        sha256=f"{shard}{entry.number:063d}",
+    )
+    manifest.append(entry)
+
+
+def by_every_line(entries: Iterator[Entry]) -> LogIndex:
+    """The definition."""
+    index = LogIndex()
+    for entry in entries:
+        index.add(entry)
+    return index
+
+
+def told(index: LogIndex) -> tuple[object, ...]:
+    return index.shards, index.event, index.receipt, sorted(index.lost), index.last
+
+
+SEGMENTS = st.lists(
+    st.tuples(st.integers(0, 1), st.integers(0, 3), st.booleans(), st.booleans()), min_size=1, max_size=8
+)
+
+
+@given(SEGMENTS, st.data())
+def test_whatever_was_read_kept_and_left_before_the_sums_are_those_of_every_line(
+    tmp_path_factory: pytest.TempPathFactory, segments: list[tuple[int, int, bool, bool]], data: st.DataObject
+) -> None:
+    home = made_home(tmp_path_factory.mktemp("log") / "home")
+    uptos = []
+    for shard, hour, sources, lost in segments:
+        seal(home, shard, hour, sources=sources, lost=lost)
+        uptos.append(Log(home).sealed)
+        if data.draw(st.booleans()):
+            index_of(home, Log(home), uptos[-1])
+        if data.draw(st.booleans()):
+            save_index(home, index_of(home, Log(home), data.draw(st.sampled_from(uptos))))
+        if data.draw(st.booleans()):
+            log_index._kept.clear()
+    upto = data.draw(st.sampled_from(uptos))
+    log = Log(home)
+    found = index_of(home, log, upto)
+    assert told(found) == told(by_every_line(log.below(upto)))
+
+
+def test_what_was_left_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = made_home(tmp_path / "home")
+    for hour in range(5):
+        seal(home, 0, hour)
+    save_index(home, index_of(home, Log(home), Log(home).sealed))
+    log_index._kept.clear()
+    seal(home, 0, 7)
+    added: list[int] = []
+    monkeypatch.setattr(LogIndex, "add", lambda _, entry: added.append(entry.number))
+    index_of(home, Log(home), Log(home).sealed)
+    assert added == [6]
+
+
+@pytest.mark.parametrize("place", [0, 31, 32, 60, -1])
+def test_a_damaged_or_cut_file_is_as_none(tmp_path: Path, place: int) -> None:
+    home = made_home(tmp_path / "home")
+    seal(home, 0, 1)
+    index = index_of(home, Log(home), Log(home).sealed)
+    save_index(home, index)
+    whole = (home.plans / FILE).read_bytes()
+    flipped = bytearray(whole)
+    flipped[place] ^= 1
+    for damaged in (bytes(flipped), whole[:place], b""):
+        (home.plans / FILE).write_bytes(damaged)
+        log_index._kept.clear()
+        assert told(index_of(home, Log(home), Log(home).sealed)) == told(index)
+
+
+def test_a_segment_that_does_not_follow_the_one_before_is_remembered_c7(tmp_path: Path) -> None:
+    home = made_home(tmp_path / "home")
+    seal(home, 0, 1)
+    [entry] = Log(home).below(Log(home).sealed)
+    index = by_every_line(iter([entry, msgspec.structs.replace(entry, number=2, from_epoch=9, to_epoch=12)]))
+    assert index.shards[0].holes == {2: (9, entry.to_epoch)}
