@@ -20,6 +20,7 @@ from assets.refresh import PARTITIONS_TOGETHER
 from assets.tables import GRAPH, TABLES
 from assets.trust import WAITS_ITSELF, blocked, made_of_any
 from orchestration.backoff import IsPaused
+from orchestration.foreign import refuse_foreign
 from orchestration.news import Evaluation, files_of, patience_s
 from orchestration.refreshes import stale_now, was_refreshed
 from orchestration.runs import ranges_of
@@ -177,12 +178,16 @@ def automated(asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
         return follow_inputs(is_looked_up=any(need.by in LOOKED_UP for need in needs))
 
     return asset.map_asset_specs(
-        lambda spec: spec.replace_attributes(automation_condition=condition(spec)) if list(spec.deps) else spec
+        lambda spec: spec.replace_attributes(automation_condition=condition(spec)) if _is_derived(spec) else spec
     )
 
 
 # There is one such sensor, and one tick of it at a time.
 LAST = Evaluation()
+
+
+def _is_derived(spec: dg.AssetSpec) -> bool:
+    return spec.key.to_user_string() in GRAPH
 
 
 class RangeSensor(dg.AutomationConditionSensorDefinition):
@@ -194,6 +199,7 @@ class RangeSensor(dg.AutomationConditionSensorDefinition):
 
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> SensorExecutionData:
         """The requested partitions, in ranges. If there were none last time, it waits for news of any."""
+        refuse_foreign(context.instance, Home.locate())
         data = LAST.after_news(
             lambda: super(RangeSensor, self).evaluate_tick(context),
             lambda found: bool(found.run_requests),

@@ -149,12 +149,10 @@ def run(
 
     run_id = str(uuid.uuid4())
     started = time.monotonic()
-    job = _asset_job(home)
-    job = (
-        job.get_subset(asset_selection=set(), asset_check_selection={_check(asset) for asset in assets})
-        if is_check
-        else job.get_subset(asset_selection={AssetKey(asset) for asset in assets})
-    )
+    job, target = _asset_job(home), [AssetKey(asset) for asset in assets]
+    if is_check:
+        checks = {_check(asset) for asset in assets}
+        job, target = job.get_subset(asset_selection=set(), asset_check_selection=checks), []
     if keys or config is not None or _has_segments_to_drain(home):
         _prepare_checks()
     with _listening(instance, run_id, keys, progress):
@@ -163,6 +161,8 @@ def run(
             run_id=run_id,
             run_config={**QUIET, **({"ops": {assets[0]: {"config": dict(config)}}} if config is not None else {})},
             tags={**(tags or {}), **(tags_of(keys, TABLES[assets[0]].grain) if keys else {})},
+            # Given here and not to a subset of the job, because the run's page shows this as its target.
+            asset_selection=target,
             raise_on_error=False,
         )
     raise_if_stopped()

@@ -10,6 +10,7 @@ import dagster as dg
 
 from assets.trust import waits_for
 from orchestration.attempts import is_under_way
+from orchestration.foreign import refuse_foreign
 from orchestration.jobs import drain_job, windows_job
 from orchestration.maintenance import maintenance_job
 from orchestration.timetable import DRAIN_AT, MAINTENANCE_AT, WINDOWED_COUNTS_AT
@@ -36,6 +37,7 @@ def with_freshness(asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
 )
 def hourly_floor(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
     """Level-triggered: what the sensors missed is found, because a drain looks at the whole manifest."""
+    refuse_foreign(context.instance, Home.locate())
     if is_under_way(context.instance, drain_job):
         return dg.SkipReason("A drain is under way.")
     return dg.RunRequest()
@@ -51,6 +53,7 @@ def hourly_floor(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.Sk
 def hourly_windows(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
     """Level-triggered, as the floor is: an hour that was missed is made up for at the next look."""
     instance, home = context.instance, Home.locate()
+    refuse_foreign(instance, home)
     if is_under_way(instance, windows_job):
         return dg.SkipReason("It is under way.")
     if not standing(instance, home).is_an_hour_behind:

@@ -13,6 +13,7 @@ import dagster as dg
 from assets.ingest.schema import DELTAS
 from assets.trust import waits_for
 from orchestration.attempts import attempt, is_under_way
+from orchestration.foreign import refuse_foreign
 from orchestration.jobs import drain_job, vectors_job
 from orchestration.news import files_of, look_until, patience_s
 from orchestration.timetable import DRAIN_EVERY_S, VECTORS_EVERY_S
@@ -88,6 +89,7 @@ def patiently(
     instance: dg.DagsterInstance, look: Callable[[Home], dg.RunRequest | dg.SkipReason]
 ) -> dg.RunRequest | dg.SkipReason:
     """Look until there is a run to start, for as long as a tick may take; each look reads the settings anew."""
+    refuse_foreign(instance, Home.locate())
     return look_until(
         lambda: look(Home.locate()),
         lambda found: isinstance(found, dg.RunRequest),

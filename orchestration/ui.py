@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import BinaryIO
 
 import yaml
 
@@ -28,6 +29,7 @@ from resources.spark_server import server_address
 from resources.toolchain import activate_toolchain
 from tidemark.model.errors import TidemarkError
 from tidemark.storage.home import HOME_VARIABLE, Home
+from tidemark.storage.privacy import make_directory, make_private
 
 PROJECT = Path(__file__).resolve().parent.parent
 LOCATION = "tidemark"  # as in workspace.yaml
@@ -48,6 +50,10 @@ TICK_LIMIT_S = 360
 EDITED_EVERY_S = 10.0
 # As many sensors and schedules may wait at once, and the pages ask beside them.
 WORKERS = 16
+# Every look of every sensor is a line or two at the level below; what came of it is on the pages.
+LOG_LEVEL = "warning"
+# What the children print is kept up to this size, then the file is begun anew.
+LOG_LIMIT = 4 * 1024 * 1024
 # The system takes 108 bytes; gRPC wants the whole path.
 LONGEST_PATH = 100
 
@@ -56,18 +62,33 @@ class UiStoppedError(TidemarkError):
     """The pages or the daemon ended by themselves."""
 
 
+def log_of(home: Home) -> Path:
+    """The file that has what the children print."""
+    return home.reports / "ui.log"
+
+
+def _open_log(home: Home) -> BinaryIO:
+    make_directory(home.reports)
+    path = log_of(home)
+    if path.exists() and path.stat().st_size > LOG_LIMIT:
+        path.unlink()
+    return open(path, "ab", opener=make_private)
+
+
 def commands(port: int, workspace: Path, *, is_read_only: bool = False) -> dict[str, list[str]]:
     """The children that are needed all the time, by name."""
     web = [sys.executable, "-m", "dagster_webserver", "-h", "127.0.0.1", "-p", str(port), "-w", str(workspace)]
+    web += ["--dagster-log-level", LOG_LEVEL]
     return {
         "the pages": [*web, "--read-only"] if is_read_only else web,
-        "the daemon": [sys.executable, str(DAEMON), "run", "-w", str(workspace)],
+        "the daemon": [sys.executable, str(DAEMON), "run", "-w", str(workspace), "--log-level", LOG_LEVEL],
     }
 
 
 def definitions_command(place: Path) -> list[str]:
     """The server of definitions, which evaluates sensors too. The pages and the daemon would start one each."""
     server = [sys.executable, "-m", "dagster", "api", "grpc", "-s", str(place), "-n", str(WORKERS)]
+    server += ["--log-level", LOG_LEVEL]
     # By module and not by file: a run that is forked finds the definitions that its host has imported.
     return [*server, "-m", "orchestration.definitions", "-d", str(PROJECT), "--location-name", LOCATION]
 
@@ -132,13 +153,16 @@ class Children:
 
     def start(self, name: str, command: list[str]) -> None:
         """Start a child that ends with this process."""
-        self._processes[name] = subprocess.Popen(
-            command,
-            env=self._environment,
-            cwd=self._home.root,
-            start_new_session=True,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 (this process has one thread, and the call is one prctl)
-        )
+        with _open_log(self._home) as log:
+            self._processes[name] = subprocess.Popen(
+                command,
+                env=self._environment,
+                cwd=self._home.root,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 (this process has one thread, and the call is one prctl)
+                stdout=log,
+                stderr=log,
+            )
 
     def start_definitions(self) -> None:
         """Start the server of definitions, and wait until it answers."""
@@ -147,7 +171,9 @@ class Children:
         while not self._place.exists():
             child = self._processes[DEFINITIONS]
             if child.poll() is not None:
-                raise UiStoppedError(f"The definitions could not be loaded (status {child.returncode}); see above.")
+                raise UiStoppedError(
+                    f"The definitions could not be loaded (status {child.returncode}). {log_of(self._home)} says why."
+                )
             if time.monotonic() > deadline:
                 raise UiStoppedError(f"The definitions were not loaded within {DEFINITIONS_LIMIT_S:.0f} s.")
             time.sleep(0.05)
@@ -158,7 +184,9 @@ class Children:
             for name, child in self._processes.items():
                 if name != DEFINITIONS and child.poll() is not None:
                     status = child.returncode
-                    raise UiStoppedError(f"{name.capitalize()} ended with status {status}. The lines above say why.")
+                    raise UiStoppedError(
+                        f"{name.capitalize()} ended with status {status}. {log_of(self._home)} says why."
+                    )
             self._look_at_definitions()
             if SERVER_VARIABLE in self._environment:
                 self._spark.look()

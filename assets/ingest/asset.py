@@ -30,6 +30,8 @@ from tidemark.tables import lake_files
 from tidemark.tables.plans import Plan
 
 GROUP = "ingest"
+# So that the graph shows where rows come from. Nothing follows it: the drain itself reports what it has filled.
+DRAINED = (dg.AssetDep("drain"),)
 
 
 # Called inside the drain's step with the partitions that it has reported, by table: only there can an unpartitioned
@@ -99,13 +101,13 @@ def _drain(
     )
 
 
-@asset_of(DELTAS, group=GROUP, more="Materializing an hour rebuilds it from the log.")
+@asset_of(DELTAS, group=GROUP, deps=DRAINED, more="Materializing an hour rebuilds it from the log.")
 def deltas(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
     """Rebuild hours of `deltas` from the segments of committed plans."""
     return _rebuild(context, tidemark, DELTAS)
 
 
-@asset_of(DEAD_LETTERS, group=GROUP, more="Partitioned by hour of receipt.")
+@asset_of(DEAD_LETTERS, group=GROUP, deps=DRAINED, more="Partitioned by hour of receipt.")
 def dead_letters(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
     """Rebuild hours of `dead_letters` from the segments of committed plans."""
     return _rebuild(context, tidemark, DEAD_LETTERS)

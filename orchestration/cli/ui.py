@@ -5,7 +5,7 @@ Belongs here: the options. How they are run is in `orchestration/ui.py`.
 
 import click
 
-from orchestration.ui import serve
+from orchestration.ui import log_of, serve
 from tidemark.cli.app import founding_command
 from tidemark.cli.output import say
 from tidemark.storage.home import Home
@@ -16,4 +16,8 @@ from tidemark.storage.home import Home
 @click.option("--read-only", is_flag=True, help="Look, but start nothing.")
 def ui(home: Home, port: int, read_only: bool) -> None:
     """Dagster's web interface and daemon on this home, until Ctrl-C. It has no passwords and listens only here."""
-    serve(home.create(), port=port, is_read_only=read_only, ready=lambda url: say(f"Open {url} (Ctrl-C ends it)."))
+
+    def ready(url: str) -> None:
+        say(f"Open {url} (Ctrl-C ends it). Warnings and errors are kept in {log_of(home)}.")
+
+    serve(home.create(), port=port, is_read_only=read_only, ready=ready)

@@ -18,9 +18,12 @@ from assets.tables import TABLES
 from assets.windows.catalog import RESERVED
 from expectations.templates import suite_of
 from orchestration.build import build_defs
+from orchestration.instance import open_instance
 from orchestration.jobs import ROLLUP_JOBS
 from orchestration.materialize import PARTITIONED
+from orchestration.runs import run
 from tidemark.observe.watermark_graph import table_graph
+from tidemark.storage.home import Home
 from tidemark.streams import Streams
 from tidemark.tables.tiers import Tier
 
@@ -57,8 +60,8 @@ def test_the_asset_graph_is_the_operator_graph(defs: dg.Definitions) -> None:
     }
     assert parents == {
         "drain": set(),
-        "deltas": set(),
-        "dead_letters": set(),
+        "deltas": {"drain"},
+        "dead_letters": {"drain"},
         "minute_counts": {"deltas"},
         "hourly_counts": {"minute_counts"},
         "daily_counts": {"hourly_counts"},
@@ -146,3 +149,17 @@ def test_the_orchestrators_own_check_of_the_project_passes() -> None:
     program = Path(sys.executable).with_name("dg")
     done = subprocess.run([program, "check", "defs"], cwd=ROOT, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_graph_shows_that_the_drain_fills_the_first_tables() -> None:
+    graph = build_defs().resolve_asset_graph()
+    for table in ("deltas", "dead_letters"):
+        assert graph.get(dg.AssetKey(table)).parent_keys == {dg.AssetKey("drain")}
+
+
+def test_the_run_of_a_command_says_what_it_was_about(home: Home) -> None:
+    """The pages show it as the run's target."""
+    with open_instance(home) as instance:
+        assert run(home, instance, ["drain"], (), None).succeeded
+        [found] = instance.get_runs()
+    assert found.asset_selection == {dg.AssetKey("drain")}
