@@ -60,6 +60,7 @@ def test_the_asset_graph_is_the_operator_graph(defs: dg.Definitions) -> None:
     }
     assert parents == {
         "drain": set(),
+        "refresh": {"drain"},
         "deltas": {"drain"},
         "dead_letters": {"drain"},
         "minute_counts": {"deltas"},

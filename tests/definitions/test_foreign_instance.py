@@ -12,6 +12,7 @@ from orchestration.build import build_defs
 from orchestration.compact_sensor import compact_when_due
 from orchestration.foreign import ForeignInstanceError, refuse_foreign
 from orchestration.instance import open_instance
+from orchestration.refresh_sensor import follow_tables
 from orchestration.schedules import hourly_floor, hourly_windows
 from orchestration.sensors import follow_manifest, follow_vectors
 from resources.record import Record
@@ -33,7 +34,7 @@ def elsewhere(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
 
 def test_every_sensor_and_schedule_of_another_instance_refuses(drained: Home, elsewhere: dg.DagsterInstance) -> None:
     defs = build_defs()
-    for sensor in (follow_manifest, follow_vectors, compact_when_due, follow_inputs_sensor):
+    for sensor in (follow_manifest, follow_vectors, follow_tables, compact_when_due, follow_inputs_sensor):
         context = dg.build_sensor_context(elsewhere, definitions=defs)
         with pytest.raises(ForeignInstanceError, match="everything would be computed again"):
             sensor.evaluate_tick(context)
