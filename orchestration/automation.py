@@ -7,6 +7,7 @@ Belongs here: the condition, and the sensor that evaluates it. Does not belong h
 (`sensors.py`), runs by the clock (`schedules.py`), when a partition is stale (`assets/stale.py`).
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Collection, Sequence, Set
 from typing import Any
@@ -200,6 +201,8 @@ class RangeSensor(dg.AutomationConditionSensorDefinition):
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> SensorExecutionData:
         """The requested partitions, in ranges. If there were none last time, it waits for news of any."""
         refuse_foreign(context.instance, Home.locate())
+        # Two lines at every look, of which a day has thousands.
+        context.log.setLevel(logging.WARNING)
         data = LAST.after_news(
             lambda: super(RangeSensor, self).evaluate_tick(context),
             lambda found: bool(found.run_requests),

@@ -6,6 +6,7 @@ can do everything: it has no passwords, so it listens on this machine only.
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,7 +53,7 @@ EDITED_EVERY_S = 10.0
 WORKERS = 16
 # Every look of every sensor is a line or two at the level below; what came of it is on the pages.
 LOG_LEVEL = "warning"
-# What the children print is kept up to this size, then the file is begun anew.
+# What the children and their runs print is kept up to this size; then the file is begun anew beside the one before.
 LOG_LIMIT = 4 * 1024 * 1024
 # The system takes 108 bytes; gRPC wants the whole path.
 LONGEST_PATH = 100
@@ -69,10 +70,16 @@ def log_of(home: Home) -> Path:
 
 def _open_log(home: Home) -> BinaryIO:
     make_directory(home.reports)
+    return open(log_of(home), "ab", opener=make_private)
+
+
+def bound_log(home: Home, limit: int = LOG_LIMIT) -> None:
+    """Begin the file anew if it is too large. Whoever writes to it appends, and goes on at its new end."""
     path = log_of(home)
-    if path.exists() and path.stat().st_size > LOG_LIMIT:
-        path.unlink()
-    return open(path, "ab", opener=make_private)
+    if path.exists() and path.stat().st_size > limit:
+        with path.open("rb") as full, open(path.with_name("ui.log.before"), "wb", opener=make_private) as before:
+            shutil.copyfileobj(full, before)
+        os.truncate(path, 0)
 
 
 def commands(port: int, workspace: Path, *, is_read_only: bool = False) -> dict[str, list[str]]:
@@ -188,6 +195,7 @@ class Children:
                         f"{name.capitalize()} ended with status {status}. {log_of(self._home)} says why."
                     )
             self._look_at_definitions()
+            bound_log(self._home)
             if SERVER_VARIABLE in self._environment:
                 self._spark.look()
             elif not self._host.is_held() and self._pauses[HOST].is_over():

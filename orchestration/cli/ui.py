@@ -18,6 +18,6 @@ def ui(home: Home, port: int, read_only: bool) -> None:
     """Dagster's web interface and daemon on this home, until Ctrl-C. It has no passwords and listens only here."""
 
     def ready(url: str) -> None:
-        say(f"Open {url} (Ctrl-C ends it). Warnings and errors are kept in {log_of(home)}.")
+        say(f"Open {url} (Ctrl-C ends it). What it and its runs say is kept in {log_of(home)}.")
 
     serve(home.create(), port=port, is_read_only=read_only, ready=ready)

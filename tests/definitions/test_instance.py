@@ -9,7 +9,7 @@ from assets.names import CHECK_NAME
 from assets.trust import unchecked
 from expectations import checks
 from orchestration.instance import ensure_instance, open_instance
-from orchestration.ui import commands, environment
+from orchestration.ui import bound_log, commands, environment, log_of
 from resources.dagster_internals import AssetCheckEvaluationTargetMaterializationData
 from resources.session import SERVER_VARIABLE
 from resources.spark_server import TOKEN_VARIABLE, connect, server_address, server_command
@@ -110,3 +110,19 @@ def _verdict(key: dg.AssetKey, last: dg.EventLogRecord) -> dg.AssetCheckEvaluati
             storage_id=last.storage_id, run_id=last.run_id, timestamp=last.timestamp
         ),
     )
+
+
+def test_what_ui_and_its_children_say_is_kept_in_two_files_of_a_bounded_size(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home").create()
+    with log_of(home).open("ab") as child:
+        child.write(b"first " * 10)
+        child.flush()
+        bound_log(home, limit=100)
+        assert log_of(home).stat().st_size == 60, "it may grow to that"
+        child.write(b"more " * 10)
+        child.flush()
+        bound_log(home, limit=100)
+        child.write(b"after")
+        child.flush()
+    assert log_of(home).read_bytes() == b"after"
+    assert log_of(home).with_name("ui.log.before").read_bytes() == b"first " * 10 + b"more " * 10
