@@ -18,6 +18,7 @@ from assets.ingest.schema import DELTAS
 from resources.lake import Lake, TableSpec
 from tidemark.model.timegrid import to_us
 from tidemark.storage.home import Home
+from tidemark.tables.known_table import KnownTableFile
 
 START_US = to_us(datetime(2026, 3, 2, tzinfo=UTC))
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -32,11 +33,13 @@ def made(home: Home, spec: TableSpec) -> Path:
     return lake.path(spec.name)
 
 
-def commit(path: Path, version: int, actions: Iterable[dict[str, object]]) -> None:
-    """Write a commit of these actions into the table's log."""
+def commit(home: Home, table: str, version: int, actions: Iterable[dict[str, object]]) -> None:
+    """Write a commit of these actions into the table's log, and record it as ours: it is no edit by somebody else."""
+    path = home.lake / table
     info = {"commitInfo": {"timestamp": START_US // 1_000, "operation": "WRITE", "engineInfo": "Tidemark"}}
     text = "".join(json.dumps(action) + "\n" for action in (info, *actions))
     (path / "_delta_log" / f"{version:020d}.json").write_text(text)
+    KnownTableFile(home.plans, table).record_commit(path)
 
 
 def added(file: str, size: int, values: dict[str, str], stats: dict[str, Any]) -> dict[str, object]:

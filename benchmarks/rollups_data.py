@@ -38,14 +38,14 @@ def write_deltas(home: Home, *, rows: int, entities: int, hours: int, minutes: i
         _write_hour(path, random, START_US + hour * HOUR_US, int(bounds[hour]), int(bounds[hour + 1]), names, minutes)
         for hour in range(hours)
     ]
-    commit(path, 1, actions)
+    commit(home, DELTAS.name, 1, actions)
 
 
 def write_late(home: Home, hour_us: int, *, entities: int) -> None:
     """One more delta, of an hour that is long over."""
     path, place = home.lake / DELTAS.name, 1 << 40
     random = np.random.default_rng(place)
-    commit(path, 2, [_write_hour(path, random, hour_us, place, place + 1, _names(entities), 60)])
+    commit(home, DELTAS.name, 2, [_write_hour(path, random, hour_us, place, place + 1, _names(entities), 60)])
 
 
 def write_sums(home: Home) -> None:
@@ -63,7 +63,7 @@ def write_sums(home: Home) -> None:
                 f"TO '{path}' (FORMAT parquet, COMPRESSION zstd, PARTITION_BY ({spec.partition_by}), APPEND)"
             )
         files = sorted(path.glob(f"{spec.partition_by}=*/*.parquet"))
-        commit(path, 1, [_added(path, file, spec.partition_by) for file in files])
+        commit(home, spec.name, 1, [_added(path, file, spec.partition_by) for file in files])
         own = ", bucket_start AS first_minute, count AS lowest_minute" if spec is MINUTE_COUNTS else ""
         sources[spec.name] = f"SELECT *{own} FROM read_parquet('{path}/*/*.parquet', hive_partitioning = false)"
 

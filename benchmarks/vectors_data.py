@@ -49,7 +49,7 @@ def write_vector_deltas(
         table = _rows(np.arange(first, last), names.take(pa.array(whose[first:last])), event, payload)
         start = START_US + hour * HOUR_US
         actions.append(added_file(path, table, start, event, event + SECOND_US))
-    commit(path, 1, actions)
+    commit(home, DELTAS.name, 1, actions)
 
 
 def _creates(random: np.random.Generator, count: int, dimensions: int) -> dict[str, pa.Array]:

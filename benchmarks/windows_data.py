@@ -50,7 +50,7 @@ def write_deltas(
         )
         for hour, (first, last) in enumerate(pairwise(bounds))
     ]
-    commit(path, 1, actions)
+    commit(home, DELTAS.name, 1, actions)
 
 
 def _scattered(random: np.random.Generator, rows: int, entities: int, hours: int) -> tuple[np.ndarray, np.ndarray]:
