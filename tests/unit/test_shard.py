@@ -176,6 +176,11 @@ def test_durable_is_what_the_lake_says_and_waiting_for_it_seals_at_once(home: Ho
         assert Manifest(home.segments(0)).to_epoch == 2
         in_lake[0] = 1
         assert handle.wait(Level.DURABLE).level is Level.DURABLE
+        in_lake[0] = 2
+        receipt = platform.producer("web").write_durable([signal("b")])
+        assert (receipt.epochs, receipt.level) == ({0: 2}, Level.DURABLE)
+        with pytest.raises(WaitTimeoutError, match="not lost"):
+            platform.producer("web").write_durable([signal("c")], timeout=0.01)
 
 
 def test_epochs_continue_after_what_the_lake_has(home: Home) -> None:

@@ -15,7 +15,7 @@ from tidemark.coordinator.bounds import Place, measure
 from tidemark.coordinator.core import ShardCore, WriteTicket
 from tidemark.coordinator.engine import View
 from tidemark.coordinator.flusher import LogPart, LogSnapshot
-from tidemark.coordinator.handles import Receipt, Sending, WriteHandle
+from tidemark.coordinator.handles import Sending, WriteHandle
 from tidemark.coordinator.retries import same_write
 from tidemark.coordinator.writer import BackgroundSealing, Writer
 from tidemark.delivery.batching import Predicate
@@ -155,14 +155,6 @@ class Shard:
                     # Notified when there is room again; free disk space is checked again after a while.
                     self._changed.wait(min(left, full.retry_after_s))
         return WriteHandle(self, same_write(producer, sending, deltas))
-
-    def write_durable(
-        self, producer: str, instance: int, sequence: int, deltas: Deltas, *, timeout: float | None = None
-    ) -> Receipt:
-        """Write, and return when it is in the lake."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        handle = self.write(producer, instance, sequence, deltas, timeout=timeout)
-        return handle.wait(Level.DURABLE, None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def _submit(
         self, producer: str, instance: int, sequence: int, deltas: Deltas, size: int, priority: Priority
