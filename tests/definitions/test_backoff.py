@@ -1,6 +1,5 @@
 """What fails again and again is tried less and less often, and `status` says so (O3)."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
@@ -10,7 +9,6 @@ from assets.names import PARTITION, RANGE_END, RANGE_START
 from orchestration import automation, backoff
 from orchestration.backoff import is_paused, last_runs, pause_s
 from orchestration.build import build_defs
-from orchestration.instance import open_instance
 from orchestration.run_status import read_run_status
 from tidemark.model.timegrid import SECOND_US
 from tidemark.storage.home import Home
@@ -19,12 +17,6 @@ ASSET = dg.AssetKey("minute_counts")
 TEN, ELEVEN, NOON = (f"2026-03-02-{hour}:00" for hour in (10, 11, 12))
 START = datetime(2026, 3, 25, 10, 0, 1, tzinfo=UTC)
 MINUTES = 60.0
-
-
-@pytest.fixture
-def instance(home: Home) -> Iterator[dg.DagsterInstance]:
-    with open_instance(home) as found:
-        yield found
 
 
 def tried(

@@ -4,7 +4,6 @@ Edits are made with delta-rs, as anybody could make them (decision 0010). Before
 and no run asked: 7 added to an hour by hand was summed up into its day and its week, which then passed.
 """
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,6 @@ from assets.windows.catalog import derived_tables
 from assets.windows.factory import Inputs, replace_hours
 from orchestration import automation
 from orchestration.build import build_defs
-from orchestration.instance import open_instance
 from orchestration.runs import run
 from resources.lake import Lake, TableSpec
 from tests.support.batch import send
@@ -59,12 +57,6 @@ OF_EVERYTHING = [
 @pytest.fixture
 def lake(home: Home) -> Lake:
     return Lake(home, no_session)
-
-
-@pytest.fixture
-def instance(home: Home) -> Iterator[dg.DagsterInstance]:
-    with open_instance(home) as found:
-        yield found
 
 
 def no_session() -> "SparkSession":

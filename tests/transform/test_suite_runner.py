@@ -3,7 +3,7 @@
 import signal
 from datetime import UTC, datetime
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -30,21 +30,22 @@ def suite(*expectations: Expectation) -> Suite:
     )
 
 
-KNOWN = Expectation(
-    name="colour_is_known",
-    sentence="Every thing is red or blue.",
-    severity=Severity.ERROR,
+def rule(name: str, sentence: str, severity: Severity = Severity.ERROR, **how: Any) -> Expectation:
+    return Expectation(name=name, sentence=sentence, severity=severity, **how)
+
+
+KNOWN = rule(
+    "colour_is_known",
+    "Every thing is red or blue.",
     expect="expect_column_values_to_be_in_set",
     arguments={"column": "colour", "value_set": ["red", "blue"]},
 )
-POSITIVE = Expectation(
-    name="ids_are_positive", sentence="Ids are positive.", severity=Severity.ERROR, every_row="id > 0"
-)
-UNIQUE = Expectation(name="ids_are_unique", sentence="No id twice.", severity=Severity.ERROR, unique=["id"])
-ABSENT = Expectation(
-    name="nothing_is_banned",
-    sentence="No thing is banned.",
-    severity=Severity.WARNING,
+POSITIVE = rule("ids_are_positive", "Ids are positive.", every_row="id > 0")
+UNIQUE = rule("ids_are_unique", "No id twice.", unique=["id"])
+ABSENT = rule(
+    "nothing_is_banned",
+    "No thing is banned.",
+    Severity.WARNING,
     wrong_rows="SELECT hour, id FROM {batch} JOIN banned USING (id)",
 )
 
@@ -84,7 +85,7 @@ def test_a_partition_without_rows_contradicts_nothing(spark: "SparkSession") -> 
 
 
 def test_an_unknown_answer_is_no_consent(spark: "SparkSession") -> None:
-    condition = Expectation(name="is_red", sentence="All is red.", severity=Severity.ERROR, every_row="colour = 'red'")
+    condition = rule("is_red", "All is red.", every_row="colour = 'red'")
     [result] = run_suite(suite(condition), things(spark, (TEN, 1, None)), partitions=[TEN])
     assert not result.passed
 
@@ -102,32 +103,19 @@ def test_more_wrong_rows_than_are_fetched_are_counted_exactly(spark: "SparkSessi
 
 
 def test_a_query_that_cannot_be_run_is_named(spark: "SparkSession") -> None:
-    broken = Expectation(
-        name="broken", sentence="It is.", severity=Severity.ERROR, wrong_rows="SELECT size FROM {batch}"
-    )
+    broken = rule("broken", "It is.", wrong_rows="SELECT size FROM {batch}")
     with pytest.raises(CheckBrokenError, match="'broken' of things"):
         run_suite(suite(UNIQUE, broken), things(spark, (TEN, 1, "red")), partitions=[TEN])
 
 
 def test_an_expectation_that_cannot_be_evaluated_is_named(spark: "SparkSession") -> None:
-    broken = Expectation(
-        name="broken",
-        sentence="It is.",
-        severity=Severity.ERROR,
-        expect="expect_column_values_to_not_be_null",
-        arguments={"column": "size"},
-    )
+    broken = rule("broken", "It is.", expect="expect_column_values_to_not_be_null", arguments={"column": "size"})
     with pytest.raises(CheckBrokenError, match="'broken' could not be evaluated"):
         run_suite(suite(broken), things(spark, (TEN, 1, "red")), partitions=[TEN])
 
 
 def test_a_wrong_row_without_its_partition_is_a_mistake_in_the_suite(spark: "SparkSession") -> None:
-    lost = Expectation(
-        name="lost",
-        sentence="It is.",
-        severity=Severity.ERROR,
-        wrong_rows="SELECT CAST(NULL AS timestamp) AS hour, id FROM {batch}",
-    )
+    lost = rule("lost", "It is.", wrong_rows="SELECT CAST(NULL AS timestamp) AS hour, id FROM {batch}")
     with pytest.raises(SuiteError, match="without its partition"):
         run_suite(suite(lost), things(spark, (TEN, 1, "red")), partitions=[TEN])
 

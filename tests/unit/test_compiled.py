@@ -76,30 +76,25 @@ def test_an_annotation_may_say_that_there_are_two_dimensions(tmp_path: Path) -> 
         found.transpose(table.T, into)
 
 
+def in_a_process(tmp_path: Path, code: str) -> list[str]:
+    """What a new process says that runs this with the loops, and whether it needed the compiler."""
+    code = f"import sys; sys.path.insert(0, sys.argv[1]); import loops, numpy as np; {code}, 'numba' in sys.modules)"
+    command = [sys.executable, "-c", code, str(tmp_path / "loops10")]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
+
 def test_who_finds_the_machine_code_needs_no_compiler(tmp_path: Path) -> None:
     found = module(tmp_path, 10)
     found.total(NUMBERS, MARKS, 1.0)
-    ask = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import loops, numpy as np; "
-        "print(loops.total(np.array([1, 2, 3]), np.array([True, False, True]), 1.0), 'numba' in sys.modules)"
-    )
-    told = subprocess.run(
-        [sys.executable, "-c", ask, str(tmp_path / "loops10")], check=True, capture_output=True, text=True
-    )
-    assert told.stdout.split() == ["24.0", "False"]
+    code = "print(loops.total(np.array([1, 2, 3]), np.array([True, False, True]), 1.0)"
+    assert in_a_process(tmp_path, code) == ["24.0", "False"]
 
 
 def test_kept_machine_code_finds_what_it_calls(tmp_path: Path) -> None:
     """A loop that clears an array becomes a call of `memset`, which a process without the compiler must know, too."""
     module(tmp_path, 10).clear(np.arange(1_000))
-    ask = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import loops, numpy as np; "
-        "numbers = np.arange(1_000); loops.clear(numbers); print(numbers.sum(), 'numba' in sys.modules)"
-    )
-    told = subprocess.run(
-        [sys.executable, "-c", ask, str(tmp_path / "loops10")], check=True, capture_output=True, text=True
-    )
-    assert told.stdout.split() == ["0", "False"]
+    code = "numbers = np.arange(1_000); loops.clear(numbers); print(numbers.sum()"
+    assert in_a_process(tmp_path, code) == ["0", "False"]
 
 
 def test_another_number_in_the_module_makes_other_machine_code(tmp_path: Path) -> None:

@@ -100,22 +100,25 @@ def small_graph() -> Graph:
     )
 
 
+# One that goes on, and one that has stopped.
+SOURCES = {
+    "shop/signal": SourceWatermark(
+        TEN_O_CLOCK, "shard 0, shop/signal", is_idle=False, idle_from_us=TEN_O_CLOCK + MINUTE_US
+    ),
+    "fleet/sample": SourceWatermark(
+        TEN_O_CLOCK - MINUTE_US, "shard 0, fleet/sample", is_idle=True, idle_from_us=TEN_O_CLOCK
+    ),
+}
+
+
 def test_the_platform_is_as_far_as_its_least_sink_and_a_stopped_source_is_shown_as_idle_t3() -> None:
-    sources = {
-        "shop/signal": SourceWatermark(
-            TEN_O_CLOCK, "shard 0, shop/signal", is_idle=False, idle_from_us=TEN_O_CLOCK + MINUTE_US
-        ),
-        "fleet/sample": SourceWatermark(
-            TEN_O_CLOCK - MINUTE_US, "shard 0, fleet/sample", is_idle=True, idle_from_us=TEN_O_CLOCK
-        ),
-    }
     marks = {
         "deltas": TableWatermark(TEN_O_CLOCK),
         "views": TableWatermark(TEN_O_CLOCK),
         "vans": TableWatermark(TEN_O_CLOCK - MINUTE_US),
         "both": TableWatermark(TEN_O_CLOCK - SECOND_US),
     }
-    tree = build_tree(small_graph(), sources, marks, now_us=TEN_O_CLOCK + SECOND_US)
+    tree = build_tree(small_graph(), SOURCES, marks, now_us=TEN_O_CLOCK + SECOND_US)
     assert (tree.watermark_us, tree.held_by) == (TEN_O_CLOCK - SECOND_US, "both")
     assert {name for name, node in tree.nodes.items() if node.is_idle} == {"fleet/sample", "vans"}
     assert tree.nodes["both"].waits_for == "views", "the vans are idle and hold nothing back"
@@ -135,18 +138,10 @@ def test_the_platform_is_as_far_as_its_least_sink_and_a_stopped_source_is_shown_
 
 def test_when_all_have_stopped_the_one_that_spoke_last_is_where_the_tables_are_t3() -> None:
     """A drain may take longer than an idle timeout: it must not look as if the silent one held back, then."""
-    sources = {
-        "shop/signal": SourceWatermark(
-            TEN_O_CLOCK, "shard 0, shop/signal", is_idle=False, idle_from_us=TEN_O_CLOCK + MINUTE_US
-        ),
-        "fleet/sample": SourceWatermark(
-            TEN_O_CLOCK - MINUTE_US, "shard 0, fleet/sample", is_idle=True, idle_from_us=TEN_O_CLOCK
-        ),
-    }
     marks = {"deltas": TableWatermark(TEN_O_CLOCK), "both": TableWatermark(TEN_O_CLOCK)}
     later_us = TEN_O_CLOCK + 10 * MINUTE_US
-    tree = build_tree(small_graph(), sources, marks, now_us=later_us)
-    assert all(tree.nodes[name].is_idle for name in sources)
+    tree = build_tree(small_graph(), SOURCES, marks, now_us=later_us)
+    assert all(tree.nodes[name].is_idle for name in SOURCES)
     assert [tree.nodes[name].is_counted for name in ("shop/signal", "fleet/sample", "vans")] == [True, False, False]
     assert (tree.nodes["deltas"].waits_for, tree.nodes["both"].waits_for) == ("shop/signal", "views")
     assert tree.watermark_us == TEN_O_CLOCK
