@@ -215,13 +215,6 @@ def refuse_wrong(instance: "DagsterInstance", home: Home, derived: Derived, rang
                 raise WrongInputError(_refusal(derived.spec.name, source, starts, FOUND_WRONG))
 
 
-def refuse_any_wrong(instance: "DagsterInstance", target: str, *inputs: str) -> None:
-    """The same for a table that is made from all partitions of its inputs."""
-    for source in (TABLES[table] for table in inputs):
-        if starts := _starts(source, failed(instance, source.name)):
-            raise WrongInputError(_refusal(target, source, starts, FOUND_WRONG))
-
-
 def refuse_edited(lake: Lake, derived: Derived, ranges: Sequence[Range]) -> None:
     """Raise if anything in the ranges is made from a partition that another process has edited.
 
@@ -235,11 +228,15 @@ def refuse_edited(lake: Lake, derived: Derived, ranges: Sequence[Range]) -> None
             raise EditedInputError(_refusal(derived.spec.name, source, starts, _edited(edits[min(starts)])))
 
 
-def refuse_any_edit(lake: Lake, target: str, *inputs: str) -> None:
-    """The same for a table that is made from all partitions of its inputs."""
-    for table in inputs:
-        if edits := lake.edits(table):
-            raise EditedInputError(_refusal(target, TABLES[table], edits, _edited(edits[min(edits)])))
+def refuse_any(instance: "DagsterInstance", lake: Lake, target: str, *inputs: str) -> None:
+    """Both, for a table that is made from all partitions of its inputs."""
+    sources = [TABLES[table] for table in inputs]
+    for source in sources:
+        if edits := lake.edits(source.name):
+            raise EditedInputError(_refusal(target, source, edits, _edited(edits[min(edits)])))
+    for source in sources:
+        if starts := _starts(source, failed(instance, source.name)):
+            raise WrongInputError(_refusal(target, source, starts, FOUND_WRONG))
 
 
 def _inputs(derived: Derived) -> Iterable[TableSpec]:

@@ -16,7 +16,7 @@ from assets.rollups.records import input_watermark, windowed_record
 from assets.rollups.schema import TRAILING_COUNTS, WINDOWED_COUNTS
 from assets.rollups.windowed import count_windows, spans_of
 from assets.table_asset import asset_of
-from assets.trust import refuse_any_edit, refuse_any_wrong
+from assets.trust import refuse_any
 from assets.watermarks import input_watermarks, record_watermarks
 from resources.lake import LakeError
 from resources.platform import TidemarkResource
@@ -69,8 +69,7 @@ def windowed_counts(
         as_of_us = chosen_moment(
             config.as_of, input_watermark(inputs.values(), ceiling_us(lake.home, tidemark.now_us()))
         )
-        refuse_any_edit(lake, spec.name, *NAMES)
-        refuse_any_wrong(context.instance, spec.name, *NAMES)
+        refuse_any(context.instance, lake, spec.name, *NAMES)
         refuse_unreliable(tables, gone_before(lake.home), as_of_us, half_lives)
         lake.settle(spec)
         tiers = {tier: lake.read(table.name, tables.versions[table.name]) for tier, table in TRAILING_COUNTS.items()}

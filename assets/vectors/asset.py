@@ -8,8 +8,8 @@ bucket gets its own record. A bucket without a reliable record is folded from th
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -18,7 +18,7 @@ from assets.inputs import input_of
 from assets.partitions import FROM_ANY
 from assets.requested import report, requested_buckets
 from assets.table_asset import asset_of
-from assets.trust import refuse_any_edit, refuse_any_wrong
+from assets.trust import refuse_any
 from assets.vectors.conflicts import clocked_vectors, find_conflicts
 from assets.vectors.job import folded_files
 from assets.vectors.new_deltas import Covered, bucket_states, covered_epochs, names_parents
@@ -68,8 +68,7 @@ def _materialize(
     previous = Record.latest_by_partition(context.instance, spec.name)
     with lake.lock(spec.name):
         version = input_of(lake, DELTAS.name).version
-        refuse_any_edit(lake, spec.name, DELTAS.name)
-        refuse_any_wrong(context.instance, spec.name, DELTAS.name)
+        refuse_any(context.instance, lake, spec.name, DELTAS.name)
         lake.settle(spec)
         states = bucket_states(lake.home, spec, previous, version)
         write(lake, version, covered_epochs(lake.home, states, buckets))
@@ -79,9 +78,24 @@ def _materialize(
             lake.path(spec.name), made_from=_made_from(lake, version), made={*buckets, *resting}
         )
     failpoint("rollup.committed")
-    duration_ms = round((time.monotonic() - started) * 1000)
+    return report_buckets(context, tidemark, spec, version, buckets, previous, started=started)
+
+
+def report_buckets(
+    context: dg.AssetExecutionContext,
+    tidemark: TidemarkResource,
+    spec: TableSpec,
+    version: int,
+    buckets: Sequence[int],
+    previous: Mapping[str, Record],
+    more: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    started: float,
+) -> dg.MaterializeResult[None]:
+    """Record what a run has made of these buckets from a version of `deltas`; `more` is metadata by key."""
+    lake, duration_ms = tidemark.lake, round((time.monotonic() - started) * 1000)
     records = bucket_records(lake, spec, version, buckets, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
-    report(context, records)
+    report(context, records, more)
     record_watermarks(lake.home.plans, records)
     failpoint("record.logged")
     return dg.MaterializeResult()

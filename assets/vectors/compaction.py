@@ -20,17 +20,15 @@ from assets.ingest.schema import DELTAS, PLACE
 from assets.inputs import input_of
 from assets.partitions import FROM_ANY
 from assets.records import plan_at
-from assets.requested import report, requested_buckets
+from assets.requested import requested_buckets
 from assets.table_asset import asset_of
-from assets.trust import edited, failed, refuse_any_edit, refuse_any_wrong
-from assets.vectors.asset import GROUP, outside
+from assets.trust import edited, failed, refuse_any
+from assets.vectors.asset import GROUP, outside, report_buckets
 from assets.vectors.bases import checkpoints_above, foreseen_bases, new_bases, plan_bases
 from assets.vectors.checkpoints import kept_checkpoints, new_checkpoints, plan_checkpoints
 from assets.vectors.compacted import Compacted, KeptBack, Removed
-from assets.vectors.records import bucket_records
 from assets.vectors.schema import BUCKET, BUCKETS, VECTOR_CHECKPOINTS
 from assets.vectors.transform import KEYS, arranged, with_bucket
-from assets.watermarks import record_watermarks
 from resources.lake import Lake, LakeError
 from resources.platform import TidemarkResource
 from resources.record import Record
@@ -73,8 +71,7 @@ def vector_checkpoints(
     buckets, previous = requested_buckets(context), Record.latest_by_partition(context.instance, spec.name)
     with lake.lock(spec.name):
         version = input_of(lake, DELTAS.name).version
-        refuse_any_edit(lake, spec.name, DELTAS.name)
-        refuse_any_wrong(context.instance, spec.name, DELTAS.name)
+        refuse_any(context.instance, lake, spec.name, DELTAS.name)
         lake.settle(spec)
         wrong = {spec.grain.start(key) for key in {*edited(lake, spec.name), *failed(context.instance, spec.name)}}
         rules = rules_of(config, lake)
@@ -85,12 +82,8 @@ def vector_checkpoints(
         if config.cut_us is not None:
             compacted = make_bases(lake, version, config.cut_us, compacted)
             failpoint("compact.bases")
-    duration_ms = round((time.monotonic() - started) * 1000)
-    records = bucket_records(lake, spec, version, buckets, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
-    report(context, records, {spec.grain.key(bucket): done.to_metadata() for bucket, done in compacted.items()})
-    record_watermarks(lake.home.plans, records)
-    failpoint("record.logged")
-    return dg.MaterializeResult()
+    more = {spec.grain.key(bucket): done.to_metadata() for bucket, done in compacted.items()}
+    return report_buckets(context, tidemark, spec, version, buckets, previous, more, started=started)
 
 
 def rules_of(config: CompactionConfig, lake: Lake) -> CompactionRules:

@@ -24,7 +24,7 @@ from assets.inputs import input_of
 from assets.metadata import data_version_tags
 from assets.partitions import FROM_ANY
 from assets.table_asset import asset_of
-from assets.trust import refuse_any_edit, refuse_any_wrong
+from assets.trust import refuse_any
 from assets.vectors.asset import GROUP
 from assets.vectors.index_schema import PARTS, VECTOR_INDEX
 from assets.vectors.index_step import (
@@ -86,8 +86,7 @@ def vector_index(
     previous = last_record(context.instance, VECTOR_INDEX.name)
     with lake.lock(VECTOR_INDEX.name):
         version = input_of(lake, VECTORS.name).version
-        refuse_any_edit(lake, VECTOR_INDEX.name, VECTORS.name)
-        refuse_any_wrong(context.instance, VECTOR_INDEX.name, VECTORS.name)
+        refuse_any(context.instance, lake, VECTOR_INDEX.name, VECTORS.name)
         lake.settle(VECTOR_INDEX)
         steps = next_indexes(lake.home, version, seed=config.seed, is_rebuild=config.rebuild)
         write_indexes(lake, steps, version)

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from assets.ingest.schema import DELTAS
+from assets.vectors.schema import VECTORS
 from resources.record import Record
 from tidemark.model.deltas import Kind
 from tidemark.observe.sealed_log import Log
@@ -90,8 +91,9 @@ def covered_epochs(home: Home, states: Mapping[int, BucketState], buckets: Itera
     return {bucket: None if version is None else held[version] for bucket, version in versions.items()}
 
 
-def made_from_version(home: Home, spec: TableSpec) -> int | None:
-    """The version of `deltas` of which a table holds everything; None if that is unknown for some bucket."""
+def made_from_version(home: Home) -> int | None:
+    """The version of `deltas` of which `vectors` holds everything; None if that is unknown for some bucket."""
+    spec = VECTORS
     state = lake_files.readable_state(home.lake / spec.name)
     if state is None:
         return None

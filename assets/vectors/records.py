@@ -74,7 +74,7 @@ def record_of_all(lake: Lake, records: Iterable[Record]) -> Record | None:
 
     A run is about some buckets only. So this is the latest record among the runs that no bucket is behind.
     """
-    reached = made_from_version(lake.home, VECTORS)
+    reached = made_from_version(lake.home)
     of_all = [each for each in records if reached is not None and each.input_versions.get(DELTAS.name, -1) <= reached]
     if not of_all:
         return None

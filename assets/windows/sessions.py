@@ -140,7 +140,7 @@ def _many_places(parts: DataFrame, shape: SessionShape) -> DataFrame:
         .groupBy(*of_session)
         .agg(
             *(_folded(each, order) for each in shape.measures if each not in POSITIONS),
-            F.array_sort(F.collect_set(epochs_between("first_position", "last_position"))).alias("epochs"),
+            F.array_sort(F.collect_set(epochs_between())).alias("epochs"),
             F.count_distinct("delta_key").alias("keys"),
         )
     )

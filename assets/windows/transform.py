@@ -155,7 +155,7 @@ def _whole(partial: DataFrame, stream: Stream, by: Sequence[str]) -> DataFrame:
     number = F.count(F.lit(1)).alias("keys")
     bounds = [F.min("first_position").alias("first_position"), F.max("last_position").alias("last_position")]
     by_shard = _again(partial, stream, [*keys, "shard", *by], number, *bounds)
-    epochs = F.array_sort(F.collect_list(epochs_between("first_position", "last_position"))).alias("epochs")
+    epochs = F.array_sort(F.collect_list(epochs_between())).alias("epochs")
     return _again(by_shard, stream, [*keys, *by], F.sum("keys").alias("keys"), epochs)
 
 

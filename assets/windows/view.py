@@ -46,8 +46,9 @@ def epoch_of(place: str) -> Column:
     return F.col(place).bitwiseAND(F.lit((1 << EPOCH_BITS) - 1))
 
 
-def epochs_between(first: str, last: str) -> Column:
-    """Epochs of one shard, from its first and its last position."""
+def epochs_between() -> Column:
+    """Epochs of one shard, from `first_position` to `last_position`."""
+    first, last = "first_position", "last_position"
     return F.struct(shard_of(first).alias("shard"), epoch_of(first).alias("first"), epoch_of(last).alias("last"))
 
 
@@ -59,7 +60,7 @@ def epochs_of_one_key(keys: Sequence[str]) -> Column:
     """
     two = F.raise_error(F.concat_ws(" ", F.lit("A key has deltas in two shards, which no window can say:"), *keys))
     is_one = shard_of("first_position") == shard_of("last_position")
-    return F.array(F.when(is_one, epochs_between("first_position", "last_position")).otherwise(two))
+    return F.array(F.when(is_one, epochs_between()).otherwise(two))
 
 
 def together(rows: DataFrame, keys: Sequence[str], hours: Range, *, hours_each: int) -> DataFrame:
