@@ -25,6 +25,7 @@ from assets.trust import blocked, unchecked, unfinished
 from resources.lake import Lake, LakeError
 from resources.platform import TidemarkResource
 from resources.record import Record
+from resources.seen_records import SeenRecords
 from tidemark.model.errors import StoppedError
 from tidemark.model.ranges import contiguous
 from tidemark.model.timegrid import Grain
@@ -102,7 +103,7 @@ class _Refresh:
     ) -> None:
         self._context, self._tidemark, self._check = context, tidemark, check
         self._now_us, self._before_us = config.now_us or tidemark.now_us(), config.before_us
-        self._seen: dict[int, Record | None] = {}
+        self._seen = SeenRecords(tidemark.home, context.instance)
         self._tried: set[tuple[str, tuple[str, ...]]] = set()
         self._failed: dict[str, set[str]] = defaultdict(set)
         self.made: dict[str, set[str]] = defaultdict(set)
@@ -113,6 +114,7 @@ class _Refresh:
         """Round after round: what an hour passes on to the next is known only when the hour was made."""
         while True:
             stale = stale_partitions(self._context.instance, self._tidemark.home, seen=self._seen)
+            self._seen.save()
             before = len(self._tried)
             for table in tables:
                 self._refresh(table, stale.get(table.derived.spec.name, {}))

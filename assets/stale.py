@@ -17,6 +17,7 @@ from assets.ingest.schema import DELTAS
 from assets.tables import GRAPH
 from resources.lake import TableSpec
 from resources.record import Record
+from resources.seen_records import SeenRecords
 from tidemark.counts.retention import settled_before
 from tidemark.model.timegrid import HOUR_US
 from tidemark.observe.log_index import ANY_SOURCE, LogIndex, index_of
@@ -88,8 +89,11 @@ def stale_partitions(
 
     A partition is fresh when its record was made under the table's current generation and definition, from inputs of
     their current generation, each at a version that is not older than the last change of the rows that it is made from.
+
+    Without `seen`, records that any process has read before are not read again.
     """
-    found = _Found(instance, home, seen)
+    kept = SeenRecords(home, instance) if seen is None else None
+    found = _Found(instance, home, kept if seen is None else seen)
     hours = {DELTAS.grain.start(key) for key in found.read(DELTAS)}
     path = home.lake / DELTAS.name
     found.present[DELTAS.name] = hours | set(lake_files.partitions(path) if lake_files.readable_state(path) else ())
@@ -104,6 +108,8 @@ def stale_partitions(
             if why:
                 stale.setdefault(target.grain.key(start), why)
         found.stale[target.name] = stale
+    if kept is not None:
+        kept.save()
     return found.stale
 
 
