@@ -43,9 +43,7 @@ def write_files(rows: "DataFrame", spec: TableSpec, folder: Path) -> None:
 
     A row that breaks a rule of the table fails the write.
     """
-    writer = checked(rows.select(*spec.names), spec).write.partitionBy(spec.partition_by)
-    # Nobody looks into the folder before the write has ended, so files need not be moved twice.
-    writer.option("mapreduce.fileoutputcommitter.algorithm.version", "2").parquet(str(folder))
+    checked(rows.select(*spec.names), spec).write.partitionBy(spec.partition_by).parquet(str(folder))
 
 
 def checked(rows: "DataFrame", spec: TableSpec) -> "DataFrame":
