@@ -23,6 +23,7 @@ from assets.check_states import CheckState, check_states
 from assets.tables import TABLES
 from orchestration.attempts import OPEN
 from orchestration.ui import DAEMON
+from orchestration.warm_host.client import describe, stop
 from resources.spark_server import SERVER_CLASS
 from tests.support.spark import without_server
 from tidemark.storage.home import Home
@@ -84,10 +85,10 @@ class Ui:
 
     def __enter__(self) -> Self:
         command = [str(TIDEMARK), "ui", "--port", str(self.port), "--home", str(self._home.root)]
+        # With a warm host, as everybody has it; it is ended with the rest.
+        surroundings = environment(TIDEMARK_WARM="1", **self._extra)
         with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command, env=environment(**self._extra), stdout=log, stderr=subprocess.STDOUT
-            )
+            self.process = subprocess.Popen(command, env=surroundings, stdout=log, stderr=subprocess.STDOUT)
         wait_until(f"the pages answer ({self._log})", self._answer, limit_s=READY_LIMIT_S)
         return self
 
@@ -96,6 +97,7 @@ class Ui:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         self.process.wait(STOP_LIMIT_S)
+        stop(self._home)
         # A run is asked to end, and a code server ends when nobody asks it any more; both take their time.
         _, alive = psutil.wait_procs(below, STOP_LIMIT_S)
         for process in alive:
@@ -108,8 +110,8 @@ class Ui:
         return found
 
     def code_servers(self) -> list[psutil.Process]:
-        """Whom the daemon asks for definitions, and who start its runs; it begins a new one now and then."""
-        return [process for process in self.daemon().children() if _has(process, "grpc")]
+        """Whom the pages and the daemon ask for definitions, and who evaluate sensors."""
+        return [process for process in self._below() if _has(process, "grpc")]
 
     def spark(self) -> list[psutil.Process]:
         """The JVM that all runs share, if it has started."""
@@ -120,10 +122,9 @@ class Ui:
         return [psutil.Process(self.process.pid), *self._below()]
 
     def _below(self) -> list[psutil.Process]:
-        try:
-            return list(psutil.Process(self.process.pid).children(recursive=True))
-        except psutil.NoSuchProcess:
-            return []
+        """What it started itself, and the warm host with what that forked."""
+        host = describe(self._home)
+        return [*_children(self.process.pid), *(_tree(host["pid"]) if host else ())]
 
     def _answer(self) -> bool:
         assert self.process.poll() is None, f"ui ended by itself: {self._log.read_text()[-4_000:]}"
@@ -132,6 +133,20 @@ class Ui:
                 return bool(answer.status == 200)
         except (URLError, OSError):
             return False
+
+
+def _children(pid: int) -> list[psutil.Process]:
+    try:
+        return list(psutil.Process(pid).children(recursive=True))
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    try:
+        return [psutil.Process(pid), *_children(pid)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _has(process: psutil.Process, word: str) -> bool:
