@@ -1,8 +1,10 @@
-"""The partitions of time: hours, days, weeks and months, from the earliest time that a window may begin; and buckets.
+"""The partitions of time: hours, days, weeks and months, from the first week with data on; and buckets.
 
 Belongs here: the partition definitions that all assets share, and which partitions exist by now. A window may begin
-before the first event that the platform takes, and so do partitions. All hourly assets have the same start; otherwise a
-range over several of them would not be one run. The home is that of `TIDEMARK_HOME` when definitions are loaded.
+before the first event, and so do partitions. All hourly assets have the same start; otherwise a range over several of
+them would not be one run. The home is that of `TIDEMARK_HOME` when definitions are loaded; before its first drain they
+begin with the earliest event that the platform takes. Rows that are older than all before them are drained and
+refreshed at once, by steps without partitions; whatever loads the definitions then loads them again (decision 0058).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,9 +17,10 @@ from assets.windows.catalog import earliest_us
 from tidemark.model.buckets import bucket_keys
 from tidemark.model.ranges import Range
 from tidemark.model.settings import Settings
-from tidemark.model.timegrid import DAY, HOUR, MONTH, WEEK, Grain, from_us
+from tidemark.model.timegrid import DAY, HOUR, MONTH, SECOND_US, WEEK, Grain, from_us
 from tidemark.storage.home import Home
 from tidemark.streams import Streams
+from tidemark.tables.first_hour import FirstHourFile
 from tidemark.vectors.tables import BUCKETS
 
 TimePartitions: TypeAlias = dg.TimeWindowPartitionsDefinition
@@ -34,13 +37,28 @@ _DEFINITIONS: dict[Grain, Callable[..., TimePartitions]] = {
 }
 
 
-def partitions_of(grain: Grain, settings: Settings, streams: Streams | None = None) -> TimePartitions:
-    """Every partition since the earliest time, the current one, and the next."""
-    start = grain.key(earliest_us(settings, streams))
+def partitions_of(
+    grain: Grain, settings: Settings, streams: Streams | None = None, first_us: int | None = None
+) -> TimePartitions:
+    """Every partition since the first event, by default the earliest that is taken; the current one, and the next."""
+    start = grain.key(earliest_us(settings, streams, first_us))
     return _DEFINITIONS[grain](start_date=start, fmt=grain.key_format, timezone="UTC", end_offset=END_OFFSET)
 
 
-PARTITIONS = {grain: partitions_of(grain, Home.locate().settings) for grain in _DEFINITIONS}
+def shown_partitions(home: Home) -> dict[Grain, TimePartitions]:
+    """The partitions of a home that has been drained, from its first week with data on; else all that there may be."""
+    found = FirstHourFile(home).read()
+    first_us = found.first_us if found else None
+    return {grain: partitions_of(grain, home.settings, first_us=first_us) for grain in _DEFINITIONS}
+
+
+PARTITIONS = shown_partitions(Home.locate())
+
+
+def first_partition() -> str:
+    """The key of the first hour that runs of this process know."""
+    return HOUR.key(round(PARTITIONS[HOUR].start.timestamp() * SECOND_US))
+
 
 # The tables that are divided by a hash. A bucket is made from deltas of any hour, and the index from all buckets.
 BUCKETED = dg.StaticPartitionsDefinition(bucket_keys(BUCKETS))
@@ -48,7 +66,7 @@ FROM_ANY = dg.AllPartitionMapping()
 
 
 def existing(settings: Settings, grain: Grain, keys: Iterable[str], now_us: int) -> list[str]:
-    """The keys whose partitions exist by now, in order."""
+    """The keys of which there may be partitions by now, in order; older ones than are shown, too."""
     partitions = partitions_of(grain, settings)
     with dg.partition_loading_context(effective_dt=from_us(now_us)):
         return sorted(key for key in keys if partitions.has_partition_key(key))

@@ -26,7 +26,9 @@ from tidemark.model.timegrid import hour_key
 from tidemark.observe.log_index import index_of, save_index
 from tidemark.observe.sealed_log import Log, TouchedHours, touched_hours
 from tidemark.storage.failpoints import failpoint
+from tidemark.storage.home import Home
 from tidemark.tables import lake_files
+from tidemark.tables.first_hour import FirstHourFile
 from tidemark.tables.plans import Plan
 
 GROUP = "ingest"
@@ -73,6 +75,7 @@ def _drain(
     plan = plan_store(lake).committed(committed_number(lake, DELTAS))
     touched = unreported_hours(context.instance, lake, plan)
     new = new_in_hours(_unreported(context.instance, lake, plan))
+    note_first_hour(lake.home, plan, touched)
     duration_ms = _since(started)
     reported: dict[str, list[str]] = {}
     for spec, starts in ((DELTAS, touched.event), (DEAD_LETTERS, touched.receipt)):
@@ -111,6 +114,14 @@ def deltas(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.
 def dead_letters(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
     """Rebuild hours of `dead_letters` from the segments of committed plans."""
     return _rebuild(context, tidemark, DEAD_LETTERS)
+
+
+def note_first_hour(home: Home, plan: Plan | None, touched: TouchedHours) -> None:
+    """Keep where the data begin; of a home from before that was kept, by all that was ever drained."""
+    file = FirstHourFile(home)
+    if plan and file.read() is None:
+        touched = touched_hours(Log(home).below(plan.upto))
+    file.include([*touched.event, *touched.receipt, *touched.stamp])
 
 
 def unreported_hours(instance: dg.DagsterInstance, lake: Lake, plan: Plan | None) -> TouchedHours:

@@ -114,12 +114,15 @@ def _given(said: dict[str, Any]) -> dict[str, Any]:
     return {name: _given(value) if isinstance(value, dict) else value for name, value in said.items() if value}
 
 
-def earliest_us(settings: Settings, streams: Streams | None = None) -> int:
+def earliest_us(settings: Settings, streams: Streams | None = None, first_us: int | None = None) -> int:
     """The earliest hour that the graph calls for: before the first event by as much as any table reaches back from it.
+
+    By default the first event is the earliest that the platform takes.
 
     A watermark is behind the events by their disorder, and the platform's clock may be behind that of a producer.
     """
-    known, first_us = STREAMS if streams is None else streams, settings.earliest_event_us
+    known = STREAMS if streams is None else streams
+    first_us = settings.earliest_event_us if first_us is None else first_us
     disorders_us = [stream.disorder_us or 0 for stream in known.streams.values()]
     disorder_us, skew_us = max([settings.disorder_ms * 1_000, *disorders_us]), settings.clock_skew_ms * 1_000
     behind_us = {By.STAMP: disorder_us, By.RECEIPT: skew_us, By.BATCH: skew_us}

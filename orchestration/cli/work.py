@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
+from assets.partitions import first_partition
 from assets.rollups.schema import MINUTE_COUNTS
 from assets.tables import GRAPH, TABLES
-from assets.windows.catalog import earliest_us
 from orchestration.cli.warm import cold_option
 from orchestration.interrupts import stoppable
 from orchestration.materialize import (
@@ -209,7 +209,8 @@ def _hours(home: Home, first: int | None, end: int | None) -> list[str]:
     if not starts:
         raise click.UsageError("There is nothing in the tables yet. Send something, then './tidemark drain'.")
     first = min(starts) if first is None else first
-    earliest, latest = earliest_us(home.settings), time.time_ns() // 1_000 + HOURS_AHEAD * HOUR_US
+    # As they were loaded: the runs of this process know no others.
+    earliest, latest = hour_start(first_partition()), time.time_ns() // 1_000 + HOURS_AHEAD * HOUR_US
     # Hours that only a wrong clock has seen are no partitions before they come (C15), so they cannot be meant.
     end = max([start for start in starts if start + HOUR_US <= latest] or starts) + HOUR_US if end is None else end
     if first >= end:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tidemark.storage.home import Home
+from tidemark.tables.first_hour import FirstHourFile
 
 PROJECT = Path(__file__).resolve().parents[2]
 FOLDERS = ("assets", "expectations", "orchestration", "resources", "src", "streams")
@@ -24,6 +25,9 @@ def stamp_of(home: Home, environment: Mapping[str, str] | None = None) -> str:
     chosen = [environment.get(name, "") for name in VARIABLES]
     folders = [*(PROJECT / name for name in FOLDERS), home.root / "streams", *(Path(each) for each in chosen if each)]
     files = [home.settings_file, Path(sys.prefix) / "share" / "tidemark" / "stamp"]
+    # Not from which hour on, but how often that went back: definitions of before the first drain do as well.
+    first = FirstHourFile(home).read()
+    chosen.append(str(first.lowered if first else 0))
     digest = hashlib.blake2b(digest_size=16)
     for said in (sys.executable, str(home.root), *chosen):
         digest.update(f"{said}\0".encode(errors="surrogateescape"))

@@ -7,10 +7,11 @@ import dagster as dg
 import pytest
 
 from assets.names import CHECK_NAME, RANGE_END, RANGE_START, tags_for_more
-from assets.partitions import HOURLY
+from assets.partitions import PARTITIONS
 from expectations import checks
 from resources.platform import TidemarkResource
 from resources.spark import SparkResource
+from tidemark.model.timegrid import HOUR
 from tidemark.storage.home import Home
 
 TABLE = "hourly_counts"
@@ -18,7 +19,7 @@ MADE = ["2026-03-02-10:00", "2026-03-02-11:00", "2026-03-04-07:00"]
 Asked = list[list[str | None]]
 
 
-@dg.asset(name=TABLE, partitions_def=HOURLY)
+@dg.asset(name=TABLE, partitions_def=PARTITIONS[HOUR])
 def hourly_counts() -> None: ...
 
 

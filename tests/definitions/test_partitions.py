@@ -9,15 +9,18 @@ import dagster as dg
 import pytest
 
 from assets.graph import By
-from assets.partitions import existing, partitions_of
-from assets.windows.catalog import derived_tables
+from assets.partitions import PARTITIONS, existing, first_partition, partitions_of, shown_partitions
+from assets.tables import GRAPH
+from assets.windows.catalog import derived_tables, earliest_us
 from orchestration.cli import work
+from orchestration.warm_host.stamp import stamp_of
 from tests.support.windows import Event as Delta
 from tests.support.windows import fixed, panes_of, sliding, tumbling
 from tidemark.model.settings import Settings
 from tidemark.model.timegrid import DAY, DAY_US, HOUR, HOUR_US, MINUTE_US, WEEK, to_us
 from tidemark.storage.home import Home
 from tidemark.streams import Lateness, LatePolicy, Stream, Streams
+from tidemark.tables.first_hour import FirstHourFile
 
 # A Monday, 00:00.
 EARLIEST = datetime(2026, 3, 2, tzinfo=UTC)
@@ -88,7 +91,7 @@ def test_the_command_line_takes_the_hours_that_are_partitions(tmp_path: Any, mon
     home = Home(tmp_path / "home").create("earliest_event_ts = 2026-03-02T00:00:00Z\n")
     first = home.settings.earliest_event_us
     monkeypatch.setattr(work, "partitions", lambda path: {first: None})
-    monkeypatch.setattr(work, "earliest_us", lambda settings: first - HOUR_US)
+    monkeypatch.setattr(work, "first_partition", lambda: HOUR.key(first - HOUR_US))
     assert work._hours(home, first - HOUR_US, None) == ["2026-03-01-23:00", "2026-03-02-00:00"]
     with pytest.raises(click.UsageError, match="Hours lie between 2026-03-01T23:00"):
         work._hours(home, first - 2 * HOUR_US, None)
@@ -112,3 +115,55 @@ def test_what_is_asked_of_the_orchestrator_is_what_it_accepts() -> None:
     partitions = partitions_of(HOUR, SETTINGS, only(SLIDING))
     asked = dg.PartitionKeyRange("2026-03-01-23:00", "2026-03-02-00:00")
     assert list(partitions.get_partition_keys_in_range(asked)) == ["2026-03-01-23:00", "2026-03-02-00:00"]
+
+
+def test_partitions_begin_with_the_first_week_that_has_data(tmp_path: Any) -> None:
+    home = Home(tmp_path / "home").create()
+    first = home.settings.earliest_event_us
+    assert shown_partitions(home)[HOUR].get_first_partition_key() == HOUR.key(HOUR.floor(earliest_us(home.settings)))
+    FirstHourFile(home).include([NOW_US, NOW_US + HOUR_US])
+    shown = shown_partitions(home)
+    assert shown[WEEK].has_partition_key(WEEK.key(WEEK.floor(NOW_US)))
+    assert shown[HOUR].get_first_partition_key() <= HOUR.key(WEEK.floor(NOW_US))
+    assert len(shown[HOUR].get_partition_keys()) < len(partitions_of(HOUR, home.settings).get_partition_keys()) / 2
+    assert existing(home.settings, HOUR, [HOUR.key(first)], NOW_US), "what is refreshed is no matter of what is shown"
+
+
+def test_every_partition_that_data_call_for_exists_also_when_partitions_begin_with_the_data(tmp_path: Any) -> None:
+    home = Home(tmp_path / "home").create()
+    hour = HOUR.floor(NOW_US)
+    FirstHourFile(home).include([hour])
+    shown = shown_partitions(home)
+    for derived in GRAPH.values():
+        grain = derived.spec.grain
+        called = {grain.key(own) for need in derived.needs for own in need.partitions_of(derived.spec, hour, HOUR_US)}
+        assert [key for key in sorted(called) if not shown[grain].has_partition_key(key)] == []
+
+
+def test_the_start_goes_back_with_older_rows_and_whoever_has_loaded_it_is_told(tmp_path: Any) -> None:
+    home = Home(tmp_path / "home").create()
+    file, stamps = FirstHourFile(home), [stamp_of(home)]
+    file.include([NOW_US])
+    stamps.append(stamp_of(home))
+    assert stamps[0] == stamps[1], "all that there may be was loaded, which is enough"
+    file.include([NOW_US + 40 * DAY_US])
+    stamps.append(stamp_of(home))
+    assert stamps[1] == stamps[2], "later rows change nothing"
+    file.include([NOW_US - 40 * DAY_US])
+    stamps.append(stamp_of(home))
+    assert stamps[2] != stamps[3]
+    found = file.read()
+    assert found
+    assert found.first_us == WEEK.floor(NOW_US - 40 * DAY_US)
+
+
+def test_an_unreadable_file_of_the_first_hour_shows_all_partitions(tmp_path: Any) -> None:
+    home = Home(tmp_path / "home").create()
+    full = shown_partitions(home)[HOUR].get_first_partition_key()
+    FirstHourFile(home).include([NOW_US])
+    (home.plans / "first_hour.json").write_text("{")
+    assert shown_partitions(home)[HOUR].get_first_partition_key() == full
+
+
+def test_the_first_hour_that_a_process_knows_is_that_of_its_partitions() -> None:
+    assert first_partition() == PARTITIONS[HOUR].get_first_partition_key()

@@ -52,10 +52,10 @@ ITEMS = {
         {
             "orchestration/demo/malformed.py": DEMO,
             "orchestration/demo/traffic.py": "shares of those that are named; others are sent by what they need",
-            "orchestration/report/plots.py": "an option of a chart is called offset, too",
             "src/tidemark/cli/parquet_pieces.py": "how a text is decoded is called replace, too",
         },
         also={name: name for name in Operation.__members__},
+        common=("OFFSET",),  # a field of windows
     ),
     "a late policy": Item(LatePolicy, {"streams/": EXAMPLES}),
     "a kind of delta": Item(
