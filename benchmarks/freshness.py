@@ -7,6 +7,7 @@ they do, for counts and a breakdown. A turn is right if every partition that it 
 
 import argparse
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -159,7 +160,10 @@ class Bench:
             self._keep(turn)
         beside, ours = (turn.command_s or 0.0 for turn in sides)
         name = f"60 deltas, {many} streams, of which {few} are touched"
-        self.figures.append(Figure(name, ours / beside, f"× of {few} streams", 1.1, beside))
+        self.figures += [
+            Figure(name, ours / beside, f"× of {few} streams", 1.1, beside),
+            Figure(f"{name}: CPU-seconds", sides[1].cpu_s / sides[0].cpu_s, f"× of {few} streams"),
+        ]
 
     def _peer(self) -> None:
         turns = peer_turns(self._scratch / "peer", self._options.deltas, self._options.turns)
@@ -247,6 +251,9 @@ def main(json_output: bool, options: Options) -> int:
     Gives the exit code: 1 if a part failed or a partition is without a check that passed.
     """
     adopt_orphans()
+    # Ended by either, it ends what it started. A shell's background job ignores the first, and so would all children.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as scratch:
         bench = Bench(Path(scratch), options)
         try:
