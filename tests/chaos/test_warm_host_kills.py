@@ -1,4 +1,4 @@
-"""`kill -9` of a drain that a warm host runs, of its Spark and of the host: nothing is lost, nothing counted twice (C7, O2)."""
+"""`kill -9` of a drain in a warm host, of its Spark and of the host: nothing is lost or counted twice (C7, O2)."""
 
 import signal
 import subprocess
