@@ -287,7 +287,7 @@ def late_side(root: Path, hours: int) -> dict[str, Any]:
         derived = Derived(window_table(stream), pane_needs(stream))
         write_hours(lake, derived, pane_windows(stream), whole_range(hours))
         late = Range(START_US + 3 * HOUR_US, START_US + 4 * HOUR_US)
-        read = lake.read("deltas", 1).where(made_of(derived.needs, "deltas", [late])).inputFiles()
+        read = lake.read("deltas", 1, within=made_of(derived.needs, "deltas", [late])).inputFiles()
         before = cpu_s()
         write_hours(lake, derived, pane_windows(stream), late)
         path = lake.path(name)

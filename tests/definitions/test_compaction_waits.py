@@ -6,17 +6,17 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from orchestration import compact_sensor
 from orchestration.compact_sensor import GIVES_WAY_S, compact_when_due
 from orchestration.instance import open_instance
 from tests.support.batch import send
 from tests.support.live import signal
 from tidemark.storage.home import Home
+from tidemark.tables import lake_files
 
 
 def skipped_because(home: Home, monkeypatch: pytest.MonkeyPatch, *, age_s: float) -> str | None:
     """What the sensor says, so long after it was started, of a home that has vectors of which none is due."""
-    monkeypatch.setattr(compact_sensor.lake_files, "readable_state", Path)
+    monkeypatch.setattr(lake_files, "readable_state", Path)
     with open_instance(home) as instance:
         context = dg.build_sensor_context(instance, last_sensor_start_time=time.time() - age_s)
         return compact_when_due.evaluate_tick(context).skip_message

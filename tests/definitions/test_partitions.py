@@ -124,7 +124,9 @@ def test_partitions_begin_with_the_first_week_that_has_data(tmp_path: Any) -> No
     FirstHourFile(home).include([NOW_US, NOW_US + HOUR_US])
     shown = shown_partitions(home)
     assert shown[WEEK].has_partition_key(WEEK.key(WEEK.floor(NOW_US)))
-    assert shown[HOUR].get_first_partition_key() <= HOUR.key(WEEK.floor(NOW_US))
+    first_hour = shown[HOUR].get_first_partition_key()
+    assert first_hour is not None
+    assert first_hour <= HOUR.key(WEEK.floor(NOW_US))
     assert len(shown[HOUR].get_partition_keys()) < len(partitions_of(HOUR, home.settings).get_partition_keys()) / 2
     assert existing(home.settings, HOUR, [HOUR.key(first)], NOW_US), "what is refreshed is no matter of what is shown"
 

@@ -40,15 +40,13 @@ class NoSpark(SparkChild):
         pass
 
 
-def command(
-    home: Home, *arguments: str, stdin: int = subprocess.DEVNULL, **environment: str
-) -> "subprocess.Popen[str]":
+def command(home: Home, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
     """A command in a process of its own that hands itself to a small host."""
     surroundings = {**without_server(os.environ), "TIDEMARK_WARM": "1", "PYTHONPATH": str(ROOT), **environment}
     return subprocess.Popen(
         [sys.executable, "-c", CLIENT, "--home", str(home.root), *arguments],
         env=surroundings,
-        stdin=stdin,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
