@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import dagster as dg
 from pydantic import Field
 
+from assets.as_seen import REFRESHED, STATE_TAG, state_of
 from assets.graph import Derived
 from assets.metadata import KINDS, OWNERS
 from assets.names import HELD_BACK
@@ -20,7 +21,6 @@ from assets.partitions import existing
 from assets.requested import report_now
 from assets.stale import stale_partitions
 from assets.table_asset import TableAsset
-from assets.tables import GRAPH
 from assets.trust import blocked, unchecked, unfinished
 from resources.lake import Lake, LakeError
 from resources.platform import TidemarkResource
@@ -58,8 +58,8 @@ class RefreshConfig(dg.Config):
 def refresh_asset(tables: Iterable[TableAsset], check: CheckPartitions) -> dg.AssetsDefinition:
     """`refresh`, for these tables; `check` checks what it has made."""
     by_name = {table.derived.spec.name: table for table in tables}
-    # As in the graph: each after its inputs.
-    ordered = [by_name[name] for name in GRAPH if name in by_name]
+    # Each after its inputs.
+    ordered = [by_name[name] for name in REFRESHED if name in by_name]
 
     @dg.asset(
         name=REFRESH,
@@ -75,6 +75,7 @@ def refresh_asset(tables: Iterable[TableAsset], check: CheckPartitions) -> dg.As
         """Make what is stale, until nothing is."""
         work = _Refresh(context, tidemark, check, config)
         work.run([table for table in ordered if not config.tables or table.derived.spec.name in config.tables])
+        context.instance.add_run_tags(context.run.run_id, {STATE_TAG: work.state})
         if work.errors:
             raise RefreshError(
                 f"{len(work.errors)} table(s) could not be refreshed, and the others were. "
@@ -106,6 +107,7 @@ class _Refresh:
         self._seen = SeenRecords(tidemark.home, context.instance)
         self._tried: set[tuple[str, tuple[str, ...]]] = set()
         self._failed: dict[str, set[str]] = defaultdict(set)
+        self.state = ""  # the tables in the last round, which found nothing more to do
         self.made: dict[str, set[str]] = defaultdict(set)
         self.held: dict[str, dict[str, str]] = {}
         self.errors: dict[str, str] = {}
@@ -113,6 +115,7 @@ class _Refresh:
     def run(self, tables: Sequence[TableAsset]) -> None:
         """Round after round: what an hour passes on to the next is known only when the hour was made."""
         while True:
+            self.state = state_of(self._tidemark.home)
             stale = stale_partitions(self._context.instance, self._tidemark.home, seen=self._seen)
             self._seen.save()
             before = len(self._tried)

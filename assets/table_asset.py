@@ -30,16 +30,18 @@ Materialize: TypeAlias = Callable[[dg.AssetExecutionContext, TidemarkResource, S
 
 @dataclass(frozen=True)
 class TableAsset:
-    """A derived table with partitions of time: how it is made, and the asset that it is.
+    """A table with partitions of time that are made from others or from the log: how, and the asset that it is.
 
     Its watermark is the least of the watermarks in the records, or, with `is_held_by_tables`, of its inputs as tables.
-    With `takes_gaps` it costs nothing to make partitions together that lie far apart.
+    With `takes_gaps` it costs nothing to make partitions together that lie far apart. `deps` are shown, too.
     """
 
     derived: Derived
     materialize: Materialize
     is_held_by_tables: bool = False
     takes_gaps: bool = False
+    deps: tuple[dg.AssetDep, ...] = ()
+    more: str = ""  # of its description
 
     def write(
         self,
@@ -64,7 +66,7 @@ class TableAsset:
         spec, derived = self.derived.spec, self.derived
         inputs = (dg.AssetDep(table, partition_mapping=mapping_of(derived, table)) for table in derived.inputs)
 
-        @asset_of(spec, group=derived.group, deps=inputs)
+        @asset_of(spec, group=derived.group, deps=(*self.deps, *inputs), more=self.more)
         def table(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
             self.write(context, tidemark, requested_ranges(context, spec.grain), partial(report, context))
             return dg.MaterializeResult()

@@ -11,9 +11,8 @@ expectations about single rows share one of these queries, so that the rows are 
 
 import importlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -62,12 +61,7 @@ def run_suite(
     suite: Suite, batch: "DataFrame", *, partitions: Sequence[str], views: Mapping[str, View] | None = None
 ) -> list[CheckResult]:
     """Check the rows of `partitions`, which are all that `batch` holds; the queries may name `views`."""
-    spark = batch.sparkSession
-    # A view of the session is a command of its own; what is small goes with the query.
-    small = {name: view for name, view in (views or {}).items() if isinstance(view, pa.Table) and is_small(view)}
-    frames = {name: view for name, view in (views or {}).items() if name not in small}
-    with _temporary_views(spark, {**frames, _BATCH: batch}):
-        wrong = _find(suite, spark, small)
+    wrong = _find(suite, batch.sparkSession, {**(views or {}), _BATCH: batch})
     by_column = {rule.name for rule in suite.expectations if rule.expect or rule.unique}
     rows = _rows(suite, batch) if wrong.keys() & by_column else {}
     return check_results(native_suite(suite), partitions, wrong, rows)
@@ -100,17 +94,17 @@ def _rows(suite: Suite, batch: "DataFrame") -> dict[str, int]:
     return {row[0]: row[1] for row in batch.groupBy(F.expr(_key(suite))).count().collect()}
 
 
-def _find(suite: Suite, spark: "SparkSession", small: Mapping[str, pa.Table]) -> Wrong:
+def _find(suite: Suite, spark: "SparkSession", views: Mapping[str, View]) -> Wrong:
     """The rows that contradict the suite."""
     from pyspark.errors import PySparkException
 
     rules = suite.expectations
     try:
-        return _count(suite, _query_over(spark, small, _findings(suite, rules)))
+        return _count(suite, _query_over(spark, views, _findings(suite, rules)))
     except PySparkException:
         for rule in rules:
             try:
-                _query_over(spark, small, _findings(suite, [rule])).count()
+                _query_over(spark, views, _findings(suite, [rule])).count()
             except PySparkException as error:
                 raise CheckBrokenError(
                     f"Expectation {rule.name!r} could not be evaluated: the query of {rule.name!r} of {suite.table} "
@@ -176,19 +170,21 @@ def _count(suite: Suite, findings: "DataFrame") -> Wrong:
     return found
 
 
-def _query_over(spark: "SparkSession", small: Mapping[str, pa.Table], query: str) -> "DataFrame":
-    """A query that may name small tables, beside the views of the session."""
-    said = ", ".join(f"{name} AS ({as_sql(table)})" for name, table in small.items())
-    return spark.sql(f"WITH {said} {query}" if said else query)
+def _query_over(spark: "SparkSession", views: Mapping[str, View], query: str) -> "DataFrame":
+    """A query that may name these views.
+
+    They go with it: a view of the session is a command of its own, and whatever else uses the session could replace it.
+    """
+    said, frames = [], dict[str, Any]()
+    for place, (name, view) in enumerate(views.items()):
+        if isinstance(view, pa.Table) and is_small(view):
+            said.append(f"{name} AS ({_literally(as_sql(view))})")
+        else:
+            frames[f"view_{place}"] = frame_of(spark, view) if isinstance(view, pa.Table) else view
+            said.append(f"{name} AS (SELECT * FROM {{view_{place}}})")
+    return spark.sql(f"WITH {', '.join(said)} {_literally(query)}", **frames)
 
 
-@contextmanager
-def _temporary_views(spark: "SparkSession", views: Mapping[str, View]) -> Iterator[None]:
-    for name, view in views.items():
-        frame = frame_of(spark, view) if isinstance(view, pa.Table) else view
-        frame.createOrReplaceTempView(name)
-    try:
-        yield
-    finally:
-        for name in views:
-            spark.catalog.dropTempView(name)
+def _literally(query: str) -> str:
+    """For Spark, which fills what stands in braces."""
+    return query.replace("{", "{{").replace("}", "}}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.ingest.asset import dead_letters, deltas, drain_asset
+from assets.ingest.asset import INGESTED, drain_asset
 from assets.joins.asset import join_assets
 from assets.refresh import refresh_asset
 from assets.rollups.asset import rollup_assets
@@ -32,13 +32,11 @@ from resources.platform import TidemarkResource
 from resources.spark import SparkResource
 from tidemark.storage.home import Home
 
-# The tables that are made partition by partition: a refresh makes what is stale of them.
-REFRESHED = (*rollup_assets(), *stream_assets(), *session_assets(), *adaptive_assets(), *join_assets())
+# The tables that are made partition by partition: a refresh makes what is stale of them, and what failed its check.
+REFRESHED = (*INGESTED, *rollup_assets(), *stream_assets(), *session_assets(), *adaptive_assets(), *join_assets())
 
 # Every table of the lake; each has a suite.
 TABLE_ASSETS = (
-    deltas,
-    dead_letters,
     *(table.definition for table in REFRESHED),
     windowed_counts,
     vectors,

@@ -8,6 +8,7 @@ import time
 
 import dagster as dg
 
+from assets.as_seen import as_seen
 from assets.trust import found_wrong, waits_for
 from assets.vectors.due import find_due
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
@@ -16,7 +17,7 @@ from orchestration.foreign import refuse_foreign
 from orchestration.jobs import compaction_job, drain_job, vectors_job
 from orchestration.sensors import reported_epochs
 from orchestration.timetable import COMPACTION_EVERY_S
-from orchestration.vectors import Due, as_seen, wrong_hours
+from orchestration.vectors import Due, wrong_hours
 from tidemark.model.buckets import BUCKET
 from tidemark.observe.sealed_log import Log
 from tidemark.storage.home import Home

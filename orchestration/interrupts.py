@@ -23,13 +23,18 @@ from tidemark.model.errors import StoppedError
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Who sends SIGTERM kills after ten seconds as a rule, and a call to the JVM may take as long as it likes.
 GRACE_S = 8.0
+# No signal has this number: what came before it in the pipe has been read when it has.
+MARK = 0
+MARK_S = 1.0
 
 
 @dataclass
 class _Watch:
     """What has been received while `stoppable` is entered."""
 
+    notes: socket.socket  # the system writes here
     signals: list[int] = field(default_factory=list)
+    has_read: threading.Event = field(default_factory=threading.Event)
     is_over: threading.Event = field(default_factory=threading.Event)
 
 
@@ -38,8 +43,15 @@ _watches: list[_Watch] = []
 
 def raise_if_stopped() -> None:
     """Raise if a signal has come, whoever handled it: call this before anything new is begun."""
-    if _watches and _watches[-1].signals:
-        raise StoppedError(_watches[-1].signals[0])
+    if not _watches:
+        return
+    watch = _watches[-1]
+    # The thread that listens may not have had its turn since the signal came.
+    watch.has_read.clear()
+    watch.notes.send(bytes([MARK]))
+    watch.has_read.wait(MARK_S)
+    if watch.signals:
+        raise StoppedError(watch.signals[0])
 
 
 @contextmanager
@@ -48,8 +60,8 @@ def stoppable(grace_s: float = GRACE_S) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    watch = _Watch()
     ours, notes = socket.socketpair()
+    watch = _Watch(notes)
     notes.setblocking(False)
     # The system writes here whichever handler is in force.
     before_fd = signal.set_wakeup_fd(notes.fileno(), warn_on_full_buffer=False)
@@ -91,6 +103,8 @@ def _listen(ours: socket.socket, watch: _Watch, grace_s: float) -> None:
                 threading.Thread(target=_end, args=(watch, grace_s), daemon=True).start()
             elif stops:
                 _end(watch, 0.0)
+            if MARK in received:
+                watch.has_read.set()
 
 
 def _end(watch: _Watch, grace_s: float) -> None:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from assets.as_seen import REFRESHED
 from assets.refresh import PARTITIONS_TOGETHER, REFRESH, is_before
 from assets.tables import GRAPH, TABLES
 from assets.trust import WAITS_ITSELF, blocked, made_of_any, unfinished
@@ -106,7 +107,7 @@ def materialize_everything_stale(
 
     with open_instance(home) as instance:
         stale = stale_partitions(instance, home)
-        behind = {name: {*stale.get(name, ()), *unfinished(home, instance, name)} for name in tables or GRAPH}
+        behind = {name: {*stale.get(name, ()), *unfinished(home, instance, name)} for name in tables or REFRESHED}
         if not any(is_before(TABLES[name].grain, key, before_us) for name, keys in behind.items() for key in keys):
             return RunResults()
         config: dict[str, Any] = {"tables": sorted(tables), "now_us": clock() if clock else 0}

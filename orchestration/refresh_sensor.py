@@ -8,9 +8,10 @@ less and less often. Does not belong here: what a refresh does (`assets/refresh.
 
 import dagster as dg
 
+from assets.as_seen import STATE_TAG, state_of
 from orchestration.attempts import MAX_RUNTIME_S, is_under_way
 from orchestration.jobs import refresh_job
-from orchestration.refreshes import STATE_TAG, stale_now, state_of, was_refreshed
+from orchestration.refreshes import stale_now, was_refreshed
 from orchestration.sensors import patiently
 from orchestration.timetable import TABLES_EVERY_S
 from tidemark.storage.home import Home

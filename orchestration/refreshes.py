@@ -5,22 +5,16 @@ all that is stale; only what it leaves is requested partition by partition. Does
 (`assets/refresh.py`), when one is requested (`refresh_sensor.py`), when a partition is (`automation.py`).
 """
 
-import hashlib
 from collections import defaultdict
 
 import dagster as dg
 
-from assets.ingest.schema import DELTAS
+from assets.as_seen import STATE_TAG, state_of
 from assets.stale import stale_partitions
-from assets.tables import GRAPH
 from orchestration.attempts import OPEN
 from orchestration.jobs import refresh_job
-from orchestration.vectors import as_seen
 from resources.record import Record
 from tidemark.storage.home import Home
-
-# Which tables a refresh has seen, in the tags of its run.
-STATE_TAG = "tidemark/refreshed"
 
 # Records by the number of their event, for each storage of events, for as long as this process lives; see
 # `Record.latest_by_partition`.
@@ -31,11 +25,6 @@ def stale_now(instance: dg.DagsterInstance) -> dict[str, dict[str, str]]:
     """The stale partitions of this home, by asset, and why; records that were read before are not read again."""
     seen = _seen[instance.run_storage.get_run_storage_id()]  # type: ignore[attr-defined]
     return stale_partitions(instance, Home.locate(), seen=seen)
-
-
-def state_of(home: Home) -> str:
-    """The tables that a refresh reads and makes, at their versions of now."""
-    return hashlib.sha256(as_seen(home, (DELTAS.name, *GRAPH)).encode()).hexdigest()[:32]
 
 
 def was_refreshed(instance: dg.DagsterInstance, home: Home) -> bool:

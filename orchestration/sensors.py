@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import dagster as dg
 
+from assets.as_seen import as_seen
 from assets.ingest.schema import DELTAS
 from assets.trust import waits_for
 from orchestration.attempts import attempt, is_under_way
@@ -17,7 +18,7 @@ from orchestration.foreign import refuse_foreign
 from orchestration.jobs import drain_job, vectors_job
 from orchestration.news import files_of, look_until, patience_s
 from orchestration.timetable import DRAIN_EVERY_S, VECTORS_EVERY_S
-from orchestration.vectors import ALL_TABLES, as_seen, due_work, wrong_hours
+from orchestration.vectors import ALL_TABLES, due_work, wrong_hours
 from resources.record import Record, RecordError
 from tidemark.observe.sealed_log import Log
 from tidemark.storage.home import Home

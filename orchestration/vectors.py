@@ -4,7 +4,7 @@ Belongs here: whether they are due, whether they are blocked, and the run. Does 
 (`assets/vectors`), how often the sensor looks (`sensors.py`).
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from assets.ingest.schema import DELTAS
@@ -19,7 +19,6 @@ from orchestration.runs import Progress, RunResults, run
 from resources.record import Record
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.known_table import KnownTableFile
 from tidemark.tables.table_spec import TableSpec
 
 if TYPE_CHECKING:
@@ -62,18 +61,6 @@ def _index_due(instance: "DagsterInstance", home: Home, due: Collection[str]) ->
     is_behind = state is not None and (record is None or record.input_versions.get(VECTORS.name) != state.version)
     is_due = is_behind or unfinished(home, instance, VECTOR_INDEX.name)
     return [VECTOR_INDEX.name] if is_due and not found_wrong(home, instance, VECTORS.name) else []
-
-
-def as_seen(home: Home, tables: Iterable[str]) -> str:
-    """The state of the tables at a look, for a run's tag: the generation and version of each.
-
-    If a run finds nothing to do in this state, it is not requested again; if it is due again, it is requested. A
-    commit, an edit by hand or a deletion is seen here.
-    """
-    states = (
-        (name, KnownTableFile(home.plans, name).read(), lake_files.readable_state(home.lake / name)) for name in tables
-    )
-    return " ".join(f"{name}:{known.generation}/{state.version if state else '-'}" for name, known, state in states)
 
 
 def wrong_hours(instance: "DagsterInstance", home: Home) -> dict[str, tuple[str, ...]]:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+# What a session on a server imports when it is made. A process that forks others imports them before, so that none of
+# these waits for it; if they had other names, it would only take longer.
+CLIENT_MODULES = ("pyspark.sql.connect.functions", "pyspark.sql.connect.session")
+
 
 def has_jvm() -> bool:
     """Whether this process has a JVM. `SparkSession.getActiveSession` only knows about a session."""

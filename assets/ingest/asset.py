@@ -9,19 +9,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import dagster as dg
 
+from assets.graph import Derived
 from assets.ingest.drain import drain_all
 from assets.ingest.rebuild import committed_number, plan_store, rebuild
 from assets.ingest.records import drain_record, hour_records, new_in_hours
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.metadata import KINDS, OWNERS
 from assets.partitions import partitions_in, starts_in
-from assets.requested import report, report_now, requested_ranges
-from assets.table_asset import asset_of
+from assets.requested import report_now
+from assets.table_asset import Materialize, TableAsset
 from assets.watermarks import record_watermarks
 from resources.lake import Lake, TableSpec
 from resources.platform import TidemarkResource
 from resources.record import Record, RecordError
 from tidemark.log.manifest import Entry
+from tidemark.model.ranges import Range
 from tidemark.model.timegrid import hour_key
 from tidemark.observe.log_index import index_of, save_index
 from tidemark.observe.sealed_log import Log, TouchedHours, touched_hours
@@ -104,18 +106,6 @@ def _drain(
     )
 
 
-@asset_of(DELTAS, group=GROUP, deps=DRAINED, more="Materializing an hour rebuilds it from the log.")
-def deltas(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
-    """Rebuild hours of `deltas` from the segments of committed plans."""
-    return _rebuild(context, tidemark, DELTAS)
-
-
-@asset_of(DEAD_LETTERS, group=GROUP, deps=DRAINED, more="Partitioned by hour of receipt.")
-def dead_letters(context: dg.AssetExecutionContext, tidemark: TidemarkResource) -> dg.MaterializeResult[None]:
-    """Rebuild hours of `dead_letters` from the segments of committed plans."""
-    return _rebuild(context, tidemark, DEAD_LETTERS)
-
-
 def note_first_hour(home: Home, plan: Plan | None, touched: TouchedHours) -> None:
     """Keep where the data begin; of a home from before that was kept, by all that was ever drained."""
     file = FirstHourFile(home)
@@ -170,20 +160,33 @@ def _of_another_generation(instance: dg.DagsterInstance, lake: Lake, spec: Table
     )
 
 
-def _rebuild(
-    context: dg.AssetExecutionContext, tidemark: TidemarkResource, spec: TableSpec
-) -> dg.MaterializeResult[None]:
-    started, lake = time.monotonic(), tidemark.lake
-    windows = requested_ranges(context, spec.grain)
-    rebuilt = rebuild(lake, spec, partitions_in(windows, spec.grain))
-    plan = plan_store(lake).committed(rebuilt.number)
-    starts = [start for each in windows for start in starts_in(each, spec.grain)]
-    previous, duration_ms = _recorded(context.instance, spec, starts), _since(started)
-    records = hour_records(lake, spec, starts, plan, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
-    report(context, records)
-    record_watermarks(lake.home.plans, records)
-    return dg.MaterializeResult()
+def _rebuild_of(spec: TableSpec) -> Materialize:
+    """How hours of a table are rebuilt from the segments of committed plans."""
+
+    def rebuild_hours(
+        context: dg.AssetExecutionContext, tidemark: TidemarkResource, windows: Sequence[Range]
+    ) -> list[Record]:
+        started, lake = time.monotonic(), tidemark.lake
+        rebuilt = rebuild(lake, spec, partitions_in(windows, spec.grain))
+        plan = plan_store(lake).committed(rebuilt.number)
+        starts = [start for each in windows for start in starts_in(each, spec.grain)]
+        previous, duration_ms = _recorded(context.instance, spec, starts), _since(started)
+        return hour_records(lake, spec, starts, plan, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
+
+    return rebuild_hours
 
 
 def _since(started: float) -> int:
     return round((time.monotonic() - started) * 1000)
+
+
+def _table(spec: TableSpec, more: str) -> TableAsset:
+    return TableAsset(Derived(spec, (), group=GROUP), _rebuild_of(spec), deps=DRAINED, more=more)
+
+
+# What the drain fills. Materializing an hour rebuilds it, and so does a refresh until it passes its check.
+INGESTED = (
+    _table(DELTAS, "Materializing an hour rebuilds it from the log."),
+    _table(DEAD_LETTERS, "Partitioned by hour of receipt."),
+)
+deltas, dead_letters = (table.definition for table in INGESTED)

@@ -8,6 +8,8 @@ import gc
 import importlib
 from collections.abc import Callable, Iterable
 
+from resources.spark_internals import CLIENT_MODULES
+
 # What commands and runs import while they work, and not when they are imported themselves.
 USED_LATER = (
     "alembic.command",
@@ -16,8 +18,7 @@ USED_LATER = (
     "grpc",
     "pandas",
     "polars",
-    "pyspark.sql.connect.functions",
-    "pyspark.sql.connect.session",
+    *CLIENT_MODULES,
     "rich.console",
     "rich.live",
     "rich.progress",

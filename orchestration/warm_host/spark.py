@@ -41,7 +41,7 @@ class SparkChild:
             self.process = None
         if not self.pause.is_over():
             return False
-        # Not the options for a fast start: from its fourth drain on such a server needs a quarter more (decision 0056).
+        # Not the options for a fast start: this server lives long, and what it does often should be compiled well.
         command = server_command(self.home, self.address)
         with open_notes(self.home) as notes:
             self.process = subprocess.Popen(

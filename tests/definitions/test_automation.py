@@ -8,7 +8,6 @@ import dagster as dg
 import pytest
 
 from assets.names import RANGE_END, RANGE_START
-from assets.stale import stale_partitions
 from assets.tables import GRAPH
 from orchestration import automation
 from orchestration.attempts import MAX_ATTEMPTS, GaveUpError
@@ -16,6 +15,7 @@ from orchestration.automation import in_ranges
 from orchestration.build import build_defs
 from orchestration.instance import open_instance
 from orchestration.materialize import BUCKETED_ASSETS, hours_between
+from orchestration.refreshes import stale_now
 from orchestration.schedules import hourly_floor
 from orchestration.sensors import HEAD_TAG, follow_manifest
 from tests.support.batch import send
@@ -101,12 +101,12 @@ def test_what_a_run_makes_while_the_sensor_looks_is_not_requested_again(
     looks = []
 
     def look_and_end_the_run(*arguments: Any, **options: Any) -> dict[str, dict[str, str]]:
-        looks.append(found := stale_partitions(*arguments, **options))
+        looks.append(found := stale_now(*arguments, **options))
         if len(looks) == 1:
             platform.materialize("minute_counts", RUNNING)
         return found
 
-    monkeypatch.setattr(automation, "stale_partitions", look_and_end_the_run)
+    monkeypatch.setattr(automation, "stale_now", look_and_end_the_run)
     assert "minute_counts" not in platform.tick()
     assert RUNNING in looks[0]["minute_counts"]
     assert platform.tick() == {"hourly_counts": [RUNNING]}

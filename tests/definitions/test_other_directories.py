@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tidemark.storage.home import Home
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = ("assets", "expectations", "orchestration", "resources")
 
@@ -29,6 +31,7 @@ def clean(tmp_path: Path) -> dict[str, str]:
 
 def test_the_launcher_runs_a_command_that_needs_all_of_them(elsewhere: Path) -> None:
     """`check` imports the four folders before it finds that there is nothing to check."""
+    Home(elsewhere / "home").create()
     done = subprocess.run(
         [ROOT / "tidemark", "check"], cwd=elsewhere, env=clean(elsewhere), capture_output=True, text=True, check=False
     )

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
+from assets.as_seen import STATE_TAG
 from assets.tables import GRAPH
 from orchestration import refresh_sensor, refreshes
 from orchestration.automation import find_stale
 from orchestration.instance import open_instance
 from orchestration.jobs import refresh_job
 from orchestration.refresh_sensor import follow_tables
-from orchestration.refreshes import STATE_TAG
 from resources.lake import Lake
 from tidemark.storage.home import Home
 

@@ -13,6 +13,7 @@ from assets.vectors.new_deltas import bucket_states, covered_epochs
 from assets.vectors.schema import VECTOR_CONFLICTS, VECTORS
 from orchestration.attempts import MAX_ATTEMPTS, GaveUpError
 from orchestration.compact_sensor import compact_when_due
+from orchestration.instance import open_instance
 from orchestration.sensors import follow_vectors
 from orchestration.vectors import due_work
 from resources.record import Record
@@ -40,7 +41,8 @@ def sent(home: Home) -> VectorLake:
 
 
 def ask(instance: dg.DagsterInstance, sensor: dg.SensorDefinition) -> Answer:
-    answer = sensor(dg.build_sensor_context(instance))
+    """What a sensor says that was started long ago."""
+    answer = sensor(dg.build_sensor_context(instance, last_sensor_start_time=0.0))
     assert isinstance(answer, Answer)
     return answer
 
@@ -80,7 +82,7 @@ def test_o4_a_bucket_that_was_written_and_not_found_right_is_due_until_it_is(hom
     tables.fold()
     due = (("vectors", "vector_index"), (BUCKET_OF_A,))
     with (
-        dg.DagsterInstance.ephemeral() as instance,
+        open_instance(home) as instance,
         patch("orchestration.vectors.due_buckets", lambda *_: []),
     ):
         assert "vectors" not in due_work(instance, home).tables, "nothing was ever written"
@@ -100,7 +102,7 @@ def test_o3_exactly_the_buckets_with_new_deltas_are_asked_for_in_one_run(home: H
     tables.fold()
     create_table(home.lake / "vector_conflicts", VECTOR_CONFLICTS)
     KnownTableFile(home.plans, "vector_conflicts").record_commit(home.lake / "vector_conflicts")
-    with dg.DagsterInstance.ephemeral() as instance:
+    with open_instance(home) as instance:
         # A home of before: what it has recorded names no bucket. All that have vectors are folded again, once.
         found_right(instance, home, None)
         everything = due_work(instance, home)
@@ -133,7 +135,7 @@ def test_o5_a_row_that_somebody_else_has_changed_makes_its_bucket_due_and_blocks
     tables = sent(home)
     tables.send([delta(2, "create", "b", [1.0])])
     tables.fold()
-    with dg.DagsterInstance.ephemeral() as instance:
+    with open_instance(home) as instance:
         for key in (BUCKET_OF_A, BUCKET_OF_B):
             found_right(instance, home, key, tables=(VECTORS,))
         found = lake_files.open_table(home.lake / "vectors")
@@ -175,14 +177,14 @@ def found_right(
 
 
 def test_o3_vectors_are_folded_one_run_at_a_time_for_as_long_as_something_is_not(home: Home) -> None:
-    with dg.DagsterInstance.ephemeral() as instance:
+    with open_instance(home) as instance:
         assert why_not(instance, follow_vectors) == "Every vector delta is folded."
         tables = sent(home)
         first = asked(instance, follow_vectors)
         assert asked(instance, follow_vectors) == first, "two ticks ask for the same run, which is started once"
         told_of_run(instance, "vectors_job", first, dg.DagsterRunStatus.STARTED)
         assert why_not(instance, follow_vectors) == "A fold is under way."
-    with dg.DagsterInstance.ephemeral() as instance:
+    with open_instance(home) as instance:
         # What a run may leave: a table that was committed, of which nobody has a record.
         tables.fold()
         again = asked(instance, follow_vectors)
@@ -193,7 +195,7 @@ def test_o3_vectors_are_folded_one_run_at_a_time_for_as_long_as_something_is_not
 
 def test_a_fold_that_fails_is_tried_again_until_somebody_has_to_look(home: Home) -> None:
     tables = sent(home)
-    with dg.DagsterInstance.ephemeral() as instance:
+    with open_instance(home) as instance:
         keys = set()
         for _ in range(MAX_ATTEMPTS):
             request = asked(instance, follow_vectors)
@@ -209,7 +211,7 @@ def test_a_fold_that_fails_is_tried_again_until_somebody_has_to_look(home: Home)
 def test_o4_nothing_is_folded_or_compacted_from_deltas_that_were_found_wrong(home: Home) -> None:
     tables = sent(home)
     tables.fold()
-    with dg.DagsterInstance.ephemeral() as instance:
+    with open_instance(home) as instance:
         asked(instance, follow_vectors)
         hour = "1970-01-01-00:00"
         tell(instance, record_of("deltas", hour))
@@ -222,7 +224,7 @@ def test_o4_nothing_is_folded_or_compacted_from_deltas_that_were_found_wrong(hom
 
 
 def test_k3_vectors_are_compacted_when_they_are_due_and_not_again_for_nothing(home: Home) -> None:
-    with dg.DagsterInstance.ephemeral() as instance:
+    with open_instance(home) as instance:
         assert why_not(instance, compact_when_due) == "There are no vectors."
         tables = sent(home)
         tables.send([delta(epoch, "replace", "a", [float(epoch)]) for epoch in range(2, 9)])
@@ -233,7 +235,7 @@ def test_k3_vectors_are_compacted_when_they_are_due_and_not_again_for_nothing(ho
         first = asked(instance, compact_when_due)
         told_of_run(instance, "compaction_job", first, dg.DagsterRunStatus.STARTED)
         assert why_not(instance, compact_when_due) == "A compaction is under way."
-    with dg.DagsterInstance.ephemeral() as instance:
+    with open_instance(home) as instance:
         told_of_run(instance, "compaction_job", first, dg.DagsterRunStatus.SUCCESS)
         assert asked(instance, compact_when_due).run_key == first.run_key, "which the orchestrator starts once"
         for _ in range(MAX_ATTEMPTS):

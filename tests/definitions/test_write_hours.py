@@ -67,7 +67,7 @@ class BusyLake:
     def settle(self, spec: Any) -> None:
         pass
 
-    def read(self, table: str, version: int) -> Rows:
+    def read(self, table: str, version: int, **_: Any) -> Rows:
         return Rows(version)
 
     def replace(self, spec: Any, rows: Rows, *, hours: Any, made_from: Input) -> None:

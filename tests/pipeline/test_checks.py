@@ -94,14 +94,17 @@ def test_a_drain_judges_exactly_the_hours_that_it_touched(finished: Finished) ->
     assert current(finished.home, "deltas") == dict.fromkeys(HOURS, True)
 
 
-def test_a_range_is_one_run_and_each_of_its_partitions_has_a_current_verdict(finished: Finished) -> None:
+def test_everything_stale_is_one_run_and_each_of_its_partitions_has_a_current_verdict(finished: Finished) -> None:
     assert finished.rolled_up.succeeded
-    assert [run.partitions for run in finished.rolled_up.runs] == [
-        {"minute_counts": HOURS, "hourly_counts": HOURS},
-        {"daily_counts": (DAY,)},
-        {"weekly_counts": (WEEK,)},
-        {"monthly_counts": (MONTH,)},
-    ]
+    [run] = finished.rolled_up.runs
+    assert run.partitions == {
+        "minute_counts": HOURS,
+        "hourly_counts": HOURS,
+        "daily_counts": (DAY,),
+        "weekly_counts": (WEEK,),
+        "monthly_counts": (MONTH,),
+        "refresh": (),
+    }
     assert current(finished.home, "minute_counts") == dict.fromkeys(HOURS, True)
     assert current(finished.home, "hourly_counts") == dict.fromkeys(HOURS, True)
     assert current(finished.home, "daily_counts") == {DAY: True}
@@ -110,17 +113,18 @@ def test_a_range_is_one_run_and_each_of_its_partitions_has_a_current_verdict(fin
 
 
 def test_progress_is_told_step_by_step(finished: Finished) -> None:
-    assert [(step.asset, step.is_check, len(step.partitions)) for step in finished.steps] == [
-        ("minute_counts", False, 3),
-        ("minute_counts", True, 3),
-        ("hourly_counts", False, 3),
-        ("hourly_counts", True, 3),
-        ("daily_counts", False, 1),
-        ("daily_counts", True, 1),
-        ("weekly_counts", False, 1),
-        ("weekly_counts", True, 1),
-        ("monthly_counts", False, 1),
-        ("monthly_counts", True, 1),
+    assert [(step.asset, step.is_check) for step in finished.steps] == [
+        ("refresh", False),
+        ("minute_counts", False),
+        ("minute_counts", True),
+        ("hourly_counts", False),
+        ("hourly_counts", True),
+        ("daily_counts", False),
+        ("daily_counts", True),
+        ("weekly_counts", False),
+        ("weekly_counts", True),
+        ("monthly_counts", False),
+        ("monthly_counts", True),
     ]
 
 

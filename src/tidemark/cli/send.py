@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,14 +77,17 @@ def name_by_content(path: Path) -> str:
 
 @contextmanager
 def _readable(file: Path) -> Iterator[Path]:
-    """A path that can be read twice; standard input is copied first, because its content names the producer."""
-    if str(file) != "-":
-        if not file.is_file():
-            raise click.BadParameter(f"there is no file {file}.", param_hint="FILE")
+    """A path that can be read twice; standard input and pipes are copied first: their content names the producer."""
+    if file.is_file():
         yield file
         return
-    with tempfile.NamedTemporaryFile(prefix="tidemark-send-") as copy:
-        shutil.copyfileobj(sys.stdin.buffer, copy)
+    if str(file) != "-" and not file.exists():
+        raise click.BadParameter(f"there is no file {file}.", param_hint="FILE")
+    with (
+        tempfile.NamedTemporaryFile(prefix="tidemark-send-") as copy,
+        nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as source,
+    ):
+        shutil.copyfileobj(source, copy)
         copy.flush()
         yield Path(copy.name)
 

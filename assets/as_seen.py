@@ -1,0 +1,36 @@
+"""Tables as they were seen at a look, by generation and version: whether anything has changed since, without a JVM.
+
+Belongs here: saying it, and the tag in which a refresh says what it has left. Does not belong here: what follows from a
+change (`orchestration/refreshes.py`, and the sensors).
+"""
+
+import hashlib
+from collections.abc import Iterable
+
+from assets.ingest.schema import DEAD_LETTERS, DELTAS
+from assets.tables import GRAPH
+from tidemark.storage.home import Home
+from tidemark.tables import lake_files
+from tidemark.tables.known_table import KnownTableFile
+
+# What a refresh makes, or makes again until it passes its check.
+REFRESHED = (DELTAS.name, DEAD_LETTERS.name, *GRAPH)
+# Of a run of `refresh`: the tables that it was requested for, and at its end those that it found nothing to do for.
+STATE_TAG = "tidemark/refreshed"
+
+
+def as_seen(home: Home, tables: Iterable[str]) -> str:
+    """The state of the tables at a look, for a run's tag: the generation and version of each.
+
+    If a run finds nothing to do in this state, it is not requested again; if it is due again, it is requested. A
+    commit, an edit by hand or a deletion is seen here.
+    """
+    states = (
+        (name, KnownTableFile(home.plans, name).read(), lake_files.readable_state(home.lake / name)) for name in tables
+    )
+    return " ".join(f"{name}:{known.generation}/{state.version if state else '-'}" for name, known, state in states)
+
+
+def state_of(home: Home) -> str:
+    """The tables that a refresh reads and makes, at their versions of now."""
+    return hashlib.sha256(as_seen(home, REFRESHED).encode()).hexdigest()[:32]
