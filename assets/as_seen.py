@@ -6,12 +6,17 @@ change (`orchestration/refreshes.py`, and the sensors).
 
 import hashlib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.tables import GRAPH
+from assets.trust import failed, unchecked
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import KnownTableFile
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
 
 # What a refresh makes, or makes again until it passes its check.
 REFRESHED = (DELTAS.name, DEAD_LETTERS.name, *GRAPH)
@@ -31,6 +36,10 @@ def as_seen(home: Home, tables: Iterable[str]) -> str:
     return " ".join(f"{name}:{known.generation}/{state.version if state else '-'}" for name, known, state in states)
 
 
-def state_of(home: Home) -> str:
-    """The tables that a refresh reads and makes, at their versions of now."""
-    return hashlib.sha256(as_seen(home, REFRESHED).encode()).hexdigest()[:32]
+def state_of(home: Home, instance: "DagsterInstance") -> str:
+    """The tables that a refresh reads and makes, at their versions of now, and what of `deltas` may not be built upon.
+
+    A drain checks what it has committed a moment later: a refresh in between finds nothing that it may make.
+    """
+    closed = sorted(unchecked(instance, DELTAS.name)), sorted(failed(instance, DELTAS.name))
+    return hashlib.sha256(f"{as_seen(home, REFRESHED)} {closed}".encode()).hexdigest()[:32]

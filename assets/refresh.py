@@ -7,7 +7,7 @@ reports each partition that it makes, with its record and its check, as the drai
 here: what is behind (`stale.py`), what may be built upon (`trust.py`), how a table is made (`table_asset.py`).
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import dagster as dg
@@ -21,7 +21,7 @@ from assets.partitions import existing
 from assets.requested import report_now
 from assets.stale import stale_partitions
 from assets.table_asset import TableAsset
-from assets.trust import blocked, unchecked, unfinished
+from assets.trust import blocked, failed, unchecked, unfinished
 from resources.lake import Lake, LakeError
 from resources.platform import TidemarkResource
 from resources.record import Record
@@ -33,6 +33,9 @@ from tidemark.model.timegrid import Grain
 REFRESH = "refresh"
 # A week of hours in one Spark job: more would not make it cheaper, and a crash undoes minutes of work.
 PARTITIONS_TOGETHER = 168
+# Of a table, until the rest is given up: enough to find one bad partition among those made together, by halves, and few
+# enough to end soon where every one of them fails.
+FAILURES = 12
 
 # Called with partitions of a table that were made just now; it reports a check result for each.
 CheckPartitions = Callable[[dg.AssetExecutionContext, Lake, str, Sequence[str | None]], None]
@@ -52,6 +55,11 @@ class RefreshConfig(dg.Config):
     tables: list[str] = Field(default=[], description="Only these tables; by default, all.")
     before_us: int | None = Field(
         default=None, description="Only partitions that begin before this, in microseconds since 1970."
+    )
+    repairs: bool = Field(
+        default=True,
+        description="Whether partitions that failed their check are made again, though nothing they are made from has "
+        "changed. The daemon does not: it would find the same, after every drain.",
     )
 
 
@@ -104,6 +112,7 @@ class _Refresh:
     ) -> None:
         self._context, self._tidemark, self._check = context, tidemark, check
         self._now_us, self._before_us = config.now_us or tidemark.now_us(), config.before_us
+        self._repairs = config.repairs
         self._seen = SeenRecords(tidemark.home, context.instance)
         self._tried: set[tuple[str, tuple[str, ...]]] = set()
         self._failed: dict[str, set[str]] = defaultdict(set)
@@ -115,7 +124,7 @@ class _Refresh:
     def run(self, tables: Sequence[TableAsset]) -> None:
         """Round after round: what an hour passes on to the next is known only when the hour was made."""
         while True:
-            self.state = state_of(self._tidemark.home)
+            self.state = state_of(self._tidemark.home, self._context.instance)
             stale = stale_partitions(self._context.instance, self._tidemark.home, seen=self._seen)
             self._seen.save()
             before = len(self._tried)
@@ -125,34 +134,50 @@ class _Refresh:
                 return
 
     def _refresh(self, table: TableAsset, stale: Iterable[str]) -> None:
-        spec, lake = table.derived.spec, self._tidemark.lake
-        for part in near_one_another(self._good(table.derived, stale), spec.grain, takes_gaps=table.takes_gaps):
-            if (spec.name, part) in self._tried:
+        """Make what may be made of a table; where partitions fail together, by halves, so that one fails alone."""
+        name, derived, failures = table.derived.spec.name, table.derived, 0
+        good = self._good(derived, stale)
+        waiting = deque(near_one_another(good, derived.spec.grain, takes_gaps=table.takes_gaps))
+        while waiting:
+            part = waiting.popleft()
+            if (name, part) in self._tried:
                 continue
-            self._tried.add((spec.name, part))
-            self._context.log.info("computing %s: %s", spec.name, ", ".join(part))
+            self._tried.add((name, part))
             try:
-                windows = contiguous(map(spec.grain.start, part), spec.grain)
-                records = table.write(self._context, self._tidemark, windows, self._report)
-                keys = {record.partition for record in records if record.partition}
-                if table.derived.is_carried:
-                    keys |= unchecked(self._context.instance, spec.name)
-                self.made[spec.name] |= keys
-                self._check(self._context, lake, spec.name, sorted(keys))
+                self._make(table, part)
             except StoppedError:
                 raise
             except Exception as error:
                 # A table that fails must not stop those that are not made from it; what failed is raised at the end.
-                self._context.log.exception("%s could not be refreshed", spec.name)
-                self.errors[spec.name] = " ".join(str(error).split()) or type(error).__name__
-                self._failed[spec.name] |= set(part)
-                self.held[spec.name] |= dict.fromkeys(part, "it failed")
+                failures += 1
+                self._context.log.exception("%s could not be refreshed: %s", name, ", ".join(part))
+                # What is carried from one partition to the next is not made beyond one that failed.
+                if len(part) > 1 and not derived.is_carried and failures < FAILURES:
+                    middle = len(part) // 2
+                    waiting.extendleft((part[middle:], part[:middle]))
+                    continue
+                self.errors[name] = " ".join(str(error).split()) or type(error).__name__
+                self._failed[name] |= set(part)
+                self.held[name] |= dict.fromkeys(part, "it failed")
+
+    def _make(self, table: TableAsset, part: Sequence[str]) -> None:
+        spec = table.derived.spec
+        self._context.log.info("computing %s: %s", spec.name, ", ".join(part))
+        windows = contiguous(map(spec.grain.start, part), spec.grain)
+        records = table.write(self._context, self._tidemark, windows, self._report)
+        keys = {record.partition for record in records if record.partition}
+        if table.derived.is_carried:
+            keys |= unchecked(self._context.instance, spec.name)
+        self.made[spec.name] |= keys
+        self._check(self._context, self._tidemark.lake, spec.name, sorted(keys))
 
     def _good(self, derived: Derived, stale: Iterable[str]) -> list[str]:
         """The stale partitions that may be made now, and those that have not passed a check since they were made."""
         name, home, instance = derived.spec.name, self._tidemark.home, self._context.instance
         # What was made here and did not pass is not tried again at once: it would not pass then either.
-        due = {*stale, *(unfinished(home, instance, name) - self.made[name])} - self._failed[name]
+        again = unfinished(home, instance, name) - self.made[name]
+        again -= set() if self._repairs else failed(instance, name)
+        due = {*stale, *again} - self._failed[name]
         grain = derived.spec.grain
         due = {key for key in due if is_before(grain, key, self._before_us)}
         wanted = existing(home.settings, grain, due, self._now_us)

@@ -9,8 +9,11 @@ less and less often. Does not belong here: what a refresh does (`assets/refresh.
 import dagster as dg
 
 from assets.as_seen import STATE_TAG, state_of
+from assets.ingest.schema import DELTAS
+from assets.refresh import REFRESH
+from assets.trust import unchecked
 from orchestration.attempts import MAX_RUNTIME_S, is_under_way
-from orchestration.jobs import refresh_job
+from orchestration.jobs import drain_job, refresh_job
 from orchestration.refreshes import stale_now, was_refreshed
 from orchestration.sensors import patiently
 from orchestration.timetable import TABLES_EVERY_S
@@ -31,9 +34,13 @@ def follow_tables(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.Ski
 def _due(instance: dg.DagsterInstance, home: Home) -> dg.RunRequest | dg.SkipReason:
     if is_under_way(instance, refresh_job):
         return dg.SkipReason("A refresh is under way.")
-    state = state_of(home)
+    # For seconds, and not for as long as drains follow one another: each begins with hours that have all been checked.
+    if is_under_way(instance, drain_job) and unchecked(instance, DELTAS.name):
+        return dg.SkipReason("A drain checks what it has brought in.")
+    state = state_of(home, instance)
     if was_refreshed(instance, home):
         return dg.SkipReason("There was a refresh of the tables as they are now.")
     if not any(stale_now(instance).values()):
         return dg.SkipReason("Every table is up to date.")
-    return dg.RunRequest(run_key=state, tags={STATE_TAG: state, "dagster/max_runtime": str(MAX_RUNTIME_S)})
+    tags = {STATE_TAG: state, "dagster/max_runtime": str(MAX_RUNTIME_S)}
+    return dg.RunRequest(run_key=state, tags=tags, run_config={"ops": {REFRESH: {"config": {"repairs": False}}}})

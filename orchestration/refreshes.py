@@ -29,7 +29,7 @@ def stale_now(instance: dg.DagsterInstance) -> dict[str, dict[str, str]]:
 
 def was_refreshed(instance: dg.DagsterInstance, home: Home) -> bool:
     """Whether a refresh has ended that found the tables as they are now, and left them so."""
-    tags = {STATE_TAG: state_of(home)}
+    tags = {STATE_TAG: state_of(home, instance)}
     of_state = dg.RunsFilter(job_name=refresh_job.name, tags=tags)
     still_open = dg.RunsFilter(job_name=refresh_job.name, statuses=OPEN)
     return instance.get_runs_count(of_state) > 0 and not instance.get_runs_count(still_open)

@@ -26,7 +26,8 @@ def clean(tmp_path: Path) -> dict[str, str]:
     """An environment in which nothing says where the project is."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEMARK_", "DAGSTER_"))}
     kept = {name: value for name, value in kept.items() if name not in {"PYTHONPATH", "PYTHONSAFEPATH"}}
-    return kept | {"TIDEMARK_HOME": str(tmp_path / "home"), "PATH": f"{Path(sys.executable).parent}:{kept['PATH']}"}
+    path = f"{Path(sys.executable).parent}:{kept['PATH']}"
+    return kept | {"TIDEMARK_HOME": str(tmp_path / "home"), "TIDEMARK_WARM": "0", "PATH": path}
 
 
 def test_the_launcher_runs_a_command_that_needs_all_of_them(elsewhere: Path) -> None:

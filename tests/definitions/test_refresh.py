@@ -6,6 +6,7 @@ import dagster as dg
 import pytest
 
 from assets import refresh as module
+from assets.as_seen import STATE_TAG, state_of
 from assets.names import HELD_BACK
 from assets.refresh import refresh_asset
 from assets.table_asset import TableAsset
@@ -34,8 +35,10 @@ class Tables:
         self.home, self.instance = home, instance
         self.rounds: list[dict[str, list[str]]] = []
         self.made: list[tuple[str, tuple[str, ...]]] = []
+        self.tried: list[tuple[str, tuple[str, ...]]] = []
         self.checked: list[tuple[str, tuple[str, ...]]] = []
         self.failing: dict[str, BaseException] = {}
+        self.bad = {HOUR, NEXT, LATER, DAY}  # the partitions of a failing table that fail
         self.wrong: set[str] = set()
 
     def stale(self, *_: object, **__: object) -> dict[str, dict[str, str]]:
@@ -46,9 +49,10 @@ class Tables:
         grain = GRAPH[table].spec.grain
 
         def materialize(_: object, __: object, windows: Sequence[Range]) -> list[Record]:
-            if table in self.failing:
-                raise self.failing[table]
             keys = [grain.key(start) for each in windows for start in grain.starts(each.start_us, each.end_us)]
+            self.tried.append((table, tuple(keys)))
+            if table in self.failing and not self.bad.isdisjoint(keys):
+                raise self.failing[table]
             self.made.append((table, tuple(keys)))
             return [Record(asset=table, partition=key, generation=1, table_version=1, table_id="t") for key in keys]
 
@@ -152,3 +156,41 @@ def test_a_stop_ends_a_refresh_before_the_next_table(tables: Tables) -> None:
     tables.rounds = [{HOURS: [HOUR], MINUTES: [HOUR]}]
     assert not tables.refresh().success
     assert tables.made == []
+
+
+def test_one_partition_that_cannot_be_made_fails_alone(tables: Tables) -> None:
+    """And not together with all that are new: what was asked for once is asked for in the next refresh again."""
+    tables.failing, tables.bad = {MINUTES: ValueError("a key in two shards")}, {NEXT}
+    tables.rounds = [{HOURS: [HOUR, NEXT, LATER], MINUTES: [HOUR, NEXT, LATER]}]
+    result = tables.refresh()
+    assert not result.success
+    assert sorted(key for table, part in tables.made if table == MINUTES for key in part) == [HOUR, LATER]
+    assert sorted(key for table, part in tables.made if table == HOURS for key in part) == [HOUR, LATER]
+
+
+def test_a_table_of_which_everything_fails_is_given_up_soon(tables: Tables) -> None:
+    hours = hours_between("2026-02-25-00:00", "2026-03-02-09:00")
+    tables.failing, tables.bad = {MINUTES: ValueError("no room")}, set(hours)
+    tables.rounds = [{MINUTES: hours}]
+    assert not tables.refresh().success
+    assert len(hours) > 100
+    assert len(tables.tried) < 2 * module.FAILURES
+
+
+def test_what_failed_its_check_is_made_again_when_somebody_asks_and_not_by_the_daemon(tables: Tables) -> None:
+    """The daemon would find the same after every drain, for ever."""
+    tables.wrong = {MINUTES}
+    tables.rounds = [{MINUTES: [HOUR]}]
+    assert tables.refresh().success
+    assert tables.refresh(repairs=False).success
+    assert tables.made == [(MINUTES, (HOUR,))]
+    assert tables.refresh().success
+    assert tables.made == [(MINUTES, (HOUR,))] * 2
+
+
+def test_a_refresh_leaves_the_state_in_which_it_found_nothing_more_to_do(tables: Tables, home: Home) -> None:
+    """Or what it has changed itself would look as if it were new, and another one would follow, and so on."""
+    tables.rounds = [{MINUTES: [HOUR]}]
+    run = tables.instance.get_run_by_id(tables.refresh().run_id)
+    assert run is not None
+    assert run.tags[STATE_TAG] == state_of(home, tables.instance)

@@ -6,16 +6,19 @@ import dagster as dg
 import pytest
 
 from assets.as_seen import STATE_TAG
+from assets.ingest.schema import DELTAS
 from assets.tables import GRAPH
 from orchestration import refresh_sensor, refreshes
 from orchestration.automation import find_stale
 from orchestration.instance import open_instance
-from orchestration.jobs import refresh_job
+from orchestration.jobs import drain_job, refresh_job
 from orchestration.refresh_sensor import follow_tables
 from resources.lake import Lake
+from tests.support.orchestrator import judge, record_of, tell
 from tidemark.storage.home import Home
 
-STALE = {"minute_counts": {"2026-03-02-09:00": "new"}}
+HOUR = "2026-03-02-09:00"
+STALE = {"minute_counts": {HOUR: "new"}}
 
 
 @pytest.fixture
@@ -68,3 +71,24 @@ def test_what_a_refresh_leaves_is_requested_by_itself_until_the_tables_change(
 def test_nothing_stale_is_no_run(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refresh_sensor, "stale_now", lambda _: {"minute_counts": {}})
     assert look(instance) == "Every table is up to date."
+
+
+def test_while_a_drain_checks_what_it_has_brought_in_nothing_is_requested_that_could_not_be_made(
+    instance: dg.DagsterInstance,
+) -> None:
+    tell(instance, record_of(DELTAS.name, HOUR))
+    drain = instance.add_run(dg.DagsterRun(job_name=drain_job.name, status=dg.DagsterRunStatus.STARTED))
+    assert look(instance) == "A drain checks what it has brought in."
+    judge(instance, DELTAS.name, [HOUR])
+    assert isinstance(look(instance), dg.RunRequest), f"{drain.run_id} goes on, and may be followed by others for ever"
+
+
+def test_a_check_that_passes_after_a_refresh_is_a_change(instance: dg.DagsterInstance) -> None:
+    """The drain may have committed while the refresh ran, which then could build on nothing of it."""
+    tell(instance, record_of(DELTAS.name, HOUR))
+    request = look(instance)
+    assert isinstance(request, dg.RunRequest)
+    begin(instance, request, dg.DagsterRunStatus.SUCCESS)
+    assert look(instance) == "There was a refresh of the tables as they are now."
+    judge(instance, DELTAS.name, [HOUR])
+    assert isinstance(look(instance), dg.RunRequest)

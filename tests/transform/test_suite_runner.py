@@ -1,8 +1,10 @@
 """A suite over a DataFrame: each partition's own result from one run, with the rows that are wrong (O4, O5)."""
 
-import signal
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime
-from types import FrameType
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,10 +12,13 @@ import pytest
 from expectations.results import count_of, examples_of
 from expectations.runner import CheckBrokenError, run_suite
 from expectations.suite import Expectation, Severity, Suite, SuiteError
+from tests.support.spark import without_server
+from tidemark.storage.home import Home
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+ROOT = Path(__file__).resolve().parents[2]
 TEN, ELEVEN, NOON = "2026-03-02-10:00", "2026-03-02-11:00", "2026-03-02-12:00"
 HOURS = {key: datetime(2026, 3, 2, hour, tzinfo=UTC) for key, hour in ((TEN, 10), (ELEVEN, 11), (NOON, 12))}
 
@@ -120,39 +125,10 @@ def test_a_wrong_row_without_its_partition_is_a_mistake_in_the_suite(spark: "Spa
         run_suite(suite(lost), things(spark, (TEN, 1, "red")), partitions=[TEN])
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("seconds", [0.03, 0.1, 0.3])
-def test_after_an_interrupted_check_the_next_one_is_right(spark: "SparkSession", seconds: float) -> None:
+def test_after_an_interrupted_check_the_next_one_is_right(tmp_path: Path) -> None:
     """What interrupts a run leaves no answer of the JVM to whatever asks next."""
-
-    class InterruptedRunError(BaseException):
-        pass
-
-    def interrupt(_number: int, frame: FrameType | None) -> None:
-        # A session on a server speaks to it by gRPC and by threads of its own, and neither survives an exception in the
-        # midst of its code: a lock stays taken, or nothing listens for the answer any more. A moment later is as good.
-        while frame is not None:
-            if any(part in frame.f_code.co_filename for part in ("/grpc/", "/threading.py", "/concurrent/futures/")):
-                signal.setitimer(signal.ITIMER_REAL, 0.001, 1.0)
-                return
-            frame = frame.f_back
-        raise InterruptedRunError
-
-    batch, asked = things(spark, (TEN, 1, "red"), (ELEVEN, 3, "green")), suite(KNOWN, POSITIVE, UNIQUE)
-
-    def judge_until_interrupted() -> None:
-        # More than once: one that falls into the destruction of an object is ignored by Python.
-        signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
-        while True:
-            run_suite(asked, batch, partitions=[TEN, ELEVEN])
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        with pytest.raises(InterruptedRunError) as held:
-            judge_until_interrupted()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
-    found = run_suite(asked, batch, partitions=[TEN, ELEVEN])
-    assert [result.passed for result in found] == [True, False]
-    assert held.value is not None, "the exception is kept, as whoever reports it does"
+    home = Home(tmp_path / "home").create()
+    command = [sys.executable, "-m", "tests.support.interrupted_checks", str(home.root)]
+    environment = without_server(os.environ)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout.splitlines() == ["True False"] * 3, done.stderr
