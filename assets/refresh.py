@@ -126,7 +126,6 @@ class _Refresh:
         while True:
             self.state = state_of(self._tidemark.home, self._context.instance)
             stale = stale_partitions(self._context.instance, self._tidemark.home, seen=self._seen)
-            self._seen.save()
             before = len(self._tried)
             for table in tables:
                 self._refresh(table, stale.get(table.derived.spec.name, {}))

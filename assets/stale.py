@@ -16,7 +16,7 @@ from assets.graph import By, Derived, Need
 from assets.ingest.schema import DELTAS
 from assets.tables import GRAPH
 from resources.lake import TableSpec
-from resources.record import Record
+from resources.record import Record, forget_reused
 from resources.seen_records import SeenRecords
 from tidemark.counts.retention import settled_before
 from tidemark.model.timegrid import HOUR_US
@@ -45,7 +45,7 @@ class _Found:
 
     instance: "DagsterInstance"
     home: Home
-    seen: dict[int, Record | None] | None
+    seen: dict[int, Record]
     records: dict[str, dict[str, Record]] = field(default_factory=dict)
     present: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     stale: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def stale_partitions(
     instance: "DagsterInstance",
     home: Home,
     *,
-    seen: dict[int, Record | None] | None = None,
+    seen: dict[int, Record] | None = None,
     graph: Mapping[str, Derived] = GRAPH,
 ) -> dict[str, dict[str, str]]:
     """Asset → partition → why it is stale; assets in the order in which they are refreshed.
@@ -92,8 +92,9 @@ def stale_partitions(
 
     Without `seen`, records that any process has read before are not read again.
     """
-    kept = SeenRecords(home, instance) if seen is None else None
-    found = _Found(instance, home, kept if seen is None else seen)
+    seen = SeenRecords(home, instance) if seen is None else seen
+    forget_reused(instance, seen)
+    found = _Found(instance, home, seen)
     hours = {DELTAS.grain.start(key) for key in found.read(DELTAS)}
     path = home.lake / DELTAS.name
     found.present[DELTAS.name] = hours | set(lake_files.partitions(path) if lake_files.readable_state(path) else ())
@@ -108,8 +109,8 @@ def stale_partitions(
             if why:
                 stale.setdefault(target.grain.key(start), why)
         found.stale[target.name] = stale
-    if kept is not None:
-        kept.save()
+    if isinstance(seen, SeenRecords):
+        seen.save()
     return found.stale
 
 

@@ -6,6 +6,7 @@ all that is stale; only what it leaves is requested partition by partition. Does
 """
 
 from collections import defaultdict
+from threading import Lock
 
 import dagster as dg
 
@@ -18,13 +19,16 @@ from tidemark.storage.home import Home
 
 # Records by the number of their event, for each storage of events, for as long as this process lives; see
 # `Record.latest_by_partition`.
-_seen: defaultdict[str, dict[int, Record | None]] = defaultdict(dict)
+_seen: defaultdict[str, dict[int, Record]] = defaultdict(dict)
+# Sensors are evaluated in threads: the second finds what the first has read, and none forgets what another looks at.
+_looking = Lock()
 
 
 def stale_now(instance: dg.DagsterInstance) -> dict[str, dict[str, str]]:
     """The stale partitions of this home, by asset, and why; records that were read before are not read again."""
-    seen = _seen[instance.run_storage.get_run_storage_id()]  # type: ignore[attr-defined]
-    return stale_partitions(instance, Home.locate(), seen=seen)
+    with _looking:
+        seen = _seen[instance.run_storage.get_run_storage_id()]  # type: ignore[attr-defined]
+        return stale_partitions(instance, Home.locate(), seen=seen)
 
 
 def was_refreshed(instance: dg.DagsterInstance, home: Home) -> bool:

@@ -134,12 +134,13 @@ class Record(Struct, frozen=True, kw_only=True, rename=_STORED):
         asset: str,
         partitions: Iterable[str] | None = None,
         *,
-        seen: "dict[int, Record | None] | None" = None,
+        seen: "dict[int, Record] | None" = None,
     ) -> "dict[str, Record]":
         """The last record of every partition (or of the given ones) that has one.
 
-        A materialization without a record, or with an unreadable one, counts as missing. Events never change, so a
-        caller that asks repeatedly keeps `seen`, by the number of the event, and pays only for new ones.
+        A materialization without a record, or with an unreadable one, counts as missing. A caller that asks repeatedly
+        keeps `seen`, by the number of the event, and pays only for new ones; before each look it has to forget numbers
+        that were given again (`forget_reused`).
         """
         from dagster import AssetKey, AssetRecordsFilter, DagsterEventType
 
@@ -148,14 +149,37 @@ class Record(Struct, frozen=True, kw_only=True, rename=_STORED):
             key, DagsterEventType.ASSET_MATERIALIZATION, None if partitions is None else set(partitions)
         )
         seen = {} if seen is None else seen
-        unseen = sorted(set(ids.values()) - seen.keys())
+        found = {
+            number: record
+            for partition, number in ids.items()
+            if (record := seen.get(number)) and (record.asset, record.partition) == (asset, partition)
+        }
+        unseen = sorted(set(ids.values()) - found.keys())
         for start in range(0, len(unseen), 500):
             chunk = unseen[start : start + 500]
             events = instance.fetch_materializations(
                 AssetRecordsFilter(key, storage_ids=chunk), limit=len(chunk)
             ).records
-            seen.update({event.storage_id: _record_or_none(event) for event in events})
-        return {partition: record for partition, number in ids.items() if (record := seen.get(number))}
+            read = {event.storage_id: record for event in events if (record := _record_or_none(event))}
+            found.update(read)
+            seen.update(read)
+        return {partition: found[number] for partition, number in ids.items() if number in found}
+
+
+def forget_reused(instance: "DagsterInstance", seen: dict[int, Record]) -> None:
+    """Forget all records if numbers of their events may be those of other events now; call it before each look.
+
+    Events do not change, but SQLite gives a number again when no higher one is left: after somebody has deleted runs or
+    wiped materializations, or in the database of a backup. Then the highest number that was seen was given up, too.
+    """
+    from dagster import AssetKey, AssetRecordsFilter
+
+    if not seen:
+        return
+    last = max(seen)
+    chosen = AssetRecordsFilter(AssetKey(seen[last].asset), storage_ids=[last])
+    if [_record_or_none(event) for event in instance.fetch_materializations(chosen, limit=1).records] != [seen[last]]:
+        seen.clear()
 
 
 def believed(record: Record | None, ceiling_us: int | None) -> int | None:

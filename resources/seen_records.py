@@ -1,9 +1,9 @@
-"""Records that were read before, kept between processes: the orchestrator stores each in an event that never changes.
+"""Records that were read before, kept between processes: the orchestrator stores each in an event of its own.
 
 Belongs here: the file of records by the number of their event. Reading seventy thousand events of a year takes the
 orchestrator's own classes half a minute, and a refresh of one hour needs what all of them say. The file only saves
 reading: a line that is torn, or a file that is gone, is read from the orchestrator again. Does not belong here: what is
-asked (`record.py`).
+asked, and whether the numbers still are those of the same events (`record.py`).
 """
 
 from collections.abc import Iterator
@@ -25,35 +25,41 @@ FEW_LINES = 10_000
 
 class _Line(Struct, frozen=True):
     event: int
-    record: Record | None  # None: the event has no record that can be read
+    record: Record
 
 
-class SeenRecords(dict[int, "Record | None"]):
+class SeenRecords(dict[int, Record]):
     """The records by the number of their event, as `Record.latest_by_partition` takes them; `save` leaves new ones."""
 
     def __init__(self, home: Home, instance: "DagsterInstance") -> None:
         # Numbers of events are those of one storage.
         self._path = home.dagster / f"records-{instance.run_storage.get_run_storage_id()}.jsonl"  # type: ignore[attr-defined]
         super().__init__(self._read())
-        self._saved = set(self)
+        self._saved = dict(self)
+
+    def clear(self) -> None:
+        """Forget them all, in the file as well."""
+        super().clear()
+        self._saved.clear()
+        self._path.unlink(missing_ok=True)
 
     def save(self) -> None:
         """Leave what was read since."""
-        new = self.keys() - self._saved
-        last = {(record.asset, record.partition): event for event, record in sorted(self.items()) if record}
+        new = [event for event, record in sorted(self.items()) if self._saved.get(event) is not record]
+        last = {(record.asset, record.partition): event for event, record in sorted(self.items())}
         if len(self) > max(FEW_LINES, 2 * len(last)):
             self._write_anew(set(last.values()))
         elif new:
             # One write: the lines of two processes do not mix.
             with open(self._path, "ab", buffering=0, opener=make_private) as file:
-                file.write(b"".join(map(self._line, sorted(new))))
-        self._saved = set(self)
+                file.write(b"".join(map(self._line, new)))
+        self._saved = dict(self)
 
     def _line(self, event: int) -> bytes:
         # After a new line, because the last one there may be torn.
         return b"\n" + msgspec.json.encode(_Line(event, self[event]))
 
-    def _read(self) -> Iterator[tuple[int, "Record | None"]]:
+    def _read(self) -> Iterator[tuple[int, Record]]:
         decoder = msgspec.json.Decoder(_Line)
         try:
             lines = self._path.read_bytes().splitlines()

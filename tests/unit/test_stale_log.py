@@ -81,6 +81,6 @@ def test_the_log_tells_namespaces_and_kinds_apart_and_older_lines_count_for_all(
             msgspec.structs.replace(entry, receipt_hours=hours, sources=sources, sha256=f"{entry.number:064d}")
         )
     with dg.DagsterInstance.ephemeral() as instance:
-        found = stale._Found(instance, home, None)
+        found = stale._Found(instance, home, {})
         for source, epoch in (("shop/signal", 2), ("shop/vector", 1), (None, 2)):
             assert found.committed(Need(DELTAS, By.RECEIPT, source=source)) == {(TEN_O_CLOCK, 0): epoch}
