@@ -1,6 +1,8 @@
 """The sums over the log are what a look at every line gives, whoever has read which part of it before."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from pathlib import Path
 
 import msgspec
@@ -13,7 +15,7 @@ from tests.support.live import TEN_O_CLOCK
 from tidemark.log.manifest import Entry, HourCounts, Manifest, SourceHours
 from tidemark.model.timegrid import HOUR_US, hour_key
 from tidemark.observe import log_index
-from tidemark.observe.log_index import FILE, LogIndex, index_of, save_index
+from tidemark.observe.log_index import FILE, RECEIPT, LogIndex, index_of, save_index
 from tidemark.observe.sealed_log import Log
 from tidemark.storage.home import Home
 
@@ -124,3 +126,43 @@ def test_a_segment_that_does_not_follow_the_one_before_is_remembered_c7(tmp_path
     [entry] = Log(home).below(Log(home).sealed)
     index = by_every_line(iter([entry, msgspec.structs.replace(entry, number=2, from_epoch=9, to_epoch=12)]))
     assert index.shards[0].holes == {2: (9, entry.to_epoch)}
+
+
+def test_what_was_returned_once_never_changes_and_is_returned_again_while_nothing_is_added(tmp_path: Path) -> None:
+    """Sensors look in threads: one of them goes through the sums while another finds a new segment."""
+    home = made_home(tmp_path / "home")
+    seal(home, 0, 1, lost=True)
+    first = index_of(home, Log(home), Log(home).sealed)
+    assert index_of(home, Log(home), Log(home).sealed) is first
+    before, hours = deepcopy(told(first)), iter(first.last[RECEIPT])
+    next(hours)
+    seal(home, 0, 2, lost=True)
+    seal(home, 1, 3)
+    second = index_of(home, Log(home), Log(home).sealed)
+    assert list(hours) == []
+    assert told(first) == before != told(second)
+
+
+def test_a_copy_of_the_sums_has_nothing_in_common_with_them_that_changes(tmp_path: Path) -> None:
+    home = made_home(tmp_path / "home")
+    seal(home, 0, 1, lost=True)
+    [entry] = Log(home).below(Log(home).sealed)
+    later = [msgspec.structs.replace(entry, number=number, from_epoch=9 * number) for number in (2, 3)]
+    index = by_every_line(iter([entry, later[0]]))
+    before, copied = deepcopy(told(index)), index.copy()
+    assert told(copied) == before
+    copied.add(later[1])
+    assert told(copied) == told(by_every_line(iter([entry, *later])))
+    assert told(index) == before
+
+
+def test_threads_that_look_while_the_log_grows_each_get_sums_that_hold(tmp_path: Path) -> None:
+    home = made_home(tmp_path / "home")
+    uptos = []
+    for hour in range(20):
+        seal(home, hour % 2, hour)
+        uptos.append(Log(home).sealed)
+    expected = [told(by_every_line(Log(home).below(upto))) for upto in uptos]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda upto: index_of(home, Log(home), upto), uptos))
+    assert [told(index) for index in found] == expected

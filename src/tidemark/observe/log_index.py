@@ -9,6 +9,7 @@ the lines themselves (`tidemark/log/manifest.py`), what they mean for a table (`
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
 
 import msgspec
 from msgspec import Struct
@@ -90,21 +91,35 @@ class LogIndex:
             for source, starts in hours_by_source(entry, way).items():
                 last.update({(hour, entry.shard, source): entry.to_epoch - 1 for hour in starts})
 
+    def copy(self) -> "LogIndex":
+        """The same sums, to be added to."""
+        copied = LogIndex()
+        for shard, covered in self.shards.items():
+            copied.shards[shard] = msgspec.structs.replace(covered, holes=dict(covered.holes))
+        copied.event, copied.receipt, copied.lost = dict(self.event), dict(self.receipt), list(self.lost)
+        copied.last = {way: dict(last) for way, last in self.last.items()}
+        return copied
+
 
 # By home, for the life of this process: a sensor looks again and again, and old segments never change.
 _kept: dict[Path, LogIndex] = {}
+_extending = Lock()
 
 
 def index_of(home: Home, log: Log, upto: Mapping[int, int]) -> LogIndex:
-    """The sums over all segments before `upto`; only lines that are not covered yet are read."""
-    # Taken out while it is worked on: another thread begins with what is on the disk.
-    index = _kept.pop(home.root, None) or _load(home) or LogIndex()
-    if not index.continues(log, upto):
-        index = LogIndex()
-    for entry in log.below(dict(upto), after=index.upto):
-        index.add(entry)
-    _kept[home.root] = index
-    return index
+    """The sums over all segments before `upto`; only lines that are not covered yet are read.
+
+    Nothing is added to what was returned once: other threads may still look at it.
+    """
+    with _extending:
+        known = _kept.get(home.root) or _load(home) or LogIndex()
+        index = known = known if known.continues(log, upto) else LogIndex()
+        for entry in log.below(dict(upto), after=known.upto):
+            if index is known:
+                index = known.copy()
+            index.add(entry)
+        _kept[home.root] = index
+        return index
 
 
 def save_index(home: Home, index: LogIndex) -> None:
