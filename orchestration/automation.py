@@ -206,7 +206,7 @@ class RangeSensor(dg.AutomationConditionSensorDefinition):
         data = LAST.after_news(
             lambda: super(RangeSensor, self).evaluate_tick(context),
             lambda found: bool(found.run_requests),
-            files_of(Home.locate()),
+            files_of(Home.locate(), context.instance),
             patience_s=patience_s(context.instance),
         )
         return copy(data, run_requests=in_ranges(data.run_requests)) if data.run_requests else data

@@ -14,6 +14,7 @@ from typing import TypeVar
 import dagster as dg
 
 from orchestration.instance import EVENTS_FILE
+from resources.dagster_internals import SqliteEventLogStorage
 from tidemark.log.manifest import HEAD_FILE
 from tidemark.storage.home import Home
 
@@ -38,9 +39,15 @@ Answer = TypeVar("Answer")
 
 
 def patience_s(instance: dg.DagsterInstance) -> float:
-    """How long a tick may wait. Not at all where ticks wait for one another, as in the settings of an older home."""
+    """How long a tick may wait.
+
+    Not at all where ticks wait for one another, as in the settings of an older home, and where no file says that a run
+    has ended, as with PostgreSQL.
+    """
     limit = os.environ.get(LIMIT_VARIABLE)
     if not limit or not may_wait() or not instance.get_sensor_settings().get("use_threads"):
+        return 0.0
+    if _events_file(instance) is None:
         return 0.0
     return max(0.0, float(limit) - RESERVE_S)
 
@@ -103,12 +110,18 @@ class Evaluation:
         return answer
 
 
-def files_of(home: Home) -> Callable[[], Hashable]:
+def files_of(home: Home, instance: dg.DagsterInstance) -> Callable[[], Hashable]:
     """The state of everything that sensors act on: sealed segments, commits to tables, events of the orchestrator."""
-    events = home.dagster / EVENTS_FILE
-    fixed = [str(events), f"{events}-wal"]
+    events = _events_file(instance)
+    fixed = [events, f"{events}-wal"] if events else []
     fixed += [str(home.segments(shard) / HEAD_FILE) for shard in range(home.settings.shards)]
     return lambda: tuple(_state(path) for path in (*fixed, *_logs(home.lake)))
+
+
+def _events_file(instance: dg.DagsterInstance) -> str | None:
+    """The file to which each event adds; None if the orchestrator keeps them elsewhere."""
+    storage = instance.event_log_storage
+    return storage.path_for_shard(EVENTS_FILE.stem) if isinstance(storage, SqliteEventLogStorage) else None
 
 
 def _logs(lake: Path) -> Iterator[str]:

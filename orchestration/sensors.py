@@ -94,6 +94,6 @@ def patiently(
     return look_until(
         lambda: look(Home.locate()),
         lambda found: isinstance(found, dg.RunRequest),
-        files_of(Home.locate()),
+        files_of(Home.locate(), instance),
         patience_s=patience_s(instance),
     )

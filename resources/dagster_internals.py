@@ -20,6 +20,7 @@ from dagster._core.storage.asset_check_execution_record import (
     AssetCheckExecutionRecord,
     AssetCheckExecutionRecordStatus,
 )
+from dagster._core.storage.event_log import SqliteEventLogStorage
 from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
 from dagster._grpc.types import ExecuteRunArgs
 from dagster._record import copy
@@ -55,6 +56,9 @@ __all__ = [
     # The answer of a sensor's `evaluate_tick`: `RangeSensor` joins its requests for neighbouring partitions. A way
     # to ask `AutomationConditionSensorDefinition` for ranges without a backfill would replace it.
     "SensorExecutionData",
+    # Which file changes with every event of every run: sensors wait for that. A public way to wait for events would
+    # replace it.
+    "SqliteEventLogStorage",
     # As `CheckRunHealthResult`.
     "WorkerStatus",
     # A changed copy of a frozen record of Dagster, such as `SensorExecutionData`; goes with it.

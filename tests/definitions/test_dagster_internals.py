@@ -38,6 +38,7 @@ SHAPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ExecuteRunArgs": (("job_origin", "run_id", "instance_ref"), ()),
     "execute_run_command": ((), ("main",)),
     "serialize_value": (("val",), ()),
+    "SqliteEventLogStorage": ((), ("path_for_shard",)),
 }
 # Methods of public classes that Dagster does not document, with the parameters that are given to them.
 METHODS: dict[tuple[str, str], tuple[str, ...]] = {

@@ -3,12 +3,17 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import dagster as dg
 import pytest
+import yaml
 
-from orchestration.news import WHILE_VARIABLE, Evaluation, files_of, look_until
+from orchestration.instance import SETTINGS_FILE, ensure_instance, open_instance
+from orchestration.news import LIMIT_VARIABLE, WHILE_VARIABLE, Evaluation, files_of, look_until, patience_s
 from tests.support.batch import FORGETFUL, send
 from tests.support.live import TEN_O_CLOCK, signal
+from tests.support.orchestrator import record_of, tell
 from tidemark.storage.home import Home
 
 
@@ -118,21 +123,41 @@ def test_an_evaluation_that_found_nothing_waits_for_a_change_or_for_the_tenth_mi
     assert (evaluate(again), again.now_s) == (3, 0.0), "what was requested may not be all"
 
 
-def test_a_sealed_segment_a_commit_and_an_event_are_news(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_sealed_segment_a_commit_and_an_event_are_news(tmp_path: Path, is_elsewhere: bool) -> None:
     home = Home(tmp_path / "home").create(FORGETFUL)
-    files = files_of(home)
-    seen = [files()]
-    assert files() == seen[-1]
-    send(home, [signal("one", at=TEN_O_CLOCK)])
-    seen.append(files())
-    log = home.lake / "deltas" / "_delta_log"
-    log.mkdir(parents=True)
-    seen.append(files())
-    (log / "00000000000000000000.json").touch()
-    os.utime(log, (1, 1))  # as later as any clock can tell
-    seen.append(files())
-    events = home.dagster / "history" / "runs" / "index.db-wal"
-    events.parent.mkdir(parents=True)
-    events.write_bytes(b"an event")
-    seen.append(files())
+    if is_elsewhere:
+        settings(home, {"storage": {"sqlite": {"base_dir": str(tmp_path / "elsewhere")}}})
+    with open_instance(home) as instance:
+        files = files_of(home, instance)
+        seen = [files()]
+        assert files() == seen[-1]
+        send(home, [signal("one", at=TEN_O_CLOCK)])
+        seen.append(files())
+        log = home.lake / "deltas" / "_delta_log"
+        log.mkdir(parents=True)
+        seen.append(files())
+        (log / "00000000000000000000.json").touch()
+        os.utime(log, (1, 1))  # as later as any clock can tell
+        seen.append(files())
+        tell(instance, record_of("deltas", "2026-03-02-10:00"))
+        seen.append(files())
     assert len(set(seen)) == len(seen)
+
+
+def test_where_no_file_says_that_a_run_has_ended_no_tick_waits(
+    tmp_path: Path, waits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LIMIT_VARIABLE, "360")
+    home = Home(tmp_path / "home").create()
+    with open_instance(home) as instance:
+        assert patience_s(instance) == 300.0
+        sensors = instance.get_sensor_settings()
+    with dg.DagsterInstance.ephemeral() as instance:
+        monkeypatch.setattr(instance, "get_sensor_settings", lambda: sensors)
+        assert patience_s(instance) == 0.0
+
+
+def settings(home: Home, more: dict[str, Any]) -> None:
+    file = ensure_instance(home) / SETTINGS_FILE
+    file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **more}))
