@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidemark.model.errors import DamageError
@@ -83,6 +83,22 @@ def test_a_number_that_json_does_not_have_is_no_bound() -> None:
     told = json.loads(statistics_of(2, bounds))
     assert told["minValues"] == {"size": 3}
     assert told["maxValues"] == {"size": 4}
+
+
+@given(st.lists(st.none() | st.floats(), min_size=1), st.integers(1, 5))
+@example([1.0, 5.0, math.nan, 3.0], 2)
+@example([math.nan, 1.0, 5.0], 1)
+@example([1.0, math.nan, math.inf], 3)
+def test_the_log_promises_nothing_of_numbers_among_which_no_bound_shows_a_nan(
+    tmp_path_factory: pytest.TempPathFactory, weights: list[float | None], group: int
+) -> None:
+    """Spark's NaN is greater than every number: a file with one has rows above any bound of the others."""
+    rows: dict[str, list[Any]] = {"weight": weights, "size": list(range(len(weights)))}
+    footer = written(tmp_path_factory.mktemp("file") / "f.parquet", rows, group)
+    told = json.loads(statistics_of(len(weights), bounds_of(footer, THINGS)))
+    assert told["minValues"] == {"size": 0}
+    assert told["maxValues"] == {"size": len(weights) - 1}
+    assert told["nullCount"] == {"weight": weights.count(None), "size": 0}
 
 
 def test_columns_in_structs_have_bounds_and_columns_in_lists_have_none(tmp_path: Path) -> None:

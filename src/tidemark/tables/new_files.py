@@ -34,6 +34,9 @@ GREATEST_LETTER = "\U0010ffff"
 BOUND_COLUMNS = 32
 STATISTICS = "delta.dataSkippingStatsColumns"
 MILLISECOND_US = 1_000
+# No bound says whether there is a NaN as well: Arrow leaves it out, and Spark takes it for greater than every number. A
+# reader that went by such bounds would skip rows that it was asked for.
+UNBOUNDED = ("FLOAT", "DOUBLE")
 
 
 @dataclass
@@ -54,7 +57,7 @@ class Bounds:
             self.nulls += statistics.null_count
         if statistics.null_count == rows:
             return  # nothing but nulls
-        if not statistics.has_min_max:
+        if not statistics.has_min_max or statistics.physical_type in UNBOUNDED:
             self.is_known = False
             return
         self.low = statistics.min if self.low is None else min(self.low, statistics.min)
