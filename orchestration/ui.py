@@ -238,7 +238,11 @@ def _interrupt(_signum: int, _frame: object) -> None:
 
 
 def _die_with_parent() -> None:
-    """In the child, before it becomes the program: have the kernel end it when the parent dies for any reason."""
+    """In the child, before it becomes the program: have the kernel end it when the parent dies for any reason.
+
+    It is ended by the signal of Ctrl-C, which a shell may have switched off for what it starts in the background.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
