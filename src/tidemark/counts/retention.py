@@ -13,15 +13,14 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from tidemark.counts.decay import HalfLife
 from tidemark.counts.windows import Window, shown, window_pieces
-from tidemark.model.errors import DamageError, TidemarkError
+from tidemark.model.errors import TidemarkError
 from tidemark.model.timegrid import HOUR_US
-from tidemark.storage.disk import Disk, RealDisk
 from tidemark.storage.home import Home
+from tidemark.storage.json_files import read_json, write_json
 from tidemark.tables.tiers import TRAILING, Tier
 
 # What may go, finest first, and the tier on whose borders it is cut.
@@ -61,11 +60,9 @@ def dropped_before(home: Home) -> Cuts:
     return {**kept.gone_before_us, **kept.dropped_before_us}
 
 
-def remember(home: Home, cuts: Cuts, disk: Disk | None = None) -> None:
+def remember(home: Home, cuts: Cuts) -> None:
     """Decide, durably, before anything is dropped: from now on nobody asks for it or computes it again."""
-    disk, kept = disk or RealDisk(), _Kept(dict(sorted(cuts.items())), to_be_dropped(cuts, dropped_before(home)))
-    disk.make_directory(_path(home).parent)
-    disk.replace(_path(home), msgspec.json.encode(kept))
+    write_json(_path(home), _Kept(dict(sorted(cuts.items())), to_be_dropped(cuts, dropped_before(home))))
 
 
 def to_be_dropped(cuts: Cuts, dropped: Cuts) -> Cuts:
@@ -79,13 +76,7 @@ def to_be_dropped(cuts: Cuts, dropped: Cuts) -> Cuts:
 
 
 def _read(home: Home) -> _Kept:
-    path = _path(home)
-    if not path.exists():
-        return _Kept()
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=_Kept)
-    except msgspec.MsgspecError as error:
-        raise DamageError(f"{path} is damaged ({error}). Restore it from a backup; nothing was changed.") from error
+    return read_json(_path(home), _Kept, way_out="Restore it from a backup; nothing was changed.") or _Kept()
 
 
 def latest_cuts(now_us: int, half_lives: Iterable[HalfLife] = ()) -> Cuts:

@@ -66,9 +66,9 @@ def read_resets(home: Home, disk: Disk | None = None) -> list[int]:
     return (load(disk or RealDisk(), _path(home), _Resets) or _Resets()).at_us
 
 
-def record_reset(home: Home, at_us: int, disk: Disk | None = None) -> None:
+def record_reset(home: Home, at_us: int) -> None:
     """Add one, durably. The caller holds the locks of all shards: a shard that is open would not notice."""
-    save(disk or RealDisk(), _path(home), _Resets([*read_resets(home, disk), at_us]))
+    save(RealDisk(), _path(home), _Resets([*read_resets(home), at_us]))
 
 
 def ceiling_us(home: Home, now_us: int) -> int | None:

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from tidemark.model.timegrid import WEEK
-from tidemark.storage.disk import Disk, RealDisk
 from tidemark.storage.home import Home
+from tidemark.storage.json_files import write_json
 
 FILE = "first_hour.json"
 
@@ -27,13 +27,13 @@ class FirstHour(Struct, frozen=True):
 class FirstHourFile:
     """The file of one home."""
 
-    def __init__(self, home: Home, disk: Disk | None = None) -> None:
-        self._path, self._disk = home.plans / FILE, disk or RealDisk()
+    def __init__(self, home: Home) -> None:
+        self._path = home.plans / FILE
 
     def read(self) -> FirstHour | None:
         """What is stored; None before the first drain, or if the file cannot be read: then partitions begin early."""
         try:
-            return msgspec.json.decode(self._disk.read(self._path), type=FirstHour)
+            return msgspec.json.decode(self._path.read_bytes(), type=FirstHour)
         except (FileNotFoundError, msgspec.MsgspecError):
             return None
 
@@ -43,6 +43,4 @@ class FirstHourFile:
         before = self.read()
         if first_us is None or (before and before.first_us <= first_us):
             return
-        now = FirstHour(first_us, before.lowered + 1 if before else 0)
-        self._disk.make_directory(self._path.parent)
-        self._disk.replace(self._path, msgspec.json.encode(now))
+        write_json(self._path, FirstHour(first_us, before.lowered + 1 if before else 0))

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from tidemark.model.errors import DamageError
-from tidemark.storage.disk import Disk, RealDisk
 from tidemark.storage.home import Home
+from tidemark.storage.json_files import read_json, write_json
 from tidemark.tables import lake_files
 from tidemark.tables.table_extent import TableExtent, log_state, read_extent
 
@@ -84,19 +84,13 @@ def app_id(table: str, generation: int) -> str:
 class KnownTableFile:
     """The file with the facts about one table."""
 
-    def __init__(self, directory: Path, table: str, disk: Disk | None = None) -> None:
+    def __init__(self, directory: Path, table: str) -> None:
         self.table = table
         self.path = directory / table / "lineage.json"
-        self._disk = disk or RealDisk()
 
     def read(self) -> KnownTable:
         """The stored facts; defaults if there is no file yet."""
-        if not self.path.exists():
-            return KnownTable()
-        try:
-            return msgspec.json.decode(self._disk.read(self.path), type=KnownTable)
-        except msgspec.MsgspecError as error:
-            raise DamageError(f"{self.path} is damaged ({error}). Restore it from a backup.") from error
+        return read_json(self.path, KnownTable, way_out="Restore it from a backup.") or KnownTable()
 
     def extent(self, table: Path) -> TableExtent | None:
         """The extent of the table; the table is opened only if its log has changed since it was stored."""
@@ -107,8 +101,7 @@ class KnownTableFile:
 
     def write(self, known: KnownTable) -> KnownTable:
         """Store the facts, durably."""
-        self._disk.make_directory(self.path.parent)
-        self._disk.replace(self.path, msgspec.json.encode(known))
+        write_json(self.path, known)
         return known
 
     def record_edits(self, table: Path) -> KnownTable:

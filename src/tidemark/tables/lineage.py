@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from tidemark.model.errors import DamageError
-from tidemark.storage.disk import Disk, RealDisk
+from tidemark.storage.json_files import read_json, write_json
 from tidemark.tables import lake_files
 
 # Not known to be made from any version of the input.
@@ -59,22 +59,17 @@ class Lineage(Struct, frozen=True):
 class LineageFile:
     """The lineage of one table, on the disk: `provenance.json`, by its old name."""
 
-    def __init__(self, directory: Path, table: str, disk: Disk | None = None) -> None:
+    def __init__(self, directory: Path, table: str) -> None:
         self._table = table
         self.path = directory / table / "provenance.json"
-        self._disk = disk or RealDisk()
 
     def read(self) -> Lineage:
         """The stored lineage; empty if there is none."""
-        if not self.path.exists():
-            return Lineage()
-        try:
-            return msgspec.json.decode(self._disk.read(self.path), type=Lineage)
-        except msgspec.MsgspecError as error:
-            raise DamageError(
-                f"{self.path} is damaged ({error}). Delete it: it is rebuilt from the table's log, and counts are "
-                "taken from deltas until the rollups are computed again."
-            ) from error
+        way_out = (
+            "Delete it: it is rebuilt from the table's log, and counts are taken from deltas until the rollups are "
+            "computed again."
+        )
+        return read_json(self.path, Lineage, way_out=way_out) or Lineage()
 
     def record(
         self, path: Path, *, made_from: Input | None = None, made: Iterable[int] = (), settled_at: int | None = None
@@ -100,8 +95,7 @@ class LineageFile:
                 if known.source != FOREIGN:
                     partitions[start] = Made(known.changed, made_from.version, made_from.generation)
             now = msgspec.structs.replace(now, partitions=partitions)
-        self._disk.make_directory(self.path.parent)
-        self._disk.replace(self.path, msgspec.json.encode(now))
+        write_json(self.path, now)
         return now
 
 

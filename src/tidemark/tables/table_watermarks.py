@@ -8,11 +8,9 @@ recorded, because a watermark is a promise about events, and no later run takes 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
-from tidemark.model.errors import DamageError
-from tidemark.storage.disk import Disk, RealDisk
+from tidemark.storage.json_files import read_json, write_json
 
 WATERMARK_FILE = "watermark.json"
 
@@ -28,20 +26,12 @@ class TableWatermark(Struct, frozen=True):
 class TableWatermarkFile:
     """The watermark file of one table."""
 
-    def __init__(self, directory: Path, table: str, disk: Disk | None = None) -> None:
+    def __init__(self, directory: Path, table: str) -> None:
         self._path = directory / table / WATERMARK_FILE
-        self._disk = disk or RealDisk()
 
     def read(self) -> TableWatermark | None:
         """The stored watermark; None if the table was never materialized."""
-        if not self._path.exists():
-            return None
-        try:
-            return msgspec.json.decode(self._disk.read(self._path), type=TableWatermark)
-        except msgspec.MsgspecError as error:
-            raise DamageError(
-                f"{self._path} is damaged ({error}). Delete it: the next materialization writes it again."
-            ) from error
+        return read_json(self._path, TableWatermark, way_out="Delete it: the next materialization writes it again.")
 
     def advance(self, recorded: Iterable[TableWatermark]) -> TableWatermark:
         """Store the watermarks of a materialization: the table's rises to the furthest of them, and never falls."""
@@ -50,8 +40,7 @@ class TableWatermarkFile:
         furthest = max([*found, before], key=lambda each: (each.watermark_us is not None, each.watermark_us or 0))
         times = [each.recorded_us for each in (before, *found) if each.recorded_us is not None]
         now = TableWatermark(furthest.watermark_us, furthest.held_by, max(times, default=None))
-        self._disk.make_directory(self._path.parent)
-        self._disk.replace(self._path, msgspec.json.encode(now))
+        write_json(self._path, now)
         return now
 
     def fall_to(self, at_us: int) -> None:
@@ -60,9 +49,7 @@ class TableWatermarkFile:
         if before is not None:
             times = (before.watermark_us, before.recorded_us)
             watermark_us, recorded_us = (None if time is None else min(time, at_us) for time in times)
-            self._disk.replace(
-                self._path, msgspec.json.encode(TableWatermark(watermark_us, before.held_by, recorded_us))
-            )
+            write_json(self._path, TableWatermark(watermark_us, before.held_by, recorded_us))
 
 
 def tables_with_watermarks(directory: Path) -> list[str]:

@@ -22,7 +22,7 @@ from tidemark.counts.warm.buckets import Bucket
 from tidemark.counts.warm.cells import WINDOWS
 from tidemark.counts.warm.late import LateColumns
 from tidemark.counts.warm.state import State
-from tidemark.storage.disk import Disk, RealDisk
+from tidemark.storage.disk import RealDisk
 
 MAGIC = b"TIDECNTS"
 VERSION = 1
@@ -59,9 +59,9 @@ class _Outline(Struct, frozen=True):
     late: int
 
 
-def save_state(state: State, path: Path, disk: Disk | None = None) -> int:
+def save_state(state: State, path: Path) -> int:
     """Write a state to a file, in place of the old one; return its size. No thread may change the state meanwhile."""
-    disk = disk or RealDisk()
+    disk = RealDisk()
     groups, outline, arrays = _laid_out(state)
     parts: list[bytes | memoryview] = [msgspec.json.encode(outline)]
     parts += [memoryview(part).cast("B") for part in (*groups, *arrays) if len(part)]
@@ -85,9 +85,9 @@ def save_state(state: State, path: Path, disk: Disk | None = None) -> int:
     return size
 
 
-def load_state(path: Path, capacity: int, disk: Disk | None = None) -> State:
+def load_state(path: Path, capacity: int) -> State:
     """The state in a file; one that follows the log still needs its tables, and to be brought up to date with both."""
-    data = memoryview((disk or RealDisk()).read(path))
+    data = memoryview(RealDisk().read(path))
     outline, body = _opened(data, path)
     if outline.rows > capacity:
         raise FullError(f"The snapshot {path} has {outline.rows:,} pairs, and there is room for {capacity:,}.")
