@@ -22,8 +22,8 @@ def maintain_tables(context: dg.OpExecutionContext, tidemark: TidemarkResource) 
     for spec in EVERY_TABLE.values():
         if tidemark.lake.version(spec.name) is None:
             continue
-        commit = tidemark.lake.maintain(spec, closed_before_us=now_us - CLOSED_AFTER_US)
-        context.log.info("%s is maintained, at version %d", spec.name, commit.version)
+        version = tidemark.lake.maintain(spec, closed_before_us=now_us - CLOSED_AFTER_US)
+        context.log.info("%s is maintained, at version %d", spec.name, version)
 
 
 @dg.op(ins={"start": dg.In(dg.Nothing)})

@@ -9,7 +9,6 @@ fsynced; an exception from a write says nothing about its outcome, so the marker
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,22 +34,12 @@ from tidemark.tables.table_spec import Column, TableSpec
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Column", "Commit", "Lake", "LakeError", "TableBusyError", "TableSpec", "WriteFailedError"]
+__all__ = ["Column", "Lake", "LakeError", "TableBusyError", "TableSpec", "WriteFailedError"]
 
 # A backfill of a month locks a table for minutes; a writer that waits longer waits for a process that hangs.
 LOCK_TIMEOUT_S = 900.0
 # Readers that started before a maintenance may still read the files it replaced.
 DEFAULT_RETENTION_HOURS = 168
-
-
-@dataclass(frozen=True)
-class Commit:
-    """A version of a table that is on the disk."""
-
-    table: str
-    table_id: str
-    generation: int
-    version: int
 
 
 class Lake:
@@ -160,7 +149,7 @@ class Lake:
                 lake_files.sync_commits(self.path(spec.name), -1)
             return self.known_file(spec.name).record_commit(self.path(spec.name))
 
-    def append_once(self, spec: TableSpec, rows: "DataFrame", *, number: int) -> Commit:
+    def append_once(self, spec: TableSpec, rows: "DataFrame", *, number: int) -> None:
         """Append under the generation's `number`; a number that is already committed is not written again."""
         with self.lock(spec.name):
             app, path = app_id(spec.name, self.known(spec.name).generation), self.path(spec.name)
@@ -169,7 +158,7 @@ class Lake:
                 if (lake_files.marker(path, app) or 0) < number:
                     self._write_rows(spec, rows, app, number, None)
 
-            return self._commit(spec, app, number, write, plan_number=number)
+            self._commit(spec, app, number, write, plan_number=number)
 
     def replace(
         self,
@@ -179,7 +168,7 @@ class Lake:
         hours: "Range | Sequence[int] | None",
         plan_number: int | None = None,
         made_from: Input | None = None,
-    ) -> Commit:
+    ) -> None:
         """Replace the partitions of a range (or the given ones, or all) by `rows`, in one commit.
 
         For a table of buckets, `hours` are numbers of buckets. An empty result clears them, which is right. With
@@ -200,7 +189,7 @@ class Lake:
         made = spec.grain.starts(hours.start_us, hours.end_us) if isinstance(hours, Range) else hours
         if made is None:
             made = range(spec.buckets)
-        return self._commit(
+        self._commit(
             spec, app, number, write, plan_number=plan_number, rewritten=is_rewritten, made_from=made_from, made=made
         )
 
@@ -212,7 +201,7 @@ class Lake:
         anew: Collection[int],
         made_from: Input,
         made: Sequence[int],
-    ) -> Commit:
+    ) -> None:
         """Replace buckets by files that `write` puts into the table's directory, in one commit, if there are any.
 
         They are the buckets that the files are of, and those `anew`, which are empty if there is no file of them. All
@@ -231,7 +220,7 @@ class Lake:
         with self.lock(spec.name):
             app = f"{app_id(spec.name, self.known(spec.name).generation)}/replace"
             number = self._unused_number(spec, app)
-            return self._commit(
+            self._commit(
                 spec,
                 app,
                 number,
@@ -241,8 +230,8 @@ class Lake:
                 made=made,
             )
 
-    def drop(self, spec: TableSpec, before_us: int) -> Commit | None:
-        """Drop the partitions that start before a time, in one commit; None if there are none. Needs no JVM.
+    def drop(self, spec: TableSpec, before_us: int) -> None:
+        """Drop the partitions that start before a time, in one commit, if there are any. Needs no JVM.
 
         Tables made from them have not changed by that, so the dropped partitions count as final and not as changed.
         """
@@ -250,10 +239,10 @@ class Lake:
             path = self.path(spec.name)
             table = lake_files.open_table(path)
             if table is None or not any(start < before_us for start in lake_files.partitions(path)):
-                return None
+                return
             app = f"{app_id(spec.name, self.known(spec.name).generation)}/drop"
             number = self._unused_number(spec, app)
-            return self._commit(
+            self._commit(
                 spec,
                 app,
                 number,
@@ -262,7 +251,7 @@ class Lake:
                 is_settled=True,
             )
 
-    def rewrite(self, spec: TableSpec, rows: "DataFrame", *, hours: Sequence[int], purpose: str) -> Commit:
+    def rewrite(self, spec: TableSpec, rows: "DataFrame", *, hours: Sequence[int], purpose: str) -> None:
         """Write partitions again, in one commit, with the same rows less data that nothing else is made of.
 
         So tables made from them stay up to date; the commit's marker names the `purpose`. And `rows` come from the
@@ -274,14 +263,15 @@ class Lake:
         def write(app: str) -> None:
             self._write_rows(spec, rows, app, number, lambda start: start in hours)
 
-        return self._commit(spec, app, number, write, is_settled=True)
+        self._commit(spec, app, number, write, is_settled=True)
 
     def maintain(
         self, spec: TableSpec, *, closed_before_us: int, retention_hours: int = DEFAULT_RETENTION_HOURS
-    ) -> Commit:
+    ) -> int:
         """Compact the partitions that end by `closed_before_us`, then delete files older than the retention.
 
-        Buckets are left as they are: each was written whole, in as few files as it takes.
+        Buckets are left as they are: each was written whole, in as few files as it takes. Returns the version
+        afterwards.
         """
         with self.lock(spec.name):
             before, path = self.settle(spec).version, self.path(spec.name)
@@ -292,9 +282,9 @@ class Lake:
                 delete_old_files(self.spark, path, spec, retention_hours)
             finally:
                 # Also after an error: everything committed until then is ours.
-                commit = self._finish(spec, before, None)
+                version = self._finish(spec, before, None)
                 self.lineage_file(spec.name).record(path)
-            return commit
+            return version
 
     def forget_cached_tables(self) -> None:
         """Make Spark read the disk again: it caches tables by path, even one that was deleted meanwhile."""
@@ -343,7 +333,7 @@ class Lake:
         made_from: Input | None = None,
         made: Sequence[int] = (),
         is_settled: bool = False,
-    ) -> Commit:
+    ) -> None:
         with self.lock(spec.name):
             before = self.version(spec.name)
             if before is None:
@@ -359,17 +349,15 @@ class Lake:
                     raise WriteFailedError(
                         f"Writing the table {spec.name} failed, and nothing of it was committed: {said(error)}"
                     ) from error
-            commit = self._finish(spec, before, plan_number, rewritten)
+            self._finish(spec, before, plan_number, rewritten)
             settled_at = lake_files.version_of(self.path(spec.name), before, app, number) if is_settled else None
             self.lineage_file(spec.name).record(
                 self.path(spec.name), made_from=made_from, made=made, settled_at=settled_at
             )
-            return commit
 
     def _finish(
         self, spec: TableSpec, before: int, plan_number: int | None, rewritten: Callable[[int], bool] | None = None
-    ) -> Commit:
+    ) -> int:
         path = self.path(spec.name)
         lake_files.sync_commits(path, before)
-        known = self.known_file(spec.name).record_commit(path, number=plan_number, rewritten=rewritten)
-        return Commit(spec.name, known.table_id, known.generation, known.version)
+        return self.known_file(spec.name).record_commit(path, number=plan_number, rewritten=rewritten).version

@@ -167,8 +167,7 @@ def _rebuild_of(spec: TableSpec) -> Materialize:
         context: dg.AssetExecutionContext, tidemark: TidemarkResource, windows: Sequence[Range]
     ) -> list[Record]:
         started, lake = time.monotonic(), tidemark.lake
-        rebuilt = rebuild(lake, spec, partitions_in(windows, spec.grain))
-        plan = plan_store(lake).committed(rebuilt.number)
+        plan = plan_store(lake).committed(rebuild(lake, spec, partitions_in(windows, spec.grain)))
         starts = [start for each in windows for start in starts_in(each, spec.grain)]
         previous, duration_ms = _recorded(context.instance, spec, starts), _since(started)
         return hour_records(lake, spec, starts, plan, previous, duration_ms=duration_ms, now_us=tidemark.now_us())

@@ -5,7 +5,7 @@ any step: the next call finds the same plan and finishes it.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pyarrow.compute as pc
@@ -40,13 +40,10 @@ class DrainResult:
     """What a call has done; `plan` is None when there was nothing to do."""
 
     plan: Plan | None = None
-    durable: dict[int, int] = field(default_factory=dict)  # shard → last epoch that is in the lake
     touched: TouchedHours = field(default_factory=TouchedHours)
-    accepted: int = 0  # rows by verdict of the log
-    duplicate: int = 0
+    accepted: int = 0  # rows, as the log decided
     refused: int = 0
     copies: int = 0  # of the accepted ones: duplicates, because the same identity was there before
-    versions: dict[str, int] = field(default_factory=dict)
     noticed: dict[str, str] = field(default_factory=dict)  # table → why it was rebuilt under a new generation
     is_last: bool = True  # whether every sealed segment is drained now
 
@@ -56,29 +53,29 @@ class DrainResult:
         return self.plan.number if self.plan else 0
 
 
-def drain(lake: Lake, *, clock: Callable[[], int] | None = None, rows_per_plan: int = ROWS_PER_PLAN) -> DrainResult:
+def drain(lake: Lake, *, rows_per_plan: int = ROWS_PER_PLAN) -> DrainResult:
     """Carry out the next plan: the one a crash left behind, or a new one over the segments sealed since."""
     with lake.lock(DELTAS.name), lake.lock(DEAD_LETTERS.name):
         remove_scratch(lake.home)
         if not _is_anything_to_do(lake):
-            return _nothing(lake, {})
+            return DrainResult()
         noticed = settle_ingest(lake)
         log, store, number = Log(lake.home), plan_store(lake), committed_number(lake, DELTAS)
         last = store.committed(number)
         if last:
             _refuse_unless_planned(log, last)
         upto = last.upto if last else {}
-        plan = store.find(number + 1) or _make_plan(store, number + 1, log.by_age(upto), upto, clock, rows_per_plan)
+        plan = store.find(number + 1) or _make_plan(store, number + 1, log.by_age(upto), upto, rows_per_plan)
         if plan is None:
-            return _nothing(lake, noticed)
+            return DrainResult(noticed=noticed)
         return _carry_out(lake, log, plan, noticed)
 
 
-def drain_all(lake: Lake, *, clock: Callable[[], int] | None = None) -> list[DrainResult]:
+def drain_all(lake: Lake) -> list[DrainResult]:
     """Drain until all sealed segments are in the lake; one result per plan, at least one."""
-    results = [drain(lake, clock=clock)]
+    results = [drain(lake)]
     while not results[-1].is_last:
-        results.append(drain(lake, clock=clock))
+        results.append(drain(lake))
     return results
 
 
@@ -103,21 +100,8 @@ def _refuse_unless_planned(log: Log, last: Plan) -> None:
     log.refuse_unless_reaching(last.upto)
 
 
-def _nothing(lake: Lake, noticed: dict[str, str]) -> DrainResult:
-    last = plan_store(lake).committed(committed_number(lake, DELTAS))
-    versions = {
-        spec.name: version for spec in (DELTAS, DEAD_LETTERS) if (version := lake.version(spec.name)) is not None
-    }
-    return DrainResult(durable=last.durable if last else {}, versions=versions, noticed=noticed)
-
-
 def _make_plan(
-    store: PlanStore,
-    number: int,
-    entries: Iterable[Entry],
-    upto: dict[int, int],
-    clock: Callable[[], int] | None,
-    rows_per_plan: int,
+    store: PlanStore, number: int, entries: Iterable[Entry], upto: dict[int, int], rows_per_plan: int
 ) -> Plan | None:
     """Fix what the next commit contains: whole segments, in the order of `entries`, up to a number of rows."""
     chosen: list[Entry] = []
@@ -136,7 +120,7 @@ def _make_plan(
         ranges={shard: (upto.get(shard, 1), end) for shard, end in sorted(ends.items())},
         segments=[PlannedSegment(entry.shard, entry.number, entry.file, entry.sha256, entry.bytes) for entry in chosen],
         upto={**upto, **ends},
-        created_us=clock() if clock else time.time_ns() // 1000,
+        created_us=time.time_ns() // 1000,
     )
     store.write(plan)
     failpoint("plan.written")
@@ -163,13 +147,10 @@ def _carry_out(lake: Lake, log: Log, plan: Plan, noticed: dict[str, str]) -> Dra
         failpoint("deltas.committed")
     return DrainResult(
         plan=plan,
-        durable=plan.durable,
         touched=touched,
         accepted=sum(entry.verdicts.accepted for entry in entries),
-        duplicate=sum(entry.verdicts.duplicate for entry in entries),
         refused=sum(entry.verdicts.refused for entry in entries),
         copies=_copies_of(lake, plan) if duplicates.suspects else 0,
-        versions={spec.name: lake.version(spec.name) or 0 for spec in (DELTAS, DEAD_LETTERS)},
         noticed=noticed,
         is_last=not log.has_beyond(plan.upto),
     )

@@ -10,7 +10,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from assets.ingest.prefilter import Segment, prefilter
 from assets.ingest.removal import bases_of, without_payloads
 from assets.ingest.schema import DEAD_LETTERS, DELTAS, LOG_DDL
 from assets.ingest.transform import accepted_deltas
-from resources.lake import Commit, Lake, TableSpec
+from resources.lake import Lake, TableSpec
 from tidemark.log.manifest import Entry
 from tidemark.model.ranges import Range, partition_predicate
 from tidemark.observe.sealed_log import Log, touched_hours
@@ -40,21 +39,17 @@ Hours = Range | Sequence[int] | None
 SCRATCH = "scratch-"
 
 
-@dataclass(frozen=True)
-class Rebuilt:
-    """The result of a rebuild; `number` is the last plan whose rows are in it."""
+def rebuild(lake: Lake, spec: TableSpec, hours: Range | Sequence[int]) -> int:
+    """Replace the hours of a range, or the given hours, by what the committed plans say.
 
-    commit: Commit
-    number: int
-
-
-def rebuild(lake: Lake, spec: TableSpec, hours: Range | Sequence[int]) -> Rebuilt:
-    """Replace the hours of a range, or the given hours, by what the committed plans say."""
+    Returns the number of the last plan whose rows are in it.
+    """
     with lake.lock(DELTAS.name), lake.lock(DEAD_LETTERS.name):
         remove_scratch(lake.home)
         settle_ingest(lake)
         number = committed_number(lake, spec)
-        return Rebuilt(_replace(lake, spec, hours, number), number)
+        _replace(lake, spec, hours, number)
+        return number
 
 
 def settle_ingest(lake: Lake) -> dict[str, str]:
@@ -114,7 +109,7 @@ def remove_scratch(home: Home) -> None:
             shutil.rmtree(path)
 
 
-def _replace(lake: Lake, spec: TableSpec, hours: Hours, number: int, *, is_opening: bool = False) -> Commit:
+def _replace(lake: Lake, spec: TableSpec, hours: Hours, number: int, *, is_opening: bool = False) -> None:
     log, store = Log(lake.home), plan_store(lake)
     entries = _needed(spec, lambda: log.entries_of(*store.all_committed(number)), hours)
     segments = [Segment(entry, path) for entry, path in zip(entries, log.verify(entries), strict=True)]
@@ -128,7 +123,7 @@ def _replace(lake: Lake, spec: TableSpec, hours: Hours, number: int, *, is_openi
                 rows = rows.transform(without_payloads, bases)
         else:
             rows = duplicates.letters
-        return lake.replace(spec, _only(rows, spec, hours), hours=hours, plan_number=number if is_opening else None)
+        lake.replace(spec, _only(rows, spec, hours), hours=hours, plan_number=number if is_opening else None)
 
 
 def _needed(spec: TableSpec, committed: Callable[[], Iterator[Entry]], hours: Hours) -> list[Entry]:

@@ -21,7 +21,7 @@ from orchestration.materialize import (
     materialize_hours,
 )
 from orchestration.runs import CheckOutcome, RunResults, Step
-from resources.lake import Commit, Lake, TableSpec
+from resources.lake import Lake, TableSpec
 from tests.support.batch import FORGETFUL, send
 from tests.support.live import HandClock, hour_of, sample, signal, vector
 from tidemark.storage.home import Home
@@ -197,12 +197,12 @@ def test_a_delta_that_the_drain_loses_is_missed_by_the_account_until_it_is_broug
     assert repaired.succeeded
 
 
-def losing(delta_id: str, write: Callable[..., Commit]) -> Callable[..., Commit]:
+def losing(delta_id: str, write: Callable[..., None]) -> Callable[..., None]:
     """A way to write that loses a delta."""
 
-    def write_less(lake: Lake, spec: TableSpec, rows: "DataFrame", **options: Any) -> Commit:
+    def write_less(lake: Lake, spec: TableSpec, rows: "DataFrame", **options: Any) -> None:
         kept = rows.where(f"delta_id <> '{delta_id}'") if spec.name == "deltas" else rows
-        return write(lake, spec, kept, **options)
+        write(lake, spec, kept, **options)
 
     return write_less
 

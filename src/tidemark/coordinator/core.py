@@ -76,7 +76,7 @@ class ShardCore:
         self.number = files.shard
         self._table_epoch = durable_epoch
         clock = steady(clock, settings.clock_leap_ms * 1_000)
-        self._settings, self._clock = settings, clock
+        self._clock = clock
         found = recover(disk, files, settings, durable_epoch(), rules, token, resets)
         clock.expect(found.last_received_us)
         self._fence = found.fence

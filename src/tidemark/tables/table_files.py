@@ -25,7 +25,6 @@ class TableFiles:
     """A table's version as a reader needs it: its schema, as the log has it, and files with their full paths."""
 
     schema_json: str
-    partition_by: str
     files: tuple[str, ...]
 
 
@@ -37,7 +36,7 @@ def table_files(path: Path, version: int | None = None, within: Sequence[Within]
     refuse_unreadable(table, path)
     [partition_by] = table.metadata().partition_columns
     chosen = _all_files(table) if within is None else _files_within(table, partition_by, within)
-    return TableFiles(table.schema().to_json(), partition_by, tuple(sorted(str(path / file) for file in chosen)))
+    return TableFiles(table.schema().to_json(), tuple(sorted(str(path / file) for file in chosen)))
 
 
 def _all_files(table: DeltaTable) -> Iterator[str]:
