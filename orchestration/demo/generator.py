@@ -63,11 +63,6 @@ def generate(*, seed: int, deltas: int) -> Iterator[Write]:
     yield from _Day(Random(suffix), suffix=suffix, size=deltas).writes()
 
 
-def planted(writes: Iterator[Write]) -> Counter[Fate]:
-    """How many deltas were planted of each fate, retries of whole writes not counted."""
-    return Counter(fate for write in writes if not write.is_retry for fate in write.fates)
-
-
 class _Day:
     """One run of the generator: its random numbers, the deltas sent so far, and how many of each fate are left."""
 

@@ -6,11 +6,11 @@ from assets.ingest.drain import drain
 from assets.rollups.schema import CHAIN
 from assets.rollups.transform import count_tier
 from resources.lake import Lake
+from tests.support.counting import restored
 from tests.support.live import TEN_O_CLOCK, HandClock, open_platform, signal
 from tidemark.counts.lake import LakeCounts
 from tidemark.counts.warm.counters import Counters
 from tidemark.counts.warm.follower import Follower
-from tidemark.counts.warm.restore import restore
 from tidemark.counts.windows import Window
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US
 from tidemark.storage.home import Home
@@ -103,7 +103,7 @@ def test_r3_through_drains_copies_and_restarts_the_warm_tier_equals_the_tables(t
             clock.advance(61 * 60)
             assert_equal_to_the_tables(counters, tiny_home, TEN_O_CLOCK + 64 * MINUTE_US)
         # Another process, from the tables alone, and from the snapshot that the first one left.
-        assert_equal_to_the_tables(restore(tiny_home, clock, capacity=SMALL), tiny_home, clock.now_us)
+        assert_equal_to_the_tables(restored(tiny_home, clock, SMALL), tiny_home, clock.now_us)
         with Follower(platform, tiny_home, clock=clock, capacity=SMALL, look_seconds=3600) as follower:
             assert_equal_to_the_tables(follower.counters, tiny_home, clock.now_us)
 

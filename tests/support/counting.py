@@ -1,12 +1,16 @@
 """A definition of windowed counts that is too simple to be wrong, and times at which mistakes would show."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
 
+from tidemark.counts.warm.counters import Counters
+from tidemark.counts.warm.restore import restored_state
 from tidemark.counts.windows import Window
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, WEEK_US
+from tidemark.storage.home import Home
 
 WINDOWS = tuple(Window)
 
@@ -44,6 +48,11 @@ def first_of(events: list[Event], entity: str, signal: str) -> int | None:
     """The minute of the first event."""
     times = [event.at_us for event in events if (event.entity, event.signal) == (entity, signal)]
     return min(times) // MINUTE_US * MINUTE_US if times else None
+
+
+def restored(home: Home, clock: Callable[[], int], capacity: int) -> Counters:
+    """Counters as of everything that the tables and the log of a home have."""
+    return Counters(clock, state=restored_state(home, clock() // MINUTE_US, capacity=capacity))
 
 
 # Distances at which something begins or ends, and a microsecond or a minute beside each of them.

@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
+from tests.support.counting import restored
 from tests.support.live import HandClock
 from tests.support.small_lake import Event, SmallLake
 from tidemark.counts.lake import LakeCounts
 from tidemark.counts.warm.counters import Counters
-from tidemark.counts.warm.restore import restore
 from tidemark.counts.windows import Window
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, to_us
 from tidemark.storage.home import Home
@@ -65,7 +65,7 @@ def test_r3_at_equal_epochs_restored_counters_equal_the_tables_minute_by_minute(
     lake.send(some_events(random, 300))
     lake.roll_up_everything()
     clock = HandClock(NOW)
-    counters = restore(lake.home, clock, capacity=SMALL)
+    counters = restored(lake.home, clock, SMALL)
     assert_equal(counters, lake, NOW)
     for minutes in (1, 2, 24, 90):  # over the ends of hours, and with a pause
         clock.now_us = NOW + minutes * MINUTE_US
@@ -82,7 +82,7 @@ def test_rollups_that_are_behind_are_not_relied_on(lake: SmallLake, seed: int) -
     lake.send(some_events(random, 40))
     lake.roll_up(Tier.MINUTE, {event.at_us // HOUR_US * HOUR_US for event in random.sample(lake.events, 20)})
     clock = HandClock(NOW)
-    counters = restore(lake.home, clock, capacity=SMALL)
+    counters = restored(lake.home, clock, SMALL)
     assert_equal(counters, lake, NOW)
     clock.advance(40 * 60)
     assert_equal(counters, lake, NOW + 40 * MINUTE_US)

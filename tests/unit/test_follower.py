@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.counting import WINDOWS, Event, count_of
+from tests.support.counting import WINDOWS, Event, count_of, restored
 from tests.support.live import TEN_O_CLOCK, HandClock, new_home, open_platform, signal, vector
 from tidemark import Platform
 from tidemark.counts.errors import CountersError
 from tidemark.counts.warm.counters import Counters
 from tidemark.counts.warm.follower import Follower, snapshot_path
-from tidemark.counts.warm.restore import restore
 from tidemark.counts.windows import Window
 from tidemark.delivery.queues import Missed
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US
@@ -79,7 +78,7 @@ def test_every_accepted_signal_is_counted_with_its_batch(tmp_path: Path) -> None
         clock.advance(3 * 60)
         assert_counts(follower.counters, events_of(deltas), TEN_O_CLOCK + 3 * MINUTE_US)
         assert_counts(follower.counters, events_of(deltas), TEN_O_CLOCK + MINUTE_US)
-        assert_counts(restore(home, clock, capacity=SMALL), events_of(deltas), TEN_O_CLOCK + 3 * MINUTE_US)
+        assert_counts(restored(home, clock, SMALL), events_of(deltas), TEN_O_CLOCK + 3 * MINUTE_US)
 
 
 def test_every_write_sent_twice_changes_nothing(tmp_path: Path) -> None:

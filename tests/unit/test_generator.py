@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from orchestration.demo.generator import DAY_START_US, DAY_VERSION, PAST_HOURS_US, Write, generate, planted
+from orchestration.demo.generator import DAY_START_US, DAY_VERSION, PAST_HOURS_US, Fate, Write, generate
 from orchestration.demo.malformed import SORTS
 from orchestration.demo.traffic import PROFILES, SHOP, SHOP_DIMENSION
 from tidemark.door.decode import decode, original_bytes
@@ -43,6 +43,11 @@ def first_sendings(day: list[Write]) -> list[Write]:
     return [write for write in day if not write.is_retry]
 
 
+def planted(deltas: int) -> Counter[Fate]:
+    """How many deltas of a day of this size were planted of each fate."""
+    return Counter(fate for write in first_sendings(list(generate(seed=1, deltas=deltas))) for fate in write.fates)
+
+
 def good_deltas(day: list[Write]) -> list[Delta]:
     pairs = [pair for write in first_sendings(day) for pair in zip(write.deltas, write.fates, strict=True)]
     return [item for item, fate in pairs if fate is Verdict.ACCEPTED and isinstance(item, Delta)]
@@ -62,7 +67,7 @@ def test_another_seed_or_size_gives_another_day_whose_names_never_meet_the_first
 
 @pytest.mark.parametrize("deltas", [100, 999, 6_000])
 def test_the_day_has_as_many_deltas_as_asked_for(deltas: int) -> None:
-    assert sum(planted(generate(seed=1, deltas=deltas)).values()) == deltas
+    assert sum(planted(deltas).values()) == deltas
 
 
 def test_writes_come_in_order_of_arrival_within_the_day(day: list[Write]) -> None:
@@ -95,7 +100,7 @@ def test_producers_have_plain_names(day: list[Write]) -> None:
 
 @pytest.mark.parametrize("deltas", [100, 6_000])
 def test_every_sort_of_malformed_delta_is_planted(deltas: int) -> None:
-    fates = planted(generate(seed=1, deltas=deltas))
+    fates = planted(deltas)
     assert {sort.reason for sort in SORTS} | {Verdict.ACCEPTED, Verdict.DUPLICATE, Reason.ID_REUSE} == set(fates)
 
 

@@ -22,11 +22,6 @@ from tidemark.model.operations import Operation
 from tidemark.vectors.errors import UnknownOperationError
 from tidemark.vectors.maps import patched
 
-# How far apart apply_form(compose(a, b), s) and apply_form(b, apply_form(a, s)) may lie, relative to the same
-# calculation with all numbers taken without their signs (what cancels out has been rounded before). Each delta rounds a
-# number three times at most, by 2^-53 each: a thousand of them, at which compaction is forced, by 4e-13.
-RELATIVE_TOLERANCE = 1e-12
-
 Patch = Mapping[str, str | None]
 
 

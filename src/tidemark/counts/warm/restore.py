@@ -5,7 +5,7 @@ as of the epochs that `deltas` has; then the log above those, up to the last flu
 running coordinator.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -19,18 +19,12 @@ from tidemark.counts.warm.names import Names
 from tidemark.counts.warm.rollups import Beginning, LakeRollups
 from tidemark.counts.warm.snapshot import load_state
 from tidemark.counts.warm.state import Rollups, State
-from tidemark.model.timegrid import MINUTE_US
 from tidemark.storage.home import Home
 
 # Minutes that a snapshot may be old: for each hour of it, an hour of three windows must be read from the tables.
 OLDEST_SNAPSHOT = 6 * 60
 # Shard → last epoch that may be counted.
 Bounds = Mapping[int, int]
-
-
-def restore(home: Home, clock: Callable[[], int], *, capacity: int = CAPACITY, upto: Bounds | None = None) -> Counters:
-    """Counters as of everything that the tables and the log of a home have, or as of the epochs in `upto`."""
-    return Counters(clock, state=restored_state(home, clock() // MINUTE_US, capacity=capacity, upto=upto))
 
 
 def restored_state(
