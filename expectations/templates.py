@@ -8,7 +8,6 @@ suite files (`suite.py`).
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.rollups.schema import COUNTS
@@ -35,13 +34,13 @@ OUTCOMES = {
 WITH_CHANNEL = (LatePolicy.SIDE_OUTPUT,)
 
 
-def suite_of(table: str, templates: Path = TEMPLATES) -> Suite:
+def suite_of(table: str) -> Suite:
     """The suite of any table: of a stream or a tier from its template, else from its own file."""
     found = _template_of(table)
     if found is None:
         return read_suite(table, words=tuple(sorted(_own_words(table).items())))
     template, words = found
-    return read_suite(table, template=templates / f"{template}.yaml", words=tuple(sorted(words.items())))
+    return read_suite(table, template=TEMPLATES / f"{template}.yaml", words=tuple(sorted(words.items())))
 
 
 def _template_of(table: str) -> tuple[str, dict[str, str]] | None:

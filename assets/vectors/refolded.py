@@ -29,12 +29,12 @@ _IS_FOLLOWED = (
 )
 
 
-def refolded_checkpoints(deltas: DataFrame, checkpoints: DataFrame, *, vectors: int = SAMPLED) -> DataFrame:
-    """Rows of `vector_checkpoints` again, for this many vectors: from the beginning, or from bases if necessary.
+def refolded_checkpoints(deltas: DataFrame, checkpoints: DataFrame) -> DataFrame:
+    """Rows of `vector_checkpoints` again, for some of the vectors: from the beginning, or from bases if necessary.
 
     `whole_state` is the other form that the table may have a state in.
     """
-    sampled = checkpoints.select(*KEYS).distinct().orderBy(F.xxhash64(*KEYS), *KEYS).limit(vectors)
+    sampled = checkpoints.select(*KEYS).distinct().orderBy(F.xxhash64(*KEYS), *KEYS).limit(SAMPLED)
     held = checkpoints.join(sampled, on=list(KEYS), how="left_semi")
     names = sampled.select("namespace", F.col("vector_id").alias("key"))
     own = deltas.where("kind = 'vector'").join(names, on=["namespace", "key"], how="left_semi")

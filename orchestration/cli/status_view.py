@@ -82,13 +82,11 @@ def live_table(running: list[LiveStatus], now_us: int) -> Table:
     return rows
 
 
-def watermark_table(watermarks: dict[str, int], *, now_us: int | None = None) -> Table:
-    """Event time, by stream; with a clock also how far each is behind it."""
-    lag = () if now_us is None else ("lag",)
-    rows = table("Watermarks", "stream", "no older event is expected, UTC", *lag, numbers=lag)
+def watermark_table(watermarks: dict[str, int]) -> Table:
+    """Event time, by stream."""
+    rows = table("Watermarks", "stream", "no older event is expected, UTC")
     for stream, watermark in watermarks.items():
-        behind = () if now_us is None else (duration(seconds_between(watermark, now_us)),)
-        rows.add_row(stream, at(watermark), *behind)
+        rows.add_row(stream, at(watermark))
     return rows
 
 

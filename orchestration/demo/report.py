@@ -80,7 +80,7 @@ def put_together(home: Home, checks: list[Check], stages: dict[str, float], *, i
     )
 
 
-def busiest_entities(home: Home, limit: int = BUSIEST) -> list[Entity]:
+def busiest_entities(home: Home) -> list[Entity]:
     """Entities with the highest counts over all weeks, ties by name."""
     found = open_table(home.lake / "weekly_counts")
     if found is None:
@@ -90,7 +90,7 @@ def busiest_entities(home: Home, limit: int = BUSIEST) -> list[Entity]:
     sums = [("count", "sum"), ("weight_sum", "sum"), ("deltas", "sum")]
     entities = counts.group_by(["namespace", "entity_id"]).aggregate(sums)
     keys = [("count_sum", "descending"), ("namespace", "ascending"), ("entity_id", "ascending")]
-    return [_entity(row, counts) for row in entities.sort_by(keys).slice(0, limit).to_pylist()]
+    return [_entity(row, counts) for row in entities.sort_by(keys).slice(0, BUSIEST).to_pylist()]
 
 
 def _entity(row: dict[str, Any], counts: pa.Table) -> Entity:

@@ -100,7 +100,7 @@ def ranked_bars(numbers: Mapping[str, int], tones: Mapping[str, Tone], *, width:
     return _svg(base.mark_bar(size=15).encode(color=colour) + text, width, 23 * len(rows) + 14)
 
 
-def ranges(numbers: Mapping[str, int], tones: Mapping[str, Tone], *, unit: str, width: int = NARROW) -> str:
+def ranges(numbers: Mapping[str, int], tones: Mapping[str, Tone], *, unit: str) -> str:
     """A vertical bar per range, with its number on top."""
     rows = [{"name": name, "number": number, "label": f"{number:,}"} for name, number in numbers.items()]
     base = _chart(rows).encode(
@@ -111,7 +111,7 @@ def ranges(numbers: Mapping[str, int], tones: Mapping[str, Tone], *, unit: str, 
         "name:N", scale=alt.Scale(domain=list(numbers), range=[tones[name].light for name in numbers]), legend=None
     )
     text = base.mark_text(dy=-7, color=MUTED.light, fontSize=10.5).encode(text="label:N")
-    return _svg(base.mark_bar(size=26).encode(color=colour) + text, width, 290)
+    return _svg(base.mark_bar(size=26).encode(color=colour) + text, NARROW, 290)
 
 
 def lag_over_time(lag: Lag, tones: Mapping[str, Tone]) -> str:

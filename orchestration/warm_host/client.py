@@ -32,6 +32,8 @@ HELP = ("-h", "--help")
 LISTENS_S = 20.0
 # Importing takes seconds, and many more on a busy machine.
 ANSWERS_S = 120.0
+# A host that is told to end gives what it runs some seconds, too.
+ENDS_S = 60.0
 # The host that is found may be out of date or about to end, and so may one that somebody else has just started.
 TRIES = 3
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGWINCH, signal.SIGCONT)
@@ -69,10 +71,9 @@ def run_warm(arguments: Sequence[str], commands: Collection[str]) -> int | None:
         return None
 
 
-def is_allowed(home: Home, environment: Mapping[str, str] | None = None) -> bool:
+def is_allowed(home: Home) -> bool:
     """Whether a host may be used and started: neither the environment nor the settings of the home forbid it."""
-    environment = os.environ if environment is None else environment
-    if environment.get(VARIABLE) == "0" or environment.get(SERVER_VARIABLE) or not sys.platform.startswith("linux"):
+    if os.environ.get(VARIABLE) == "0" or os.environ.get(SERVER_VARIABLE) or not sys.platform.startswith("linux"):
         return False
     try:
         return home.settings.warm_host.enabled
@@ -80,13 +81,11 @@ def is_allowed(home: Home, environment: Mapping[str, str] | None = None) -> bool
         return False  # the command itself says what is wrong with the settings
 
 
-def ask(home: Home, message: Mapping[str, Any], *, files: Sequence[int] = (), is_started: bool = True) -> Answer | None:
-    """Have the host take a request; None if there is no host. With `is_started`, one is started if so."""
+def ask(home: Home, message: Mapping[str, Any], *, files: Sequence[int] = ()) -> Answer | None:
+    """Have the host take a request; one is started if there is none. None if that does not help."""
     place, stamp = Place.of(home), stamp_of(home)
     for _ in range(TRIES):
-        connection = place.connect()
-        if connection is None and is_started:
-            connection = _start(home, place)
+        connection = place.connect() or _start(home, place)
         if connection is None:
             return None
         connection.settimeout(ANSWERS_S)
@@ -269,21 +268,21 @@ def describe(home: Home) -> dict[str, Any] | None:
     return Place.of(home).read_state()
 
 
-def stop(home: Home, *, patience_s: float = 60.0) -> bool:
+def stop(home: Home) -> bool:
     """End the host, with what it runs; whether there was one. Gives running work some seconds to end."""
     place = Place.of(home)
     connection = place.connect()
     if connection is None:
         return False
     with connection:
-        connection.settimeout(patience_s)
+        connection.settimeout(ENDS_S)
         send(connection, {"kind": "stop"})
         try:
             while connection.recv(1024):
                 pass
         except OSError as error:
             raise TidemarkError(
-                f"The warm host did not end within {patience_s:.0f} s ({json.dumps(place.read_state())}). "
+                f"The warm host did not end within {ENDS_S:.0f} s ({json.dumps(place.read_state())}). "
                 "Its process may be killed: nothing acknowledged is lost by that."
             ) from error
     return True

@@ -7,7 +7,7 @@ at the start of every command, and takes a few milliseconds.
 import hashlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from tidemark.storage.home import Home
@@ -19,10 +19,9 @@ FOLDERS = ("assets", "expectations", "orchestration", "resources", "src", "strea
 VARIABLES = ("TIDEMARK_STREAMS",)
 
 
-def stamp_of(home: Home, environment: Mapping[str, str] | None = None) -> str:
+def stamp_of(home: Home) -> str:
     """One word for the code, the settings and the definitions of streams."""
-    environment = os.environ if environment is None else environment
-    chosen = [environment.get(name, "") for name in VARIABLES]
+    chosen = [os.environ.get(name, "") for name in VARIABLES]
     folders = [*(PROJECT / name for name in FOLDERS), home.root / "streams", *(Path(each) for each in chosen if each)]
     files = [home.settings_file, Path(sys.prefix) / "share" / "tidemark" / "stamp"]
     # Not from which hour on, but how often that went back: definitions of before the first drain do as well.

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tidemark.arrays.columns import constant, constant_of, nulls, odd_ids, odd_names, repeated
 from tidemark.arrays.hashing import combine, hash_array, hash_rows
 from tidemark.model.log_schema import SAMPLE, SIGNAL, TIMESTAMP, VECTOR
-from tidemark.model.settings import NAME_PATTERN
 from tidemark.verdicts import conditions
 
 # Letters at both ends of every range that matters, white space of several kinds, and what is no ASCII.
@@ -37,7 +36,7 @@ def test_an_id_that_is_not_looked_at_is_neither_empty_nor_bad(found: list[str | 
 @given(columns)
 def test_a_name_that_is_not_looked_at_is_one_and_the_others_are_not(found: list[str | None]) -> None:
     column = sliced(found)
-    wrong = ~conditions._matches(column, NAME_PATTERN)
+    wrong = ~conditions._are_names(column)
     assert np.flatnonzero(wrong).tolist() == odd_names(column).tolist()
 
 

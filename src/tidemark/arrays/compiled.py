@@ -16,7 +16,7 @@ import hashlib
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from types import FunctionType
@@ -239,9 +239,9 @@ def _address(code: Code) -> int:
     return address
 
 
-def load_loops(modules: Iterable[str] = MODULES) -> None:
-    """Load every compiled function of these modules, so that none has to be compiled in the middle of something."""
-    for name in modules:
+def load_loops() -> None:
+    """Load every compiled function, so that none has to be compiled in the middle of something."""
+    for name in MODULES:
         for found in vars(importlib.import_module(name)).values():
             if isinstance(found, Compiled) and found.__module__ == name and not found.is_part:
                 found.load()

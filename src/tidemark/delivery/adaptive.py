@@ -24,6 +24,7 @@ from tidemark.model.timegrid import SECOND_US
 RATE_WINDOW_US = 5 * SECOND_US
 # The rate ages in steps of a fiftieth: finer than any decision that depends on it.
 RATE_STEPS = 50
+RATE_STEP_US = RATE_WINDOW_US // RATE_STEPS
 # Enough deliveries to tell the fixed part from the rest, few enough to follow a subscriber that became slow.
 COST_DELIVERIES = 32
 # A subscriber that left a minute ago says nothing about those that remain.
@@ -64,10 +65,7 @@ class RateMonitor:
     from there: nothing waits until the clock is where it was.
     """
 
-    def __init__(self, window_us: int = RATE_WINDOW_US, steps: int = RATE_STEPS) -> None:
-        self._step_us = max(window_us // steps, 1)
-        self._steps = steps
-        self._seconds = self._step_us * steps / SECOND_US
+    def __init__(self) -> None:
         self._counts: deque[list[int]] = deque()  # [step, writes, deltas], oldest first, at most one for each step
         self._writes = self._deltas = 0
         self._now_us = 0
@@ -86,16 +84,17 @@ class RateMonitor:
     def rates(self, now_us: int) -> Rates:
         """Arrivals per second within the window before now."""
         self._age(now_us)
-        return Rates(self._writes / self._seconds, self._deltas / self._seconds)
+        seconds = RATE_WINDOW_US / SECOND_US
+        return Rates(self._writes / seconds, self._deltas / seconds)
 
     def _age(self, now_us: int) -> int:
-        step = now_us // self._step_us
+        step = now_us // RATE_STEP_US
         if now_us < self._now_us:
-            back = self._now_us // self._step_us - step
+            back = self._now_us // RATE_STEP_US - step
             for counts in self._counts:
                 counts[0] -= back
         self._now_us = now_us
-        while self._counts and self._counts[0][0] <= step - self._steps:
+        while self._counts and self._counts[0][0] <= step - RATE_STEPS:
             _, writes, deltas = self._counts.popleft()
             self._writes -= writes
             self._deltas -= deltas
@@ -105,9 +104,8 @@ class RateMonitor:
 class CostMemory:
     """How long the last deliveries took, by their size."""
 
-    def __init__(self, deliveries: int = COST_DELIVERIES, age_us: int = COST_AGE_US) -> None:
-        self._age_us = age_us
-        self._seen: deque[tuple[int, int, float]] = deque(maxlen=deliveries)  # when, writes, seconds
+    def __init__(self) -> None:
+        self._seen: deque[tuple[int, int, float]] = deque(maxlen=COST_DELIVERIES)  # when, writes, seconds
         self._oldest_us = 0
         self._cost: Cost | None = None  # of the remembered deliveries; None when they have changed
 
@@ -122,8 +120,8 @@ class CostMemory:
         Deliveries of one size do not tell the parts apart. Then all of it counts as fixed: batches grow, and the
         larger ones tell.
         """
-        if self._cost is None or self._oldest_us < now_us - self._age_us:
-            recent = [entry for entry in self._seen if entry[0] >= now_us - self._age_us]
+        if self._cost is None or self._oldest_us < now_us - COST_AGE_US:
+            recent = [entry for entry in self._seen if entry[0] >= now_us - COST_AGE_US]
             self._seen = deque(recent, maxlen=self._seen.maxlen)
             self._oldest_us = min((at_us for at_us, _, _ in recent), default=now_us)
             self._cost = self._fit()

@@ -29,7 +29,7 @@ def no_names(texts: pa.Array, words: frozenset[str] | None = None, *, may_be_mis
     if not len(odd):
         return NO_ROWS
     looked_at = texts.take(pa.array(odd))
-    is_name = _matches(looked_at, NAME_PATTERN)
+    is_name = _are_names(looked_at)
     return odd[~is_name & np.asarray(looked_at.is_valid())] if may_be_missing else odd[~is_name]
 
 
@@ -44,11 +44,11 @@ def wrong_ids(texts: pa.Array) -> tuple[Rows, Rows]:
 
 @lru_cache(1_024)
 def _is_name(word: str) -> bool:
-    return bool(_matches(pa.array([word], pa.string()), NAME_PATTERN)[0])
+    return bool(_are_names(pa.array([word], pa.string()))[0])
 
 
-def _matches(texts: pa.Array, pattern: str) -> Mask:
-    return np.asarray(pc.fill_null(pc.match_substring_regex(texts, pattern), False))
+def _are_names(texts: pa.Array) -> Mask:
+    return np.asarray(pc.fill_null(pc.match_substring_regex(texts, NAME_PATTERN), False))
 
 
 def one_of(texts: pa.Array, allowed: Sequence[str]) -> Mask:

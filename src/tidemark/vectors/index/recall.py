@@ -46,14 +46,7 @@ def measure_recall(
     return _recall(np.array(hits, np.float64), is_true.sum(axis=1))
 
 
-def with_probing(
-    index: VectorIndex,
-    *,
-    seed: int,
-    target: float = TARGET_RECALL,
-    k: int = NEIGHBOURS,
-    metrics: tuple[Metric, ...] = tuple(Metric),
-) -> VectorIndex:
+def with_probing(index: VectorIndex, *, seed: int, metrics: tuple[Metric, ...] = tuple(Metric)) -> VectorIndex:
     """The index with the least number of probes that meets the target, for each metric, and the recall there.
 
     The queries are vectors of the index that no centroid was trained on, by seed, each searched among the others. An
@@ -65,18 +58,16 @@ def with_probing(
     random = np.random.Generator(np.random.PCG64(seed))
     own = np.sort(random.permutation(held_out)[:SAMPLE])
     searcher, vectors = Searcher(index), index.vectors()
-    chosen = (_probing(searcher, vectors, own, target, k, metric) for metric in metrics)
+    chosen = (_probing(searcher, vectors, own, metric) for metric in metrics)
     return replace(index, probing=tuple(chosen))
 
 
-def _probing(
-    searcher: Searcher, vectors: Vectors, own: npt.NDArray[np.int64], target: float, k: int, metric: Metric
-) -> Probing:
+def _probing(searcher: Searcher, vectors: Vectors, own: npt.NDArray[np.int64], metric: Metric) -> Probing:
     queries: Matrix = matrix_of("Queries", vectors.values[own], searcher.dimension)
-    ranks = brute_force(vectors, queries, k=k + 1, metric=metric).ranks
+    ranks = brute_force(vectors, queries, k=NEIGHBOURS + 1, metric=metric).ranks
     # The true neighbours besides the query itself, which by the product need not be its own nearest.
     is_true = (ranks != NOBODY) & (ranks != own[:, None])
-    is_true &= np.cumsum(is_true, axis=1) <= k
+    is_true &= np.cumsum(is_true, axis=1) <= NEIGHBOURS
     probed = searcher.probed(queries_of(queries), searcher.lists, metric)
     turns = np.argsort(probed, axis=1)  # at which turn each list is probed
     lists = searcher.list_of(np.where(is_true, ranks, 0))
@@ -87,7 +78,7 @@ def _probing(
     found = np.cumsum(found[:, :-1], axis=1)
     for probes in range(1, searcher.lists + 1):
         recall = _recall(found[:, probes - 1].astype(np.float64), is_true.sum(axis=1))
-        if recall.mean - STANDARD_ERRORS * recall.standard_error >= target or probes == searcher.lists:
+        if recall.mean - STANDARD_ERRORS * recall.standard_error >= TARGET_RECALL or probes == searcher.lists:
             return Probing(metric, probes, recall.mean)
     raise AssertionError("an index has a list at least")
 
