@@ -8,13 +8,14 @@ run and when it is looked at (`freshness_ways.py`).
 import ctypes
 import os
 import resource
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from benchmarks.harness import looking
 
 PR_SET_CHILD_SUBREAPER = 36
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -77,23 +78,9 @@ class FamilyLedger:
         self.history.append(spent)
         return spent
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self) -> AbstractContextManager[None]:
         """Look again and again, for the split by kind and the history."""
-        is_over = threading.Event()
-
-        def watch() -> None:
-            while not is_over.wait(LOOK_S):
-                self.look()
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            watcher.join()
-            self.look()
+        return looking(self.look, LOOK_S)
 
     def at(self, moment: float) -> Spent:
         """What had been used at a moment, as of the last look before it."""

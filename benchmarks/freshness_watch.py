@@ -6,11 +6,9 @@ account of a run (`freshness_steps.py`).
 """
 
 import json
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.freshness_home import Sent
+from benchmarks.harness import looking
 from tidemark.storage.home import Home
 
 if TYPE_CHECKING:
@@ -55,23 +54,9 @@ class Watch:
                 self.commits[table.name] += [self.changed_at] * len(fresh)
                 self._find_rows(table, fresh)
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self) -> AbstractContextManager[None]:
         """Look again and again."""
-        is_over = threading.Event()
-
-        def watch() -> None:
-            while not is_over.wait(LOOK_S):
-                self.look()
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            watcher.join()
-            self.look()
+        return looking(self.look, LOOK_S)
 
     def _tables(self) -> list[Path]:
         return sorted(self.home.lake.iterdir()) if self.home.lake.exists() else []

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -81,22 +82,32 @@ class Ledger:
         self.peak_bytes = max(self.peak_bytes, memory)
 
 
+@contextmanager
+def looking(look: Callable[[], object], every_s: float) -> Iterator[None]:
+    """Look again and again, in a thread, and once more at the end."""
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(every_s):
+            look()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        watcher.join()
+        look()
+
+
 def measure(command: Sequence[str], *, cwd: Path) -> Usage:
     """Run a command to its end; its output goes to standard error, because it is not the answer."""
     started = time.monotonic()
     child = psutil.Popen(command, cwd=cwd, stdout=sys.stderr, stderr=sys.stderr)
     ledger = Ledger(child)
-    is_over = threading.Event()
-
-    def watch() -> None:
-        while not is_over.wait(SAMPLE_S):
-            ledger.look()
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    code = child.wait()
-    is_over.set()
-    watcher.join()
+    with looking(ledger.look, SAMPLE_S):
+        code = child.wait()
     if code:
         raise subprocess.CalledProcessError(code, list(command))
     return Usage(ledger.cpu_s, time.monotonic() - started, ledger.peak_bytes)

@@ -6,7 +6,6 @@ Belongs here: the work that is measured, warm. Every side reads the same table o
 import json
 import resource
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from assets.vectors.schema import VECTORS
-from benchmarks.harness import SAMPLE_S, Ledger
+from benchmarks.harness import SAMPLE_S, Ledger, looking
 from resources.lake import Lake
 from tidemark.storage.home import Home
 from tidemark.tables.lake_files import partitions
@@ -40,20 +39,11 @@ _READ = ["namespace", "key", "event_ts", "origin", "delta_id"]
 @contextmanager
 def measured(found: dict[str, Any], name: str) -> Iterator[None]:
     """CPU-seconds of this process and all it started, those that end meanwhile too."""
-    ledger, is_over = Ledger(psutil.Process()), threading.Event()
-
-    def watch() -> None:
-        while not is_over.wait(SAMPLE_S):
-            ledger.look()
-
+    ledger = Ledger(psutil.Process())
     ledger.look()
     before, started = ledger.cpu_s, time.monotonic()
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    yield
-    is_over.set()
-    watcher.join()
-    ledger.look()
+    with looking(ledger.look, SAMPLE_S):
+        yield
     found[name] = {"cpu_s": ledger.cpu_s - before, "wall_s": time.monotonic() - started}
     print(f"{name}: {found[name]['cpu_s']:.1f} CPU-seconds", file=sys.stderr, flush=True)
 
