@@ -28,7 +28,6 @@ NOTHING_RAISED = {"raised_exception": False, "exception_traceback": None, "excep
 class WrongRows:
     """Rows of one partition that contradict one expectation; a set of rows that should be unique counts as one."""
 
-    partition: str
     count: int
     examples: tuple[Mapping[str, Any], ...]  # the columns by which a person finds the row, and the checked ones
 
@@ -45,11 +44,6 @@ class CheckResult:
         """The failed expectations; first those that stop the tables downstream."""
         found = (result for result in self.validation.results if not result.success)
         return tuple(sorted(found, key=lambda result: severity_of(result) != CRITICAL))
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the failed expectations."""
-        return [name_of(result) for result in self.failed]
 
     @property
     def passed(self) -> bool:

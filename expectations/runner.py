@@ -166,7 +166,7 @@ def _count(suite: Suite, findings: "DataFrame") -> Wrong:
                 f"{row['examples'][0]}. Select {suite.partition} in wrong_rows, and let it never be null."
             )
         examples = tuple(msgspec.json.decode(example) for example in sorted(row["examples"]))
-        found.setdefault(row["expectation"], {})[row["partition"]] = WrongRows(row["partition"], row["wrong"], examples)
+        found.setdefault(row["expectation"], {})[row["partition"]] = WrongRows(row["wrong"], examples)
     return found
 
 

@@ -89,11 +89,6 @@ class Suite(Struct, frozen=True, forbid_unknown_fields=True):
         """Whether its partitions are buckets, by their numbers, and not times."""
         return self.grain == BUCKET.name
 
-    @property
-    def names(self) -> list[str]:
-        """The expectations, in the order of the file."""
-        return [expectation.name for expectation in self.expectations]
-
 
 class _Shared(Struct, frozen=True, forbid_unknown_fields=True):
     """What must be true of every table; `{partition}` stands for the table's own partition column."""

@@ -40,11 +40,10 @@ class Segment:
 
 @dataclass(frozen=True)
 class Suspects:
-    """The suspects, as a Parquet file of log rows; `file` is None when there are none."""
+    """Refused rows and suspects, as a Parquet file of log rows; `file` is None when there are none."""
 
     file: Path | None
-    refused: int
-    suspects: int
+    suspects: int  # how many; the other rows of the file are refused ones
 
 
 def prefilter(segments: Sequence[Segment], *, known_files: Sequence[str], target: Path) -> Suspects:
@@ -53,19 +52,18 @@ def prefilter(segments: Sequence[Segment], *, known_files: Sequence[str], target
     `known_files` are data files of `deltas`: an accepted row whose hash is in one of them is a suspect as well.
     """
     hashes = repeated_hashes(segments, known_files)
-    refused = suspects = 0
+    suspects = 0
     writer: pq.ParquetWriter | None = None
     try:
         for segment in segments:
             for rows in _rows_aside(segment, hashes):
                 writer = writer or pq.ParquetWriter(target, LOG_SCHEMA)
                 writer.write_table(rows)
-                of_these = pc.sum(pc.equal(rows["verdict"], Verdict.REFUSED.value)).as_py()
-                refused, suspects = refused + of_these, suspects + len(rows) - of_these
+                suspects += pc.sum(pc.not_equal(rows["verdict"], Verdict.REFUSED.value)).as_py()
     finally:
         if writer:
             writer.close()
-    return Suspects(target if writer else None, refused, suspects)
+    return Suspects(target if writer else None, suspects)
 
 
 def repeated_hashes(segments: Sequence[Segment], known_files: Sequence[str]) -> Hashes:

@@ -26,19 +26,18 @@ class Profile:
     """A producer: what it sends, its share of the day, and how far out of order it sends."""
 
     name: str
-    namespace: str
     kind: Kind
     share: int
     disorder_s: float
 
 
 PROFILES = (
-    Profile("web", SHOP, Kind.SIGNAL, 34, 10),
-    Profile("app", SHOP, Kind.SIGNAL, 22, 90),  # phones in tunnels
-    Profile("checkout", SHOP, Kind.SIGNAL, 8, 3),
-    Profile("embedder", SHOP, Kind.VECTOR, 15, 20),
-    Profile("vans_north", FLEET, Kind.SAMPLE, 12, 5),
-    Profile("vans_south", FLEET, Kind.SAMPLE, 9, 40),
+    Profile("web", Kind.SIGNAL, 34, 10),
+    Profile("app", Kind.SIGNAL, 22, 90),  # phones in tunnels
+    Profile("checkout", Kind.SIGNAL, 8, 3),
+    Profile("embedder", Kind.VECTOR, 15, 20),
+    Profile("vans_north", Kind.SAMPLE, 12, 5),
+    Profile("vans_south", Kind.SAMPLE, 9, 40),
 )
 
 _SIGNALS = ("view", "like", "share", "cart", "buy")

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark import Platform
+from tidemark.coordinator.shard import Shard
 from tidemark.log.batch_record import BatchRecord
 from tidemark.log.manifest import Manifest
 from tidemark.log.segment_files import verify_segment
@@ -74,6 +75,12 @@ def new_home(path: Path, settings: str = "") -> Home:
 def open_platform(home: Home, clock: Callable[[], int] | None = None, **options: Any) -> Platform:
     options.setdefault("durable_epochs", dict)
     return Platform.open(home, clock=clock or HandClock(), **options)
+
+
+def look(shard: Shard) -> None:
+    """Make the writer of a shard read the clock now."""
+    with shard._changed:
+        shard._changed.notify_all()
 
 
 def crashed_copy(home: Home, path: Path) -> Home:

@@ -113,7 +113,7 @@ def test_a_copy_shows_its_payload_up_to_a_limit(letters: Letters) -> None:
 
 def test_nothing_set_aside_is_no_file(spark: "SparkSession", tmp_path: Path) -> None:
     aside = prefilter([segment(tmp_path, [log_row(1, 0, "a")])], known_files=(), target=tmp_path / "aside.parquet")
-    assert (aside.file, aside.refused, aside.suspects) == (None, 0, 0)
+    assert (aside.file, aside.suspects) == (None, 0)
     assert find_duplicates(spark, aside, known_files=()).letters.isEmpty()
 
 

@@ -13,6 +13,7 @@ from expectations.results import CheckResult, count_of, name_of
 from expectations.runner import run_suite
 from expectations.suite import Expectation, Severity, Suite
 from expectations.templates import suite_of
+from tests.support.suites import failures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,7 +66,7 @@ def test_every_table_has_a_suite_of_great_expectations(table: str, capsys: pytes
     """O4: with the names, sentences and severities of its file, and nothing said on the way."""
     suite, native = suite_of(table), expectation_suite(table)
     assert native.name == table
-    assert [each.meta["name"] for each in native.expectations] == suite.names
+    assert [each.meta["name"] for each in native.expectations] == [each.name for each in suite.expectations]
     assert [each.description for each in native.expectations] == [each.sentence for each in suite.expectations]
     severities = [each.configuration.to_json_dict()["severity"] for each in native.expectations]
     assert severities == [SEVERITIES[each.severity] for each in suite.expectations]
@@ -76,7 +77,7 @@ def test_every_table_has_a_suite_of_great_expectations(table: str, capsys: pytes
 def test_each_entry_is_an_expectation_that_great_expectations_has() -> None:
     known = {each.meta["name"]: each.configuration for each in native_suite(THINGS).expectations}
     assert known["colour_is_known"].kwargs == {"column": "colour", "value_set": ["red", "blue"]}
-    assert [known[name].type for name in THINGS.names] == [
+    assert [known[each.name].type for each in THINGS.expectations] == [
         "expect_column_values_to_be_in_set",
         "expect_column_values_to_be_between",
         "unexpected_rows_expectation",
@@ -139,7 +140,7 @@ def test_great_expectations_by_itself_finds_the_same(spark: "SparkSession") -> N
         alone = batch.validate(native_suite(THINGS), result_format="SUMMARY")
         assert not any(each.exception_info and each.exception_info.get("raised_exception") for each in alone.results)
         failed = {each.expectation_config.meta["name"] for each in alone.results if not each.success}
-        assert failed == {name for result in judge(spark, wrong) for name in result.names}
+        assert failed == {name for result in judge(spark, wrong) for name in failures(result)}
 
 
 RULES: list[tuple[str, dict[str, Any]]] = [

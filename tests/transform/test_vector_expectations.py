@@ -12,6 +12,7 @@ from expectations.results import CheckResult
 from expectations.runner import run_suite
 from expectations.suite import read_suite
 from resources.session import frame_of
+from tests.support.suites import failures
 from tests.support.vector_tables import delta_row, table_rows
 from tidemark.model.buckets import BUCKET, bucket_keys
 from tidemark.model.timegrid import HOUR_US
@@ -115,12 +116,12 @@ def refolded_checkpoints(rows: list[Row], whole_state: bytes | None = None) -> p
 
 
 def failed(results: list[CheckResult]) -> set[str]:
-    return {name for result in results for name in result.names}
+    return {name for result in results for name in failures(result)}
 
 
 def wrong_buckets(results: list[CheckResult], name: str) -> set[str]:
     """The partitions in which an expectation does not hold."""
-    return {result.partition for result in results if name in result.names}
+    return {result.partition for result in results if name in failures(result)}
 
 
 def own_of(spec: TableSpec) -> set[str]:

@@ -96,7 +96,7 @@ def views_of(spark: "SparkSession") -> dict[str, "DataFrame"]:
 
 def test_every_expectation_of_the_windows_can_fail_by_its_own_row(spark: "SparkSession") -> None:
     suite = read_suite("windowed_counts")
-    assert set(suite.names) == {*BREAKS, *VIEWS}, "each has a case here"
+    assert {each.name for each in suite.expectations} == {*BREAKS, *VIEWS}, "each has a case here"
     rows = [good(entity, LATE) for entity in BREAKS]
     rows += [row for entity, break_it in BREAKS.items() for row in break_it(good(entity, EARLY))]
     batch = frame(spark, rows, {column.name: column.type for column in TABLES["windowed_counts"].columns})

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.live import TEN_O_CLOCK, new_home, open_platform, sealed_rows, signal
+from tests.support.live import TEN_O_CLOCK, look, new_home, open_platform, sealed_rows, signal
 from tidemark.counts.warm.follower import Follower
 from tidemark.counts.windows import Window
 from tidemark.event_time.clock import SLEW_SHARE, SteadyClock
@@ -207,7 +207,7 @@ def test_watermarks_idleness_and_seals_go_on_during_a_leap(home: Home) -> None:
         machine.leap(YEAR_US)
         machine.wait(20 * MINUTE_US)  # a quiet file is sealed after ten
         for shard in platform.shards.values():
-            shard.look()
+            look(shard)
             shard.open_producer("another")  # returns behind a flush
         shard = next(shard for shard in platform.shards.values() if shard.applied_epoch)
         shard._sealing.wait()

@@ -11,7 +11,7 @@ from chaos.disks import EVERY_KIND, Moment, SimulatedDisk, Survival
 from chaos.kernel import PowerCut
 from chaos.watching import BusyDisk, Cut, StepSealing
 from resources.record import Record, believed, not_below
-from tests.support.live import TEN_O_CLOCK, HandClock, new_home, open_platform, sealed_rows, signal
+from tests.support.live import TEN_O_CLOCK, HandClock, look, new_home, open_platform, sealed_rows, signal
 from tidemark.coordinator.core import ShardCore
 from tidemark.coordinator.reset_clock import reset_clock
 from tidemark.counts.warm.follower import Follower
@@ -83,7 +83,7 @@ def test_idleness_and_sealing_by_age_work_after_a_reset(home: Home) -> None:
         shard = max(platform.shards.values(), key=lambda shard: shard.applied_epoch)
         assert shard.event_time().active <= {STREAM}
         clock.advance(20 * 60)
-        shard.look()
+        look(shard)
         shard.open_producer("other")  # returns behind a flush, at which the age is looked at
         shard._sealing.wait()
         assert shard.core.sealed_epoch == shard.applied_epoch

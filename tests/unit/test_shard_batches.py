@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.live import FailingDisk, HandClock, new_home, open_platform, sealed_batches, sealed_rows, signal
+from tests.support.live import (
+    FailingDisk,
+    HandClock,
+    look,
+    new_home,
+    open_platform,
+    sealed_batches,
+    sealed_rows,
+    signal,
+)
 from tidemark.delivery.batching import Batch
 from tidemark.delivery.queues import Missed
 from tidemark.log.batch_record import BatchRecord, Trigger
@@ -64,7 +73,7 @@ def test_a_flush_never_waits_for_a_batch_and_a_batch_comes_by_time_c5(tmp_path: 
             platform.producer("web").write([signal("a")]).wait()
             assert subscription.get(timeout=0.01) is None
             clock.advance(5)
-            shard.look()
+            look(shard)
             assert batch_of(subscription.get(timeout=10)).trigger is Trigger.TIME
 
 
@@ -106,7 +115,7 @@ def test_a_predicate_of_the_users_own_closes_a_batch_and_one_that_raises_harms_n
         producer = platform.producer("web")
         for name in "abcd":
             producer.write([signal(name)]).wait()
-            platform.shards[0].look()
+            look(platform.shards[0])
     assert recorded(home)[0].trigger is Trigger.PREDICATE
 
     def broken(pending: object) -> bool:
@@ -161,7 +170,7 @@ def test_under_high_water_a_batch_is_closed_early_c8(tmp_path: Path) -> None:
         producer = platform.producer("web")
         for number in range(3):
             producer.write([signal(f"{number}-{at}") for at in range(10)]).wait()
-            platform.shards[0].look()
+            look(platform.shards[0])
     assert Trigger.MEMORY_PRESSURE in {
         trigger for record in recorded(home) for trigger in (record.trigger, *record.also)
     }
@@ -185,7 +194,7 @@ def test_a_running_shard_shows_itself_to_other_processes_and_a_stopped_one_does_
         platform.producer("web").write([signal("a")]).wait()
         platform.shards[0].close_batch()
         for _ in range(100):
-            platform.shards[0].look()
+            look(platform.shards[0])
             (status,) = read_status(home)
             if status.live and status.live.last_batch_trigger:
                 break
@@ -205,7 +214,7 @@ def test_a_quiet_shard_follows_the_watermark_of_the_active_ones_t2(tmp_path: Pat
         )
         producer.write([signal("a", entity=entity, at=clock.now_us)]).wait()
         clock.advance(10)
-        platform.shards[0].look()
+        look(platform.shards[0])
         producer.write([signal("b", entity=entity, at=clock.now_us)]).wait()
         assert platform.watermarks() == {}, "a stream has none until every shard has one"
         platform.align()

@@ -41,7 +41,7 @@ def refused(folder: Path, text: str) -> str:
 def test_a_good_file_is_read(folder: Path) -> None:
     (folder / "things.yaml").write_text(HEAD + ENTRY)
     suite = read_suite("things", folder)
-    assert suite.names == ["ids_are_positive"]
+    assert [each.name for each in suite.expectations] == ["ids_are_positive"]
     assert suite.expectations[0].severity is Severity.ERROR
 
 
@@ -52,7 +52,7 @@ def test_what_holds_for_every_table_is_part_of_each_suite(folder: Path) -> None:
         "wrong_rows: 'SELECT {partition} FROM records'}\n"
     )
     suite = read_suite("things", folder)
-    assert suite.names == ["ids_are_positive", "general"]
+    assert [each.name for each in suite.expectations] == ["ids_are_positive", "general"]
     assert suite.expectations[1].wrong_rows == "SELECT hour FROM records"
 
 

@@ -2,14 +2,14 @@
 
 Belongs here: numbering, the queue in front of a full buffer, what is applied, frozen and flushed, and which callers may
 learn of it. It knows neither deltas nor disks: a *buffer* takes writes in and is frozen, a *flusher* makes frozen
-buffers safe and gives the next snapshot. It has no thread, no lock and no sleep either: its owner calls it from one
-thread at a time, except `flusher.persist`, which takes long and needs no lock. `writer.py` is one owner, a simulation
-another.
+buffers safe, in order and as one, and gives the next snapshot; an error from it means that the outcome is unknown. It
+has no thread, no lock and no sleep either: its owner calls it from one thread at a time, except `flusher.persist`,
+which takes long and needs no lock. `writer.py` is one owner, a simulation another.
 
     submit ─▶ (queue) ─▶ buffer ─▶ take: freeze ─▶ flusher.persist ─▶ publish: snapshot, flushed epoch, waiters
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -23,9 +23,7 @@ W = TypeVar("W")
 F = TypeVar("F")
 S = TypeVar("S")
 W_contra = TypeVar("W_contra", contravariant=True)
-F_contra = TypeVar("F_contra", contravariant=True)
 F_co = TypeVar("F_co", covariant=True)
-S_co = TypeVar("S_co", covariant=True)
 
 
 class Buffer(Protocol[W_contra, F_co]):
@@ -39,13 +37,6 @@ class Buffer(Protocol[W_contra, F_co]):
 
     def freeze(self) -> F_co:
         """Everything in it, never to change again; the buffer is empty afterwards."""
-
-
-class Flusher(Protocol[F_contra, S_co]):
-    """Makes frozen buffers safe."""
-
-    def persist(self, frozen: Sequence[F_contra]) -> S_co:
-        """Make them safe, in order, as one; return the snapshot that includes them. An error means: outcome unknown."""
 
 
 class State(StrEnum):

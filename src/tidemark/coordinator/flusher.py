@@ -182,7 +182,7 @@ class LogFlusher:
         self._files, self._settings, self._clock, self._disk = files, settings, clock, disk
         self._sealing = sealing
         self._fence, self._next_file = found.fence, found.next_file
-        self._arrivals, self.manifest = found.arrivals, found.manifest
+        self._arrivals = found.arrivals
         self._batches = list(found.batches)
         self._last_received_us = found.last_received_us
         self._last_epoch = found.next_epoch - 1

@@ -242,11 +242,6 @@ class Shard:
         with self._changed:
             return self.core.view()
 
-    def look(self) -> None:
-        """Make the writer read the clock now."""
-        with self._changed:
-            self._changed.notify_all()
-
     def event_time(self) -> ShardView:
         """How far event time has come in the log."""
         with self._changed:

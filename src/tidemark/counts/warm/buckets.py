@@ -31,11 +31,6 @@ class Bucket(NamedTuple):
     rows: npt.NDArray[np.uint32]
     counts: npt.NDArray[Any]
 
-    @property
-    def nbytes(self) -> int:
-        """Its size in memory."""
-        return self.rows.nbytes + self.counts.nbytes
-
 
 EMPTY = Bucket(np.empty(0, np.uint32), np.empty(0, np.int8))
 

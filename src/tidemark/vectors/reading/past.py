@@ -56,7 +56,6 @@ class _Known(NamedTuple):
 
     starts: list[Start]
     base: Start | None
-    row: Start | None  # of `vectors`, if it can be relied on
     has_no_parents: bool  # of the deltas folded into `vectors`
 
 
@@ -106,7 +105,7 @@ class Past:
         rows = split(self._scan.current(of_buckets(snapshot.vectors.files, reached), reached))
         found = {}
         for key in keys:
-            starts, base, row, has_no_parents = list[Start](), None, None, False
+            starts, base, has_no_parents = list[Start](), None, False
             if key in checkpoints:
                 base = refuse_before_horizon(checkpoints[key], requested.as_of_us, requested.epoch)
                 starts = starts_of(checkpoints[key], Source.CHECKPOINT)
@@ -116,7 +115,7 @@ class Past:
                 (row,) = starts_of(rows[key], Source.VECTORS) or (None,)
                 starts += [row] if row else []
             starts = [start for start in starts if start.is_within(*requested)]
-            found[key] = _Known(starts, base, row, has_no_parents)
+            found[key] = _Known(starts, base, has_no_parents)
         return found
 
     def _short_histories(
