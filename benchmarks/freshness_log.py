@@ -85,16 +85,6 @@ class SparkWork:
         """Tasks that ran."""
         return sum(job.tasks for job in self.jobs)
 
-    @property
-    def job_s(self) -> float:
-        """Seconds in which at least one job was running."""
-        return covered_s((job.start_ms, job.end_ms) for job in self.jobs)
-
-    @property
-    def execution_s(self) -> float:
-        """Seconds in which at least one SQL execution was running: jobs, and planning and commits around them."""
-        return covered_s((each.start_ms, each.end_ms) for each in self.executions)
-
 
 @dataclass
 class _Reading:

@@ -82,6 +82,12 @@ class Ledger:
         self.peak_bytes = max(self.peak_bytes, memory)
 
 
+def cpu_s() -> float:
+    """CPU-seconds of this process and of the JVM that it started."""
+    me = psutil.Process()
+    return sum(sum(each.cpu_times()[:2]) for each in (me, *me.children(recursive=True)))
+
+
 @contextmanager
 def looking(look: Callable[[], object], every_s: float) -> Iterator[None]:
     """Look again and again, in a thread, and once more at the end."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from assets.joins.schema import OF_DELTA
 from benchmarks.lake_data import START_US
-from benchmarks.windows_sides import GAP_US, SIZE_US, measured, whole_range
+from benchmarks.windows_sides import GAP_US, SIZE_US, measured, whole_range, write
 from resources.lake import Lake
 from tidemark.model.deltas import Kind
 from tidemark.model.ranges import Range, partition_predicate
@@ -64,7 +64,7 @@ class SparkJoins:
 
         join = Join("both", "views", "purchases", JoinForm.SAME_PANE)
         sides = [side_of(side, PANES) for side in SIGNALS]
-        _write(delta_pairs(self.deltas(hours), join, sides[0], sides[1], whole_range(hours)), place)
+        write(delta_pairs(self.deltas(hours), join, sides[0], sides[1], whole_range(hours)), place)
 
     def stock_panes(self, hours: int, place: Path) -> None:
         """The same by Spark's `window()` and a join."""
@@ -88,7 +88,7 @@ class SparkJoins:
             F.array().cast("array<timestamp>").alias("right_windows"),
             F.date_trunc("HOUR", F.col("window.start")).alias("window_hour"),
         )
-        _write(shown, place)
+        write(shown, place)
 
     def write_sessions(self, hours: int, place: Path) -> None:
         """Both sides' sessions, for both engines."""
@@ -99,7 +99,7 @@ class SparkJoins:
             stream, all_hours = side_of(side, SESSIONS), whole_range(hours)
             columns = ", ".join(f"{column.name} {column.sql}" for column in open_table(stream).columns)
             parts = parts_of(self.deltas(hours), self.session.createDataFrame([], columns), stream, all_hours)
-            _write(closed_rows(parts, stream, all_hours), place / side)
+            write(closed_rows(parts, stream, all_hours), place / side)
 
     def ours_sessions(self, hours: int, place: Path) -> None:
         """Session with session, as the asset computes it, from sessions that are there."""
@@ -108,11 +108,7 @@ class SparkJoins:
         join = Join("both", "views", "purchases", JoinForm.SESSIONS)
         read = [self.session.read.parquet(str(self.place / f"sessions_{hours}" / side)) for side in SIGNALS]
         sides = [side_of(side, SESSIONS) for side in SIGNALS]
-        _write(session_pairs(read[0], read[1], join, sides[0], sides[1], whole_range(hours)), place)
-
-
-def _write(rows: "DataFrame", place: Path) -> None:
-    rows.write.mode("overwrite").parquet(str(place))
+        write(session_pairs(read[0], read[1], join, sides[0], sides[1], whole_range(hours)), place)
 
 
 def spark_side(root: Path, target: Path, hours: int) -> dict[str, Any]:

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import psutil
-
 from assets.ingest.schema import DELTAS
 from assets.rollups.schema import CHAIN
+from benchmarks.harness import cpu_s
 from benchmarks.lake_data import START_US
 from benchmarks.rollups_data import SIGNALS_SQL, sums_sql
 from tidemark.model.timegrid import HOUR_US
@@ -24,12 +23,6 @@ from tidemark.tables.tiers import Tier
 
 WARM_HOURS = 48
 COLUMNS = "namespace, entity_id, signal, bucket_start, count, weight_sum, deltas"
-
-
-def cpu_s() -> float:
-    """CPU-seconds of this process and of the JVM that it started."""
-    me = psutil.Process()
-    return sum(sum(each.cpu_times()[:2]) for each in (me, *me.children(recursive=True)))
 
 
 def measured(name: str, work: Callable[[], object], into: dict[str, float]) -> None:

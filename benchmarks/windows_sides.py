@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
+from benchmarks.harness import cpu_s
 from benchmarks.lake_data import START_US
 from resources.lake import Lake
 from tidemark.model.ranges import Range
@@ -50,12 +49,6 @@ def whole_range(hours: int) -> Range:
     return Range(START_US - HOUR_US, START_US + (hours + 2) * HOUR_US)
 
 
-def cpu_s() -> float:
-    """CPU-seconds of this process and of the JVM that it started."""
-    me = psutil.Process()
-    return sum(sum(each.cpu_times()[:2]) for each in (me, *me.children(recursive=True)))
-
-
 def measured_hours(name: str, hours: int) -> int:
     """How many hours are measured: sliding windows over a fifth, because each delta is in twelve of them."""
     return max(1, hours // 5) if name.endswith("sliding") else hours
@@ -89,14 +82,15 @@ def spark_side(root: Path, target: Path, hours: int, names: list[str]) -> dict[s
     lake = Lake(home, lambda: session)
     works: dict[str, Callable[[int, Path], None]] = {}
     for name in names:
-        works[f"ours_{name}"] = lambda count, place, n=name: _write(_ours(session, lake, n, count), place)  # type: ignore[misc]
-        works[f"spark_{name}"] = lambda count, place, n=name: _write(_stock(lake, n, count), place)  # type: ignore[misc]
+        works[f"ours_{name}"] = lambda count, place, n=name: write(_ours(session, lake, n, count), place)  # type: ignore[misc]
+        works[f"spark_{name}"] = lambda count, place, n=name: write(_stock(lake, n, count), place)  # type: ignore[misc]
     found = measured(works, target, hours)
     session.stop()
     return found
 
 
-def _write(rows: "DataFrame", place: Path) -> None:
+def write(rows: "DataFrame", place: Path) -> None:
+    """Compute the rows, and leave them where they are compared."""
     rows.write.mode("overwrite").parquet(str(place))
 
 

@@ -46,7 +46,7 @@ class Life:
         stored: Stored,
         lake: Lake,
     ) -> None:
-        self.scale, self.disk, self.history, self.stored, self.lake = scale, disk, history, stored, lake
+        self.disk, self.history, self.stored, self.lake = disk, history, stored, lake
         self._random = random
         self.sealing = StepSealing()
         self.is_busy = False  # whether the disk works while the door is open

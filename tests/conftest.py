@@ -13,9 +13,10 @@ from xdist.scheduler import LoadScopeScheduling
 from resources.lake import Lake
 from tests.support.batch import FORGETFUL
 from tests.support.spark import START_LIMIT_S, served
-from tidemark.storage.home import Home
+from tidemark.storage.home import HOME_VARIABLE, Home
 
 if TYPE_CHECKING:
+    from dagster import DagsterInstance
     from pyspark.sql import SparkSession
 
 # Which streams there are is decided when the tables are first imported. Most tests are about none: every stream would
@@ -84,6 +85,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
 def tiny_home(tmp_path: Path) -> Home:
     """An empty home whose shard remembers no identities, so that every copy is left to the drain."""
     return Home(tmp_path / "home").create(FORGETFUL)
+
+
+@pytest.fixture
+def instance(home: Home) -> "Iterator[DagsterInstance]":
+    """Dagster's storage of the test's own home."""
+    from orchestration.instance import open_instance
+
+    with open_instance(home) as found:
+        yield found
+
+
+@pytest.fixture
+def own_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs point the process's home to theirs; it is put back for the tests after these."""
+    monkeypatch.setenv(HOME_VARIABLE, "unset")
 
 
 @pytest.fixture

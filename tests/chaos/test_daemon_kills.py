@@ -4,7 +4,6 @@ import itertools
 import signal as signals
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -12,7 +11,6 @@ import psutil
 import pytest
 
 from assets.stale import stale_partitions
-from orchestration.instance import open_instance
 from tests.support.batch import FORGETFUL, rows_of, send
 from tests.support.live import signal
 from tests.support.running import (
@@ -72,12 +70,6 @@ class Sender:
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     return Home(tmp_path / "home").create(FORGETFUL)
-
-
-@pytest.fixture
-def instance(home: Home) -> Iterator[dg.DagsterInstance]:
-    with open_instance(home) as found:
-        yield found
 
 
 def wait_for_failure(what: str, instance: dg.DagsterInstance, before: int) -> None:

@@ -9,7 +9,6 @@ import dagster as dg
 import psutil
 import pytest
 
-from orchestration.instance import open_instance
 from orchestration.processes import lives
 from orchestration.run_launcher import PROCESS_TAG
 from orchestration.warm_host import client
@@ -32,12 +31,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     monkeypatch.setattr(client, "PROGRAM", ("-m", "tests.support.small_host"))
     yield made
     client.stop(made)
-
-
-@pytest.fixture
-def instance(home: Home) -> Iterator[dg.DagsterInstance]:
-    with open_instance(home) as found:
-        yield found
 
 
 def launch(instance: dg.DagsterInstance, job: dg.JobDefinition) -> str:

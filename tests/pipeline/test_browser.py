@@ -1,14 +1,12 @@
 """The orchestrator's pages in a real browser, used as a person uses them (O5): materialize, look, backfill a day."""
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
 from assets.names import RANGE_END, RANGE_START
-from orchestration.instance import open_instance
 from orchestration.materialize import hours_between
 from resources.record import Record
 from tests.support.browser import Browser, find_chromium
@@ -40,12 +38,6 @@ def home(tmp_path: Path) -> Home:
     command = [str(TIDEMARK), "demo", "--deltas", "1200", "--home", str(home.root)]
     subprocess.run(command, env=environment(), check=True, capture_output=True, timeout=COMMAND_LIMIT_S)
     return home
-
-
-@pytest.fixture
-def instance(home: Home) -> Iterator[dg.DagsterInstance]:
-    with open_instance(home) as found:
-        yield found
 
 
 def launch(browser: Browser, partitions: str, count: str, button: str) -> None:

@@ -36,7 +36,7 @@ from tidemark.model.ranges import Range
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, to_us
 from tidemark.observe.status import read_cut
 from tidemark.storage.failpoints import FAILPOINTS
-from tidemark.storage.home import HOME_VARIABLE, Home
+from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.lineage import LineageFile
 from tidemark.vectors.chain import state_of
@@ -66,12 +66,7 @@ EDITS: list[tuple[str, str, int, dict[str, Any]]] = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def own_home() -> Iterator[None]:
-    # Runs point the process's home to theirs; it is put back for the tests after these.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(HOME_VARIABLE, "unset")
-        yield
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 def edit(home: Home, name: str, op: str, minute: int, payload: dict[str, Any], came_in_us: int | None = None) -> None:

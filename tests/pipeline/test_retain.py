@@ -2,7 +2,6 @@
 
 import json
 import signal as signals
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from tidemark.counts.windows import Window
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, hour_key, to_us
 from tidemark.observe.status import read_raised
 from tidemark.storage.failpoints import FAILPOINTS
-from tidemark.storage.home import HOME_VARIABLE, Home
+from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.tiers import Tier
 
@@ -43,12 +42,7 @@ EVENTS = """
 TIERS = ("minute_counts", "hourly_counts", "daily_counts", "weekly_counts", "monthly_counts")
 
 
-@pytest.fixture(autouse=True)
-def own_home() -> Iterator[None]:
-    # Runs point the process's home to theirs; it is put back for the tests after these.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(HOME_VARIABLE, "unset")
-        yield
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 def filled(path: Path) -> TinyPlatform:

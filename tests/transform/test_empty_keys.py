@@ -1,9 +1,8 @@
 """Streams and joins without a key (N1, N2, N4): one row a window for all deltas, proven by the suites of the tables."""
 
 from collections import Counter
-from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -17,12 +16,11 @@ from assets.windows.transform import count_windows
 from expectations import templates
 from expectations.runner import run_suite
 from expectations.templates import suite_of
-from resources.session import frame_of
+from tests.support.suites import columns_of, frame
 from tests.support.windows import Event, deltas_of, fixed, sliding, stream, tumbling, windows_of
 from tidemark.model.ranges import Range
 from tidemark.model.timegrid import HOUR, HOUR_US, MINUTE_US, from_us
 from tidemark.streams import Join, JoinForm, Stream, Streams, WindowSpec, WindowType
-from tidemark.tables.table_spec import TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,15 +69,6 @@ def oracle(events: list[Event], gap_us: int) -> list[tuple[int, int, int]]:
         else:
             found.append([at_us])
     return [(each[0], each[-1], len(each)) for each in found]
-
-
-def columns_of(spec: TableSpec) -> dict[str, pa.DataType]:
-    return {column.name: column.type for column in spec.columns}
-
-
-def frame(spark: "SparkSession", columns: dict[str, pa.DataType], rows: Sequence[dict[str, Any]] = ()) -> "DataFrame":
-    schema = pa.schema([pa.field(name, kind) for name, kind in columns.items()])
-    return frame_of(spark, pa.Table.from_pylist(list(rows), schema=schema))
 
 
 def is_proven(spark: "SparkSession", table: str, rows: "DataFrame", **views: "DataFrame") -> bool:

@@ -1,6 +1,6 @@
 """Suites of streams and joins are made from templates: each is evaluated where runs are, on a Spark server (O4)."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -11,15 +11,14 @@ from assets.windows.catalog import derived_tables
 from expectations import templates
 from expectations.runner import run_suite
 from expectations.templates import TEMPLATES, suite_of
-from resources.session import frame_of
 from tests.support.live import TEN_O_CLOCK
+from tests.support.suites import columns_of, frame
 from tests.support.windows import every_example
 from tidemark.model.timegrid import HOUR, HOUR_US, from_us
 from tidemark.streams import Streams, load_streams
-from tidemark.tables.table_spec import TableSpec
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 TEN, ELEVEN = HOUR.key(TEN_O_CLOCK), HOUR.key(TEN_O_CLOCK + HOUR_US)
 # An example of each.
@@ -42,15 +41,6 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Streams:
     return load_streams(every_example(tmp_path_factory.mktemp("streams")))
 
 
-def frame(spark: "SparkSession", columns: dict[str, pa.DataType], *rows: dict[str, Any]) -> "DataFrame":
-    schema = pa.schema([pa.field(name, kind) for name, kind in columns.items()])
-    return frame_of(spark, pa.Table.from_pylist(list(rows), schema=schema))
-
-
-def columns_of(spec: TableSpec) -> dict[str, pa.DataType]:
-    return {column.name: column.type for column in spec.columns}
-
-
 def test_every_template_has_an_example_here() -> None:
     assert {path.stem for path in TEMPLATES.glob("*.yaml")} == set(EXAMPLES)
 
@@ -70,7 +60,7 @@ def test_o4_a_suite_from_a_template_is_evaluated_and_finds_the_hour_whose_record
         {suite.partition: from_us(TEN_O_CLOCK + HOUR_US), "rows_out": 1, "rows_found": 0},
     ]
     views = {
-        "records": frame(spark, {**hour, **dict.fromkeys(OF_RECORDS, pa.int64())}, *records),
+        "records": frame(spark, {**hour, **dict.fromkeys(OF_RECORDS, pa.int64())}, records),
         "shards": frame(spark, {**hour, "shard": pa.int32(), **dict.fromkeys(OF_SHARDS, pa.int64())}),
     }
     views["edits"] = frame(spark, {**hour, "version": pa.int64(), "operation": pa.string()})

@@ -1,7 +1,6 @@
 """Records that one process has read are known to the next, and a damaged file costs nothing but reading."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,6 @@ HOURS = [f"2026-03-02-{hour:02d}:00" for hour in range(5)]
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     return Home(tmp_path / "home").create()
-
-
-@pytest.fixture
-def instance(home: Home) -> Iterator[dg.DagsterInstance]:
-    with open_instance(home) as found:
-        yield found
 
 
 class Counted:

@@ -207,6 +207,19 @@ JOINS = [
     ({"i": "left: j\nright: a\n", "j": "left: a\nright: a\n", "a": TUMBLING}, "j is a join, and joins are of streams"),
     ({"j": TUMBLING + "left: a\nright: a\n", "a": TUMBLING}, "this is a join by its left or right, and has kind like"),
 ]
+NAMES_AND_WATERMARKS: list[tuple[dict[str, str], str]] = [
+    ({"Views": TUMBLING}, "'Views' is not a plain name, and the file's name is the table's. Rename the file"),
+    ({"views\n": TUMBLING}, "is not a plain name, and the file's name is the table's. Rename the file"),
+    ({"deltas": TUMBLING}, "there is a table deltas already. Rename the file."),
+    (
+        {"a": SESSION, "a_open": TUMBLING},
+        "the open sessions of a are in the table a_open, and another table has that name",
+    ),
+    (
+        {"a": TUMBLING + "disorder: 5s\n", "b": TUMBLING + "disorder: 7s\n", "c": TUMBLING},
+        "b.yaml:4: disorder is 7s here and 5s in a.yaml, but both are views of shop/signal, which has one",
+    ),
+]
 
 
 def test_a_label_is_a_plain_name_to_its_very_end() -> None:
@@ -215,9 +228,9 @@ def test_a_label_is_a_plain_name_to_its_very_end() -> None:
     assert not find_field(Kind.SAMPLE, "labels.van\n")
 
 
-@pytest.mark.parametrize(("files", "problem"), JOINS)
-def test_a_wrong_join_is_refused(tmp_path: Path, files: dict[str, str], problem: str) -> None:
-    """T3, N4: cycles, unknown inputs and windows that do not fit are refused when definitions load."""
+@pytest.mark.parametrize(("files", "problem"), [*JOINS, *NAMES_AND_WATERMARKS])
+def test_what_does_not_fit_the_others_is_refused(tmp_path: Path, files: dict[str, str], problem: str) -> None:
+    """T3, N4: cycles, unknown inputs and windows that do not fit are refused when definitions load; so are names."""
     with pytest.raises(StreamError) as refused:
         load(tmp_path, **files)
     assert problem in str(refused.value)
@@ -244,28 +257,6 @@ def test_n4_streams_without_a_key_can_be_joined(tmp_path: Path) -> None:
     without = TUMBLING + "key: []\n"
     load(tmp_path, j="left: a\nright: b\n", a=without, b=without)
     assert set(load_streams(tmp_path).joins) == {"j"}
-
-
-@pytest.mark.parametrize(
-    ("files", "problem"),
-    [
-        ({"Views": TUMBLING}, "'Views' is not a plain name, and the file's name is the table's. Rename the file"),
-        ({"views\n": TUMBLING}, "is not a plain name, and the file's name is the table's. Rename the file"),
-        ({"deltas": TUMBLING}, "there is a table deltas already. Rename the file."),
-        (
-            {"a": SESSION, "a_open": TUMBLING},
-            "the open sessions of a are in the table a_open, and another table has that name",
-        ),
-        (
-            {"a": TUMBLING + "disorder: 5s\n", "b": TUMBLING + "disorder: 7s\n", "c": TUMBLING},
-            "b.yaml:4: disorder is 7s here and 5s in a.yaml, but both are views of shop/signal, which has one",
-        ),
-    ],
-)
-def test_names_and_watermarks_are_held_against_the_others(tmp_path: Path, files: dict[str, str], problem: str) -> None:
-    with pytest.raises(StreamError) as refused:
-        load(tmp_path, **files)
-    assert problem in str(refused.value)
 
 
 def test_streams_come_from_the_variable_the_home_or_the_checkout(
