@@ -20,6 +20,7 @@ from tidemark.streams.load import find_streams, load_streams
 from tidemark.streams.model import Stream, Streams
 from tidemark.streams.windows import WindowType
 from tidemark.tables import lake_files
+from tidemark.tables.table_checksums import quoted
 from tidemark.tables.table_watermarks import TableWatermark, TableWatermarkFile
 
 
@@ -130,8 +131,8 @@ def _read(home: Home, stream: Stream, version: int, last: int, key: Mapping[str,
     """Enough rows, from the newest partition back. Values are passed as parameters, never as text."""
     aggregates = [column for aggregate in stream.aggregates for column in aggregate.columns]
     columns = [*(field.column for field in stream.key_fields), *STATISTICS, *aggregates]
-    conditions = "".join(f" AND CAST({_quoted(column)} AS VARCHAR) = ?" for column in key)
-    by = ", ".join(_quoted(field.column) for field in stream.key_fields) or "window_id"
+    conditions = "".join(f" AND CAST({quoted(column)} AS VARCHAR) = ?" for column in key)
+    by = ", ".join(quoted(field.column) for field in stream.key_fields) or "window_id"
     order = f"window_start DESC, window_end DESC, {by}"
     if stream.window.type is WindowType.SESSION:
         order = f"window_end DESC, window_start DESC, {by}"
@@ -142,7 +143,7 @@ def _read(home: Home, stream: Stream, version: int, last: int, key: Mapping[str,
             if len(found) >= last:
                 break
             query = (
-                f"SELECT {', '.join(map(_quoted, columns))} FROM read_parquet(?, hive_partitioning = false) "
+                f"SELECT {', '.join(map(quoted, columns))} FROM read_parquet(?, hive_partitioning = false) "
                 f"WHERE true{conditions} ORDER BY {order} LIMIT {int(last) - len(found)}"
             )
             files = list(partitions[start].files)
@@ -155,10 +156,6 @@ def _read(home: Home, stream: Stream, version: int, last: int, key: Mapping[str,
                 ) from error
             found += [dict(zip(columns, row, strict=True)) for row in rows]
     return found
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _window(stream: Stream, row: dict[str, Any], watermark_us: int | None) -> LatestWindow:

@@ -90,14 +90,14 @@ def _sum_of_rows(
     """How many rows the files have, and the sum of their digests."""
     # Times without a zone in a file are UTC, whatever the machine's zone.
     database.execute("SET TimeZone = 'UTC'")
-    parts = ", ".join(f"unnest(${number}) AS {_quoted(name)}" for number, name in enumerate(files, 1))
+    parts = ", ".join(f"unnest(${number}) AS {quoted(name)}" for number, name in enumerate(files, 1))
     # A column that was added later is missing in older files.
-    columns = ", ".join(f"NULL AS {_quoted(name)}" for name in (*kinds, FILE))
+    columns = ", ".join(f"NULL AS {quoted(name)}" for name in (*kinds, FILE))
     read = f"read_parquet($1, union_by_name = true, hive_partitioning = false, filename = '{FILE}')"
     fields = ", ".join(
-        f"{_quoted(name)} := {_canonical(f'files.{_quoted(name)}', kinds[name], is_number=True)}"
+        f"{quoted(name)} := {_canonical(f'files.{quoted(name)}', kinds[name], is_number=True)}"
         if name in files
-        else f"{_quoted(name)} := {_canonical(f'read.{_quoted(name)}', kinds[name])}"
+        else f"{quoted(name)} := {_canonical(f'read.{quoted(name)}', kinds[name])}"
         for name in sorted(kinds)
     )
     # Sixteen digits of the digest at a time fit a number of the database, and so does the sum of very many of them.
@@ -132,11 +132,12 @@ def _sql_type(kind: Any) -> str:
         return f"{_sql_type(kind['elementType'])}[]"
     if kind["type"] == "map":
         return f"MAP({_sql_type(kind['keyType'])}, {_sql_type(kind['valueType'])})"
-    fields = ", ".join(f"{_quoted(field['name'])} {_sql_type(field['type'])}" for field in kind["fields"])
+    fields = ", ".join(f"{quoted(field['name'])} {_sql_type(field['type'])}" for field in kind["fields"])
     return f"STRUCT({fields})"
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """The name of a column, as SQL has it."""
     return '"' + name.replace('"', '""') + '"'
 
 
