@@ -8,16 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.ingest.schema import DELTAS
 from resources.lake import Lake
 from resources.record import Record, not_below
 from tidemark.observe.sealed_log import Log, Watermark, least
 from tidemark.observe.status import read_status
 from tidemark.shard_state.clock_reset import ceiling_us
 from tidemark.tables import lake_files
-from tidemark.tables.known_table import app_id
 from tidemark.tables.lineage import Input
-from tidemark.tables.plans import Plan, PlanStore
+from tidemark.tables.plans import Plan, plan_at
 
 Ranges = dict[int, tuple[int, int]]  # shard → first epoch, and the one after the last
 
@@ -100,19 +98,12 @@ def levels(lake: Lake, plan: Plan | None) -> Levels:
     )
 
 
-def plan_at(lake: Lake, version: int) -> Plan | None:
-    """The plan up to which a version of `deltas` holds the log: rows made from that version cover its epochs."""
-    generation = lake.known(DELTAS.name).generation
-    number = lake_files.marker(lake.path(DELTAS.name), app_id(DELTAS.name, generation), version) or 0
-    return PlanStore(lake.home.plans / DELTAS.name, generation).committed(number)
-
-
 def reach_at(lake: Lake, version: int, sources: Iterable[str]) -> tuple[Levels, Watermark]:
     """How far a version of `deltas` reaches: at each level, and in event time.
 
     The watermark is the minimum over these namespaces and kinds; idle ones do not count (T2, T3).
     """
-    plan = plan_at(lake, version)
+    plan = plan_at(lake.home, version)
     marks = Log(lake.home).sources(plan.upto if plan else {})
     return levels(lake, plan), least([marks[source] for source in dict.fromkeys(sources) if source in marks])
 

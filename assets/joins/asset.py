@@ -4,10 +4,8 @@ Belongs here: which rows are read for a range of hours: rows of `deltas` for pai
 hours that they may reach back to. Does not belong here: which two are a pair (`transform.py`).
 """
 
-import time
 from collections.abc import Mapping
 
-import dagster as dg
 from pyspark.sql import DataFrame
 
 from assets.graph import Derived
@@ -17,11 +15,9 @@ from assets.stale import look_back
 from assets.table_asset import TableAsset
 from assets.tables import GRAPH
 from assets.windows.catalog import STREAMS
-from assets.windows.factory import Inputs, hourly_asset, one_by_one, recorded, replace_hours
+from assets.windows.factory import Inputs, hourly_asset, separate_asset
 from assets.windows.schema import WINDOW_HOUR, window_table
 from resources.lake import Lake
-from resources.platform import TidemarkResource
-from resources.record import Record
 from tidemark.model.ranges import Range, within
 from tidemark.model.timegrid import HOUR
 from tidemark.streams import Join, JoinForm, Stream, Streams
@@ -42,17 +38,11 @@ def join_asset(join: Join, streams: Streams = STREAMS, graph: Mapping[str, Deriv
 
 
 def _session_join(join: Join, left: Stream, right: Stream, derived: Derived) -> TableAsset:
-    def materialize(context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Range) -> list[Record]:
-        started, lake, sources = time.monotonic(), tidemark.lake, [left.source, right.source]
+    def rows(lake: Lake, inputs: Inputs, hours: Range) -> DataFrame:
+        lefts, rights = meeting(lake, left, right, inputs, hours), meeting(lake, right, left, inputs, hours)
+        return session_pairs(lefts, rights, join, left, right, hours)
 
-        def rows(inputs: Inputs) -> DataFrame:
-            lefts, rights = meeting(lake, left, right, inputs, hours), meeting(lake, right, left, inputs, hours)
-            return session_pairs(lefts, rights, join, left, right, hours)
-
-        inputs = replace_hours(lake, derived, rows, hours)
-        return recorded(context, tidemark, derived, inputs, [hours], sources=sources, started=started)
-
-    return TableAsset(derived, one_by_one(materialize))
+    return separate_asset(derived, rows, sources=[left.source, right.source])
 
 
 def meeting(lake: Lake, stream: Stream, partner: Stream, inputs: Inputs, hours: Range) -> DataFrame:

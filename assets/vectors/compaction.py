@@ -19,7 +19,6 @@ from assets.ingest.removal import GOES, bases_of, with_fate, without_payloads
 from assets.ingest.schema import DELTAS, PLACE
 from assets.inputs import input_of
 from assets.partitions import FROM_ANY
-from assets.records import plan_at
 from assets.requested import requested_buckets
 from assets.table_asset import asset_of
 from assets.trust import edited, failed, refuse_any
@@ -38,6 +37,7 @@ from tidemark.observe.status import read_cut
 from tidemark.storage.failpoints import failpoint
 from tidemark.tables import lake_files
 from tidemark.tables.lineage import Input
+from tidemark.tables.plans import plan_at
 from tidemark.vectors.checkpoints import CompactionRules, Strategy
 from tidemark.vectors.reading.reads import read_rates
 from tidemark.vectors.tables import PAYLOADS_REMOVED, bucket_sql
@@ -166,7 +166,7 @@ def refuse_unsettled(lake: Lake, version: int, cut_us: int) -> None:
             "The log does not refuse changes before that moment yet, so a base could miss one. Nothing was changed; "
             "use ./tidemark compact --remove, which cuts the log first."
         )
-    plan = plan_at(lake, version)
+    plan = plan_at(lake.home, version)
     if not cut.is_settled(plan.durable if plan else {}):
         raise LakeError(
             "Changes from before the cut are not in the tables yet, because they are not sealed or not drained. "

@@ -23,9 +23,9 @@ from tidemark.model.deltas import Kind
 from tidemark.observe.sealed_log import Log
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.known_table import KnownTableFile, app_id, edits_of, find_break
+from tidemark.tables.known_table import KnownTableFile, edits_of, find_break
 from tidemark.tables.lineage import UNKNOWN, Lineage, LineageFile, Made, follow
-from tidemark.tables.plans import PlanStore
+from tidemark.tables.plans import plan_at
 from tidemark.tables.table_spec import TableSpec
 from tidemark.vectors.checksums import checksums_of
 from tidemark.vectors.reading.snapshot import is_rewriting
@@ -185,9 +185,7 @@ def _since(
 
 def _durable(home: Home, version: int) -> dict[int, int]:
     """Shard → last epoch that `deltas` held at a version."""
-    generation = KnownTableFile(home.plans, DELTAS.name).read().generation
-    number = lake_files.marker(home.lake / DELTAS.name, app_id(DELTAS.name, generation), version) or 0
-    plan = PlanStore(home.plans / DELTAS.name, generation).committed(number)
+    plan = plan_at(home, version)
     return plan.durable if plan else {}
 
 

@@ -78,6 +78,25 @@ def hourly_asset(derived: Derived, compute: Compute, *, sources: Iterable[str]) 
     return TableAsset(derived, materialize)
 
 
+def separate_asset(
+    derived: Derived,
+    rows: Callable[[Lake, Inputs, Range], DataFrame],
+    *,
+    sources: Iterable[str],
+    carried: Callable[[Lake, Inputs, Range], Carried] | None = None,
+) -> TableAsset:
+    """An asset whose ranges of hours are made one by one; `carried` gives the carry-over that they are made from."""
+    followed = tuple(sources)
+
+    def materialize(context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Range) -> list[Record]:
+        started, lake = time.monotonic(), tidemark.lake
+        inputs = replace_hours(lake, derived, lambda inputs: rows(lake, inputs, hours), hours)
+        into = carried(lake, inputs, hours) if carried else None
+        return recorded(context, tidemark, derived, inputs, [hours], sources=followed, started=started, carried=into)
+
+    return TableAsset(derived, one_by_one(materialize))
+
+
 def one_by_one(
     materialize: Callable[[dg.AssetExecutionContext, TidemarkResource, Range], list[Record]],
 ) -> Materialize:
@@ -91,10 +110,15 @@ def write_hours(lake: Lake, derived: Derived, compute: Compute, *hours: Range) -
     """Compute ranges of hours from `deltas` and replace them, in one commit; only the needed rows are read."""
 
     def rows(inputs: Inputs) -> DataFrame:
-        is_needed = made_of(derived.needs, DELTAS.name, hours)
-        return rows_of(lake.read(DELTAS.name, inputs[DELTAS.name].version, within=is_needed), derived, compute, hours)
+        return rows_of(needed_deltas(lake, derived, inputs, *hours), derived, compute, hours)
 
     return replace_hours(lake, derived, rows, *hours)
+
+
+def needed_deltas(lake: Lake, derived: Derived, inputs: Inputs, *hours: Range) -> DataFrame:
+    """The deltas that ranges of hours are made from, by the graph."""
+    is_needed = made_of(derived.needs, DELTAS.name, hours)
+    return lake.read(DELTAS.name, inputs[DELTAS.name].version, within=is_needed)
 
 
 def replace_hours(lake: Lake, derived: Derived, rows: Callable[[Inputs], DataFrame], *hours: Range) -> Inputs:

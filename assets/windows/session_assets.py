@@ -11,17 +11,16 @@ from itertools import takewhile
 import dagster as dg
 from pyspark.sql import DataFrame
 
-from assets.graph import Derived, made_of
+from assets.graph import Derived
 from assets.ingest.schema import DELTAS
 from assets.inputs import input_of
 from assets.partitions import existing, starts_in
-from assets.records import plan_at
 from assets.requested import report_now
 from assets.table_asset import TableAsset
 from assets.tables import GRAPH
 from assets.windows.adaptive import batch_rows, closed_batches, count_batches
 from assets.windows.catalog import STREAMS, of_type
-from assets.windows.factory import Inputs, one_by_one, recorded, replace_hours
+from assets.windows.factory import Inputs, needed_deltas, one_by_one, recorded, replace_hours, separate_asset
 from assets.windows.open_schema import open_name
 from assets.windows.records import Carried
 from assets.windows.session_rows import closed_by_hour, open_rows, parts_of
@@ -33,6 +32,7 @@ from tidemark.model.timegrid import HOUR, HOUR_US
 from tidemark.observe.sealed_log import Log
 from tidemark.streams import Stream, WindowType
 from tidemark.tables import lake_files, table_checksums
+from tidemark.tables.plans import plan_at
 
 
 def session_assets() -> list[TableAsset]:
@@ -62,41 +62,31 @@ def closed_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> TableA
     """The asset of closed sessions."""
     derived, still_open = graph[stream.name], open_name(stream)
 
-    def materialize(context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Range) -> list[Record]:
-        started, lake, sources = time.monotonic(), tidemark.lake, [stream.source]
+    def rows(lake: Lake, inputs: Inputs, hours: Range) -> DataFrame:
         before = Range(hours.start_us - HOUR_US, hours.end_us - HOUR_US)
         is_before = within(graph[still_open].spec.partition_by, [before])
+        passed_on = lake.read(still_open, inputs[still_open].version, within=is_before)
+        return closed_by_hour(needed_deltas(lake, derived, inputs, hours), passed_on, stream, hours)
 
-        def rows(inputs: Inputs) -> DataFrame:
-            carried = lake.read(still_open, inputs[still_open].version, within=is_before)
-            return closed_by_hour(_deltas(lake, derived, inputs, hours), carried, stream, hours)
+    def carried(lake: Lake, inputs: Inputs, hours: Range) -> Carried:
+        return Carried(into=carried_to(lake, still_open, inputs[still_open].version, hours))
 
-        inputs = replace_hours(lake, derived, rows, hours)
-        carried = Carried(into=carried_to(lake, still_open, inputs[still_open].version, hours))
-        return recorded(context, tidemark, derived, inputs, [hours], sources=sources, started=started, carried=carried)
-
-    return TableAsset(derived, one_by_one(materialize))
+    return separate_asset(derived, rows, sources=[stream.source], carried=carried)
 
 
 def adaptive_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> TableAsset:
     """The asset of a stream whose windows are the coordinator's batches."""
     derived = graph[stream.name]
 
-    def materialize(context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Range) -> list[Record]:
-        started, lake, sources = time.monotonic(), tidemark.lake, [stream.source]
+    def rows(lake: Lake, inputs: Inputs, hours: Range) -> DataFrame:
+        return batches_of(lake, stream, inputs[DELTAS.name].version, hours)
 
-        def rows(inputs: Inputs) -> DataFrame:
-            return batches_of(lake, stream, inputs[DELTAS.name].version, hours)
-
-        inputs = replace_hours(lake, derived, rows, hours)
-        return recorded(context, tidemark, derived, inputs, [hours], sources=sources, started=started)
-
-    return TableAsset(derived, one_by_one(materialize))
+    return separate_asset(derived, rows, sources=[stream.source])
 
 
 def batches_of(lake: Lake, stream: Stream, version: int, hours: Range) -> DataFrame:
     """The windows of the batches that were closed in some hours and whose deltas are in a version of `deltas`."""
-    plan = plan_at(lake, version)
+    plan = plan_at(lake.home, version)
     found = closed_batches(Log(lake.home), plan.upto if plan else {}, hours)
     # The manifest knows in which hours the deltas of a batch happened, so no other hours are read.
     deltas = lake.read(
@@ -127,7 +117,8 @@ def _write_open(
 
         def rows(inputs: Inputs) -> DataFrame:
             carried = lake.read(spec.name, own, within=is_before)
-            return open_rows(parts_of(_deltas(lake, derived, inputs, hours), carried, stream, hours), stream, hours)
+            parts = parts_of(needed_deltas(lake, derived, inputs, hours), carried, stream, hours)
+            return open_rows(parts, stream, hours)
 
         inputs = replace_hours(lake, derived, rows, hours)
         known = lake.known(spec.name).version
@@ -205,11 +196,6 @@ def last_event_us(lake: Lake, spec: TableSpec, start_us: int) -> int:
         query = "SELECT epoch_us(max(last_event_ts)) FROM read_parquet($1)"
         found = database.execute(query, [list(held.files)]).fetchone() if held else None
     return int(found[0]) if found else start_us
-
-
-def _deltas(lake: Lake, derived: Derived, inputs: Inputs, hours: Range) -> DataFrame:
-    is_needed = made_of(derived.needs, DELTAS.name, [hours])
-    return lake.read(DELTAS.name, inputs[DELTAS.name].version, within=is_needed)
 
 
 def _epochs(ranges: dict[int, tuple[int, int]]) -> str:

@@ -193,19 +193,10 @@ class _Question:
         return plan
 
     def _add(self, plan: _Plan, tier: Tier, span: Span) -> None:
-        """Add the buckets of a span; where some are behind, add the finer ones in their place."""
-        plan[tier].append(span)
-        finer = tier.made_from
-        for start in self._tables.behind[tier]:
-            end = tier.partition_grain.next(start)
-            if (span.start_us is not None and end <= span.start_us) or start >= span.end_us:
-                continue
-            part = Span(start if span.start_us is None else max(start, span.start_us), min(end, span.end_us))
-            if finer is None or self._tables.is_gone(finer, start):
-                plan[None].append(part)
+        for source, part in self._tables.up_to_date(tier, span):
+            plan[source].append(part)
+            if source is None:
                 self._recounted.update(self._tables.deltas.starts_in(part, HOUR))
-            else:
-                self._add(plan, finer, part)
 
     # From buckets to rows.
 

@@ -130,6 +130,20 @@ class Tables:
         cut_us = self._gone_before.get(tier)
         return cut_us is not None and start_us < cut_us
 
+    def up_to_date(self, tier: Tier, span: Span) -> Iterator[tuple[Tier | None, Span]]:
+        """The buckets of a span, and where some are behind, the finer ones to read in their place; None is `deltas`."""
+        yield tier, span
+        finer = tier.made_from
+        for start in sorted(self.behind[tier]):
+            end = tier.partition_grain.next(start)
+            if (span.start_us is not None and end <= span.start_us) or start >= span.end_us:
+                continue
+            part = Span(start if span.start_us is None else max(start, span.start_us), min(end, span.end_us))
+            if finer is None or self.is_gone(finer, start):
+                yield None, part
+            else:
+                yield from self.up_to_date(finer, part)
+
     @cached_property
     def behind(self) -> dict[Tier, frozenset[int]]:
         """Partitions of each tier that are not, or not known to be, the sum of the deltas that are there now."""

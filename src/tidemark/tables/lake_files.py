@@ -225,11 +225,8 @@ def operation_of(path: Path, version: int) -> tuple[str, dict[str, str]] | None:
     """The operation of a commit and its parameters, or None if the log no longer has it."""
     if not commit_file(path, version).exists():
         return None
-    for action in actions_of(path, version):
-        if "commitInfo" in action:
-            info = action["commitInfo"]
-            return str(info.get("operation", "")), dict(info.get("operationParameters") or {})
-    return "", {}
+    info = _commit_info(path, version)
+    return str(info.get("operation", "")), dict(info.get("operationParameters") or {})
 
 
 def version_of(path: Path, after_version: int, app: str, number: int) -> int | None:
@@ -277,12 +274,13 @@ def changed_partitions(actions: Iterable[dict[str, Any]]) -> set[int]:
 
 def commit_time_us(path: Path, version: int) -> int | None:
     """When a version was committed, or None if the log no longer has it."""
-    if not commit_file(path, version).exists():
-        return None
-    for action in actions_of(path, version):
-        if "commitInfo" in action:
-            return int(action["commitInfo"]["timestamp"]) * 1_000
-    return None
+    info = _commit_info(path, version) if commit_file(path, version).exists() else {}
+    return int(info["timestamp"]) * 1_000 if info else None
+
+
+def _commit_info(path: Path, version: int) -> dict[str, Any]:
+    """What a commit says of itself; nothing if it does not."""
+    return next((action["commitInfo"] for action in actions_of(path, version) if "commitInfo" in action), {})
 
 
 def sync_commits(path: Path, after_version: int) -> int:

@@ -15,7 +15,8 @@ from tidemark.model.errors import DamageError
 from tidemark.storage.disk import Disk, RealDisk
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.known_table import KnownTableFile
+from tidemark.tables.known_table import KnownTableFile, app_id
+from tidemark.tables.tiers import DELTAS
 
 
 class PlanDamageError(DamageError):
@@ -117,15 +118,22 @@ class PlanStore:
         return self.directory / f"{number:08d}.json"
 
 
+def plan_at(home: Home, version: int) -> Plan | None:
+    """The plan up to which a version of `deltas` holds the log: rows made from that version cover its epochs."""
+    generation = KnownTableFile(home.plans, DELTAS).read().generation
+    number = lake_files.marker(home.lake / DELTAS, app_id(DELTAS, generation), version) or 0
+    return PlanStore(home.plans / DELTAS, generation).committed(number)
+
+
 def durable_epochs(home: Home) -> dict[int, int]:
     """Shard → last epoch that is in the lake, by the marker in `deltas` (C2). No JVM.
 
     The marker is read from the table again whenever a file of its log has changed since our last commit.
     """
-    known = KnownTableFile(home.plans, "deltas")
+    known = KnownTableFile(home.plans, DELTAS)
     try:
-        found = known.extent(home.lake / "deltas")
+        found = known.extent(home.lake / DELTAS)
     except lake_files.UnreadableTableError:
         return {}  # nothing is certain until the table is built again
-    plan = PlanStore(home.plans / "deltas", known.read().generation).committed(found.number if found else 0)
+    plan = PlanStore(home.plans / DELTAS, known.read().generation).committed(found.number if found else 0)
     return plan.durable if plan else {}

@@ -127,24 +127,10 @@ class LakeRollups:
             start = None if length is None else head - length
             cut = pieces(None if start is None else start * MINUTE_US, end * MINUTE_US)
             for tier, span in cut.by_tier():
-                self._add(found, place, tier, span)
+                for source, part in self._tables.up_to_date(tier, span):
+                    found[source][place].append(part)
             end = head if start is None else start
         return found
-
-    def _add(self, found: "dict[Tier | None, dict[int, list[Span]]]", place: int, tier: Tier, span: Span) -> None:
-        """Add the buckets of a span; where some are behind, add the finer ones in their place."""
-        found[tier][place].append(span)
-        finer = tier.made_from
-        for start in sorted(self._tables.behind[tier]):
-            end_us = tier.partition_grain.next(start)
-            if (span.start_us is not None and end_us <= span.start_us) or start >= span.end_us:
-                continue
-            begin = start if span.start_us is None else max(start, span.start_us)
-            part = Span(begin, min(end_us, span.end_us))
-            if finer is None or self._tables.is_gone(finer, start):
-                found[None][place].append(part)
-            else:
-                self._add(found, place, finer, part)
 
     # From spans to sums.
 
