@@ -34,7 +34,7 @@ from tidemark.tables.table_spec import Column, TableSpec
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Column", "Lake", "LakeError", "TableBusyError", "TableSpec", "WriteFailedError"]
+__all__ = ["Column", "Lake", "LakeError", "TableSpec", "WriteFailedError"]
 
 # A backfill of a month locks a table for minutes; a writer that waits longer waits for a process that hangs.
 LOCK_TIMEOUT_S = 900.0

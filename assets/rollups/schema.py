@@ -13,7 +13,6 @@ from tidemark.model.timegrid import MINUTE
 from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec
 from tidemark.tables.tiers import TRAILING, Tier
 
-KEYS = ("namespace", "entity_id", "signal", "bucket_start")
 MEASURES = ("count", "weight_sum", "deltas")
 
 

@@ -33,8 +33,6 @@ class Entry(NamedTuple):
     starts_runs: bool = False  # may be run by a process that has everything imported
 
 
-# What a shell says of a program that was ended by Ctrl-C.
-INTERRUPTED = 130
 # The headings, in the order in which they are listed.
 GROUPS = ("Run", "Ask", "Operate", "Develop")
 # Those that need neither Dagster nor Spark; `orchestration/cli/app.py` has the others.

@@ -20,8 +20,8 @@ from tidemark.storage.home import Home
 from tidemark.tables.table_watermarks import TableWatermarkFile, tables_with_watermarks
 
 
-def reset_clock(home: Home, *, clock: Callable[[], int] = system_clock) -> int:
-    """Declare that nothing so far is later than now, and go on from there. Returns that time."""
+def reset_clock(home: Home, *, clock: Callable[[], int] = system_clock) -> None:
+    """Declare that nothing so far is later than now, and go on from there."""
     with ExitStack() as stack:
         for shard in range(home.settings.shards):
             stack.callback(lock_process(ShardFiles(shard, home.log(shard), home.segments(shard))).release)
@@ -32,4 +32,3 @@ def reset_clock(home: Home, *, clock: Callable[[], int] = system_clock) -> int:
         failpoint("clock.logged")
     for table in tables_with_watermarks(home.plans):
         TableWatermarkFile(home.plans, table).fall_to(at_us)
-    return at_us

@@ -13,14 +13,13 @@ import pyarrow as pa
 from tidemark.door.column_door import to_batch
 from tidemark.door.decode_columns import concatenate, decode_columns
 from tidemark.door.decode_rows import DELTA_LIMIT, decode_rows, keys_of_rows
-from tidemark.door.decoded import FEW_WORDS, DecodedBatch, Refusal, Sent
+from tidemark.door.decoded import FEW_WORDS, DecodedBatch, Sent
 from tidemark.door.originals import original_bytes
 from tidemark.model.fingerprint import SeriesNames
 
 __all__ = [
     "DELTA_LIMIT",
     "DecodedBatch",
-    "Refusal",
     "Sent",
     "decode",
     "decode_group",

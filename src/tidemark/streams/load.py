@@ -13,7 +13,6 @@ from tidemark.model.errors import ConfigurationError
 from tidemark.model.settings import is_name
 from tidemark.storage.home import Home, checkout
 from tidemark.streams.durations import show_duration
-from tidemark.streams.errors import StreamError
 from tidemark.streams.model import FORMS, Join, Stream, Streams
 from tidemark.streams.nodes import Value, read_file
 from tidemark.streams.parse import JOIN_FIELDS, STREAM_FIELDS, read_stream
@@ -154,4 +153,4 @@ def _named(streams: Mapping[str, Stream]) -> str:
     return ", ".join(streams) or "the streams in this folder, of which there are none yet"
 
 
-__all__ = ["FOLDER", "OPEN_SUFFIX", "STREAMS_VARIABLE", "StreamError", "find_streams", "load_streams"]
+__all__ = ["FOLDER", "OPEN_SUFFIX", "find_streams", "load_streams"]

@@ -283,8 +283,8 @@ def _commit_info(path: Path, version: int) -> dict[str, Any]:
     return next((action["commitInfo"] for action in actions_of(path, version) if "commitInfo" in action), {})
 
 
-def sync_commits(path: Path, after_version: int) -> int:
-    """Sync all commits after a version, data first (Delta on a local disk does not); return the last version."""
+def sync_commits(path: Path, after_version: int) -> None:
+    """Sync all commits after a version, data first: Delta on a local disk does not."""
     state = table_state(path)
     if state is None:
         raise DamageError(f"The table at {path} vanished while it was being written. Run the same command again.")
@@ -298,7 +298,6 @@ def sync_commits(path: Path, after_version: int) -> int:
         _sync(commit_file(path, version))
     for directory in sorted(directories):
         _sync(directory)
-    return state.version
 
 
 def _sync(path: Path) -> None:

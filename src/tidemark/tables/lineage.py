@@ -73,7 +73,7 @@ class LineageFile:
 
     def record(
         self, path: Path, *, made_from: Input | None = None, made: Iterable[int] = (), settled_at: int | None = None
-    ) -> Lineage:
+    ) -> None:
         """Store the lineage of the table as it is now; the partitions in `made` were just computed from `made_from`.
 
         The commit `settled_at` has dropped partitions on purpose, or written them again without data that others
@@ -96,7 +96,6 @@ class LineageFile:
                     partitions[start] = Made(known.changed, made_from.version, made_from.generation)
             now = msgspec.structs.replace(now, partitions=partitions)
         write_json(self.path, now)
-        return now
 
 
 def follow(known: Lineage, path: Path, table: str, state: lake_files.TableState) -> Lineage:

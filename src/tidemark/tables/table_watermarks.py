@@ -33,15 +33,13 @@ class TableWatermarkFile:
         """The stored watermark; None if the table was never materialized."""
         return read_json(self._path, TableWatermark, way_out="Delete it: the next materialization writes it again.")
 
-    def advance(self, recorded: Iterable[TableWatermark]) -> TableWatermark:
+    def advance(self, recorded: Iterable[TableWatermark]) -> None:
         """Store the watermarks of a materialization: the table's rises to the furthest of them, and never falls."""
         before = self.read() or TableWatermark()
         found = list(recorded)
         furthest = max([*found, before], key=lambda each: (each.watermark_us is not None, each.watermark_us or 0))
         times = [each.recorded_us for each in (before, *found) if each.recorded_us is not None]
-        now = TableWatermark(furthest.watermark_us, furthest.held_by, max(times, default=None))
-        write_json(self._path, now)
-        return now
+        write_json(self._path, TableWatermark(furthest.watermark_us, furthest.held_by, max(times, default=None)))
 
     def fall_to(self, at_us: int) -> None:
         """The clock was wrong and was reset (C15): cut everything recorded to this time."""

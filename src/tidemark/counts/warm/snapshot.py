@@ -59,8 +59,8 @@ class _Outline(Struct, frozen=True):
     late: int
 
 
-def save_state(state: State, path: Path) -> int:
-    """Write a state to a file, in place of the old one; return its size. No thread may change the state meanwhile."""
+def save_state(state: State, path: Path) -> None:
+    """Write a state to a file, in place of the old one. No thread may change the state meanwhile."""
     disk = RealDisk()
     groups, outline, arrays = _laid_out(state)
     parts: list[bytes | memoryview] = [msgspec.json.encode(outline)]
@@ -82,7 +82,6 @@ def save_state(state: State, path: Path) -> int:
     finally:
         disk.close(fd)
     disk.rename(temporary, path)
-    return size
 
 
 def load_state(path: Path, capacity: int) -> State:

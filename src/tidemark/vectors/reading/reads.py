@@ -9,6 +9,7 @@ for one vector since its last line: `{"namespace": …, "vector_id": …, "reads
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -65,16 +66,13 @@ def _forget_before(root: Path, time_us: int) -> None:
             path.unlink(missing_ok=True)
 
 
-def append_reads(root: Path, reads: Mapping[tuple[str, str], int], now_us: int) -> bool:
-    """Append the counts, in one write; false if that was not possible, which does no harm."""
+def append_reads(root: Path, reads: Mapping[tuple[str, str], int], now_us: int) -> None:
+    """Append the counts, in one write; it does no harm if that is not possible."""
     lines = [msgspec.json.encode(Reads(*vector, count, now_us)) + b"\n" for vector, count in reads.items() if count]
     path = reads_file(root, now_us)
-    try:
+    with suppress(OSError):
         make_directory(path.parent)
         if not path.exists():
             _forget_before(root, now_us - RATE_SPAN_US)
         with open(path, "ab", buffering=0, opener=make_private) as file:
             file.write(b"".join(lines))
-    except OSError:
-        return False
-    return True
