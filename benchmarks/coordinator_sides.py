@@ -39,6 +39,7 @@ from benchmarks.coordinator_data import (
 )
 from tidemark import Delta, Platform
 from tidemark.coordinator.aio import AsyncProducer
+from tidemark.event_time.clock import system_clock
 from tidemark.storage.home import Home
 
 COLUMN_PRODUCERS, WRITES_UNDERWAY = 4, 8
@@ -132,7 +133,7 @@ class Ours:
 
     def warm_up(self) -> Content:
         """Fill everything that grows up to a bound: the memory of identities has two tables, and both get full."""
-        batches = (signals(WARM_FROM + first, 10_000, _now_us()) for first in range(0, WARM_UP, 10_000))
+        batches = (signals(WARM_FROM + first, 10_000, system_clock()) for first in range(0, WARM_UP, 10_000))
         content = NOTHING
         producer = self.platform.producer("warm")
         for batch in batches:
@@ -148,7 +149,7 @@ class Ours:
 
 def ours_columns(root: Path, rows: int, write_rows: int, identities: int) -> Measured:
     """Writes in columns until all are flushed."""
-    writes, content = messages(rows, write_rows, _now_us())
+    writes, content = messages(rows, write_rows, system_clock())
     ours = Ours(root, f"recent_identities = {identities}")
     profile = Profile()
     measured = profile.read(ours.send_from(COLUMN_PRODUCERS, writes, read_message, WRITES_UNDERWAY))
@@ -157,7 +158,7 @@ def ours_columns(root: Path, rows: int, write_rows: int, identities: int) -> Mea
 
 def bare_columns(root: Path, rows: int, write_rows: int) -> Measured:
     """The same messages through the bare loop."""
-    writes, _ = messages(rows, write_rows, _now_us())
+    writes, _ = messages(rows, write_rows, system_clock())
     with BareLog(root, sum(map(len, writes))) as log:
         watch = Stopwatch()
         for message in writes:
@@ -168,13 +169,13 @@ def bare_columns(root: Path, rows: int, write_rows: int) -> Measured:
 
 def slate_columns(root: Path, rows: int, write_rows: int) -> Measured:
     """The same messages into SlateDB."""
-    writes, _ = messages(rows, write_rows, _now_us())
+    writes, _ = messages(rows, write_rows, system_clock())
     return asyncio.run(_into_slate(root, writes, COLUMN_PRODUCERS * WRITES_UNDERWAY, read_message))
 
 
 def ours_singles(root: Path, count: int) -> Measured:
     """Writes of one delta each, from many producers that wait for every one: coroutines, as in a server."""
-    writes, content = lines(count, _now_us())
+    writes, content = lines(count, system_clock())
     ours = Ours(root)
 
     async def send(number: int) -> None:
@@ -194,7 +195,7 @@ def ours_singles(root: Path, count: int) -> Measured:
 
 def bare_singles(root: Path, count: int) -> Measured:
     """The same through the bare loop, as many at a time as there are producers."""
-    writes, _ = lines(count, _now_us())
+    writes, _ = lines(count, system_clock())
     decoder = msgspec.json.Decoder(Delta)
     with BareLog(root, sum(map(len, writes))) as log:
         watch = Stopwatch()
@@ -208,7 +209,7 @@ def bare_singles(root: Path, count: int) -> Measured:
 
 def slate_singles(root: Path, count: int) -> Measured:
     """The same into SlateDB."""
-    writes, _ = lines(count, _now_us())
+    writes, _ = lines(count, system_clock())
     return asyncio.run(_into_slate(root, writes, SINGLE_PRODUCERS, msgspec.json.Decoder(Delta).decode))
 
 
@@ -256,7 +257,7 @@ def leave_log(root: Path, megabytes: int) -> Measured:
     producer = ours.platform.producer("p0")
     content = NOTHING
     for first in range(0, megabytes * MIB // LOGGED_BYTES, 10_000):
-        batch = signals(first, 10_000, _now_us())
+        batch = signals(first, 10_000, system_clock())
         producer.write(batch).wait()
         content += content_of(batch)
     logged = sum(len(path.read_bytes().rstrip(b"\0")) for path in ours.home.log(0).glob("*.log"))
@@ -353,21 +354,17 @@ async def _into_slate(
 def _paced(rate: int, write_rows: int, seconds: float) -> Iterator[tuple[float, pa.RecordBatch]]:
     """A write whenever one is due, however long the last took; with the time at which it was sent."""
     interval = write_rows / rate
-    made_us = _now_us()
+    made_us = system_clock()
     made = [signals(number * write_rows, write_rows, made_us) for number in range(MADE_AHEAD)]
     start = time.perf_counter()
     for number in range(int(seconds / interval)):
-        batch = again(made[number % MADE_AHEAD], _now_us() - made_us)
+        batch = again(made[number % MADE_AHEAD], system_clock() - made_us)
         time.sleep(max(0.0, start + number * interval - time.perf_counter()))
         yield time.perf_counter(), batch
 
 
 def _percentiles(seconds: Sequence[float]) -> list[float]:
     return [float(value) * 1_000 for value in np.percentile(seconds, [50, 99])]
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1_000
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ import psutil
 SAMPLE_S = 0.05
 # Memory is looked at less often, because the kernel has to walk the page tables for an honest number.
 MEMORY_EVERY = 5
+# Of a home in which Spark works.
+HOME_SETTINGS = '[spark]\nmaster = "local[2]"\ndriver_memory = "3g"\n'
 
 
 @dataclass(frozen=True)

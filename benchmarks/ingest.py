@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.harness import Result, Usage, measure, peaks, say, show
+from benchmarks.harness import HOME_SETTINGS, Result, Usage, measure, peaks, say, show
 from benchmarks.ingest_data import write_log
-from benchmarks.ingest_sides import DELTA_COLUMNS, HOME_SETTINGS, LETTER_COLUMNS
+from benchmarks.ingest_sides import DELTA_COLUMNS, LETTER_COLUMNS
 from tidemark.storage.home import Home
 from tidemark.tables.lake_files import partitions, quiet_database
 

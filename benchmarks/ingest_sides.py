@@ -18,7 +18,6 @@ LETTER_COLUMNS = (
     "priority, verdict, reason"
 )
 DELTA_COLUMNS = ", ".join(name for name in DELTAS.names if name in LOG_SCHEMA.names)
-HOME_SETTINGS = '[spark]\nmaster = "local[2]"\ndriver_memory = "3g"\n'
 
 
 def drain_side(root: Path) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Result, fingerprint, measure, memory_below, say, show
-from benchmarks.windows import ENTITIES, HOME_SETTINGS, HOURS, MEMORY_TARGET_GB, PER, ROOT, ROWS, SEED
+from benchmarks.harness import HOME_SETTINGS, Result, fingerprint, measure, memory_below, say, show
+from benchmarks.windows import ENTITIES, HOURS, MEMORY_TARGET_GB, PER, ROOT, ROWS, SEED
 from benchmarks.windows_data import write_deltas
 from tidemark.storage.home import Home
 

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from assets.rollups.schema import TIERS
-from benchmarks.harness import Result, Usage, measure, peaks, say, show
+from benchmarks.harness import HOME_SETTINGS, Result, Usage, measure, peaks, say, show
 from benchmarks.rollups_data import write_deltas
 from benchmarks.rollups_late import MONTH_HOURS, YEAR_HOURS, Cost
 from benchmarks.rollups_sides import COLUMNS
@@ -28,7 +28,6 @@ SEED = 7
 SHAPES = {"many groups": (5_000, 60, 4.0), "few groups": (100, 1, 3.0)}
 MEMORY_TARGET_GB = 5.0
 COARSER_TARGET = 1.0
-SETTINGS = '[spark]\nmaster = "local[2]"\ndriver_memory = "3g"\n'
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -43,7 +42,7 @@ def main(json_output: bool, rows: int) -> int:
 
 
 def _compare(scratch: Path, shape: str, rows: int, entities: int, minutes: int, target: float) -> list[Result]:
-    home = Home(scratch / "home").create(SETTINGS)
+    home = Home(scratch / "home").create(HOME_SETTINGS)
     say(f"{shape}: writing {rows:,} deltas of {entities:,} entities")
     write_deltas(home, rows=rows, entities=entities, hours=HOURS, minutes=minutes, seed=SEED)
     by_peer, peer = _run("duckdb", home, scratch, str(scratch / "peer"))
@@ -100,7 +99,7 @@ def _late() -> list[Result]:
 
 def _late_cost(hours: int) -> Cost:
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as scratch:
-        home, answer = Home(Path(scratch) / "home").create(SETTINGS), Path(scratch) / "answer.json"
+        home, answer = Home(Path(scratch) / "home").create(HOME_SETTINGS), Path(scratch) / "answer.json"
         say(f"a late delta into {hours // 24} days of data")
         measure(
             [sys.executable, "-W", "ignore", "-m", "benchmarks.rollups_late", str(home.root), str(answer), str(hours)],

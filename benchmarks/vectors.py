@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import vectors_index, vectors_reads
-from benchmarks.harness import Result, fingerprint, measure, say, show
+from benchmarks.harness import HOME_SETTINGS, Result, fingerprint, measure, say, show
 from benchmarks.vectors_data import write_vector_deltas
 from tidemark.storage.home import Home
 from tidemark.tables.lake_files import partitions
 
 ROOT = Path(__file__).resolve().parent.parent
-HOME_SETTINGS = '[spark]\nmaster = "local[2]"\ndriver_memory = "3g"\n'
 DELTAS, VECTORS, DIMENSIONS, CHANGED, HOURS, SEED = 1_000_000, 100_000, 384, 16, 12, 7
 # A function of pandas for each vector had not come to an end after a quarter of an hour: it gets so many times fewer
 # vectors and deltas, and its figure is multiplied by that.

@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Result, Usage, fingerprint, measure, memory_below, say, show
+from benchmarks.harness import HOME_SETTINGS, Result, Usage, fingerprint, measure, memory_below, say, show
 from benchmarks.windows_data import Traffic, write_deltas
 from benchmarks.windows_sides import WINDOWS, measured_hours
 from tidemark.storage.home import Home
 
 ROOT = Path(__file__).resolve().parent.parent
-HOME_SETTINGS = '[spark]\nmaster = "local[2]"\ndriver_memory = "3g"\n'
 ROWS, ENTITIES, HOURS, SEED = 10_000_000, 100_000, 168, 7
 PER = 10_000_000
 # A day of them: files are counted, whatever their contents.

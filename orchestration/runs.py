@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from assets.names import CHECK_NAME, HELD_BACK, RANGE_END, RANGE_START, tags_for_more
+from assets.check_states import check_key
+from assets.names import HELD_BACK, RANGE_END, RANGE_START, tags_for_more
 from assets.tables import TABLES
 from orchestration.interrupts import raise_if_stopped
 from orchestration.reasons import in_a_line, innermost
@@ -24,7 +25,7 @@ from tidemark.model.timegrid import Grain
 from tidemark.storage.home import HOME_VARIABLE, Home
 
 if TYPE_CHECKING:
-    from dagster import AssetCheckKey, DagsterEvent, DagsterInstance, JobDefinition
+    from dagster import DagsterEvent, DagsterInstance, JobDefinition
 
 # The orchestrator would log every event to the terminal; the caller shows progress in its own way.
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -151,7 +152,7 @@ def run(
     started = time.monotonic()
     job, target = _asset_job(home), [AssetKey(asset) for asset in assets]
     if is_check:
-        checks = {_check(asset) for asset in assets}
+        checks = {check_key(asset) for asset in assets}
         job, target = job.get_subset(asset_selection=set(), asset_check_selection=checks), []
     if keys or config is not None or _has_segments_to_drain(home):
         _prepare_checks()
@@ -176,12 +177,6 @@ def run(
         error=None if result.success else _reason(events),
         held_back=_held_back(events),
     )
-
-
-def _check(asset: str) -> "AssetCheckKey":
-    from dagster import AssetCheckKey, AssetKey
-
-    return AssetCheckKey(AssetKey(asset), CHECK_NAME)
 
 
 def _asset_job(home: Home) -> "JobDefinition":

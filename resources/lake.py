@@ -18,6 +18,7 @@ from resources.spark_files import chosen, frame_over, write_files
 from resources.spark_internals import forget_delta_logs
 from resources.table_maintenance import add_columns, compact_files, delete_old_files
 from resources.write_errors import LakeError, TableBusyError, WriteFailedError, said, write_errors
+from tidemark.event_time.clock import system_clock
 from tidemark.model.ranges import Range, Within
 from tidemark.model.timegrid import HOUR_US
 from tidemark.storage.home import Home
@@ -49,7 +50,7 @@ class Lake:
         self, home: Home, spark: Callable[[], "SparkSession"], *, clock: Callable[[], int] | None = None
     ) -> None:
         self.home = home
-        self.clock = clock or (lambda: time.time_ns() // 1_000)
+        self.clock = clock or system_clock
         self._spark = spark
         self._locks: dict[str, FileLock] = {}
 

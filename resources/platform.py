@@ -3,13 +3,12 @@
 Belongs here: providing what assets need. Does not belong here: any work.
 """
 
-import time
-
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from resources.lake import Lake
 from resources.spark import SparkResource
+from tidemark.event_time.clock import system_clock
 from tidemark.storage.home import Home
 
 
@@ -35,4 +34,4 @@ class TidemarkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def now_us(self) -> int:
         """The clock of the batch plane, in microseconds; a test's resource has its own."""
-        return time.time_ns() // 1_000
+        return system_clock()

@@ -4,7 +4,6 @@ Belongs here: making a plan and carrying it out. It needs a lake and a log, and 
 any step: the next call finds the same plan and finishes it.
 """
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -23,6 +22,7 @@ from assets.ingest.rebuild import (
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.ingest.transform import accepted_deltas
 from resources.lake import Lake
+from tidemark.event_time.clock import system_clock
 from tidemark.log.manifest import Entry
 from tidemark.model.deltas import Verdict
 from tidemark.observe.sealed_log import Log, TouchedHours, touched_hours
@@ -120,7 +120,7 @@ def _make_plan(
         ranges={shard: (upto.get(shard, 1), end) for shard, end in sorted(ends.items())},
         segments=[PlannedSegment(entry.shard, entry.number, entry.file, entry.sha256, entry.bytes) for entry in chosen],
         upto={**upto, **ends},
-        created_us=time.time_ns() // 1000,
+        created_us=system_clock(),
     )
     store.write(plan)
     failpoint("plan.written")

@@ -11,17 +11,13 @@ import pyarrow as pa
 from tidemark.model.deltas import KINDS, PAYLOADS, listed
 from tidemark.model.log_schema import LOG_SCHEMA
 from tidemark.model.timegrid import HOUR
-from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec, sql_type
+from tidemark.tables.table_spec import PROPERTIES, STATISTICS, TIMESTAMP, Column, TableSpec, sql_type
 
 # Two deltas with the same four are the same delta (Q3).
 IDENTITY = ("namespace", "key", "event_ts", "delta_id")
 # The place of a delta in the log; no two deltas share one.
 PLACE = ("shard", "epoch", "ordinal")
 KEY_NAMES = listed([rule.key_name for rule in KINDS.values()])
-
-# Statistics cost a third of a write when they are kept for every column; readers prune by these columns only.
-STATISTICS = "delta.dataSkippingStatsColumns"
-PROPERTIES = {"delta.enableDeletionVectors": "false", "delta.checkpointPolicy": "classic"}
 
 
 def _log_column(name: str, comment: str, *, is_required: bool = False) -> Column:

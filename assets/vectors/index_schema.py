@@ -9,8 +9,7 @@ readers see an index whole or not at all, even during a write.
 
 import pyarrow as pa
 
-from assets.vectors.schema import PROPERTIES
-from tidemark.tables.table_spec import Column, TableSpec
+from tidemark.tables.table_spec import PROPERTIES, STATISTICS, Column, TableSpec
 from tidemark.vectors.index.tables import PROBING
 from tidemark.vectors.tables import BUCKET, BUCKETS, CENTROIDS, DELETED, DICTIONARY, INDEX, POSTINGS
 
@@ -29,7 +28,7 @@ def _spec(name: str, description: str, *columns: Column, order_by: tuple[str, ..
         description=description,
         columns=(_NAMESPACE, *columns, bucket),
         partition_by=BUCKET,
-        properties={**PROPERTIES, "delta.dataSkippingStatsColumns": "namespace"},
+        properties={**PROPERTIES, STATISTICS: "namespace"},
         order_by=("namespace", *order_by),
         buckets=buckets,
     )

@@ -8,13 +8,11 @@ and its own check result.
 
 import pyarrow as pa
 
-from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec
+from tidemark.tables.table_spec import PROPERTIES, STATISTICS, TIMESTAMP, Column, TableSpec
 from tidemark.vectors.schema import CLOCK, METADATA
 from tidemark.vectors.tables import BUCKET, BUCKET_SQL, BUCKETS
 
 __all__ = ["BUCKET", "BUCKETS", "BUCKET_SQL", "VECTORS", "VECTOR_CHECKPOINTS", "VECTOR_CONFLICTS"]
-
-PROPERTIES = {"delta.enableDeletionVectors": "false", "delta.checkpointPolicy": "classic"}
 
 _VECTOR = (
     Column("namespace", pa.string(), "The namespace of the vector.", is_required=True),
@@ -60,7 +58,7 @@ VECTORS = TableSpec(
         _BUCKET,
     ),
     partition_by=BUCKET,
-    properties={**PROPERTIES, "delta.dataSkippingStatsColumns": "namespace,vector_id"},
+    properties={**PROPERTIES, STATISTICS: "namespace,vector_id"},
     order_by=("namespace", "vector_id"),
     buckets=BUCKETS,
     has_bucket_partitions=True,
@@ -85,7 +83,7 @@ VECTOR_CHECKPOINTS = TableSpec(
         _BUCKET,
     ),
     partition_by=BUCKET,
-    properties={**PROPERTIES, "delta.dataSkippingStatsColumns": "namespace,vector_id"},
+    properties={**PROPERTIES, STATISTICS: "namespace,vector_id"},
     order_by=("namespace", "vector_id", "eff_ts", "depth", "event_ts", "origin", "delta_id"),
     buckets=BUCKETS,
     has_bucket_partitions=True,
@@ -112,7 +110,7 @@ VECTOR_CONFLICTS = TableSpec(
         _BUCKET,
     ),
     partition_by=BUCKET,
-    properties={**PROPERTIES, "delta.dataSkippingStatsColumns": "namespace,vector_id"},
+    properties={**PROPERTIES, STATISTICS: "namespace,vector_id"},
     order_by=("namespace", "vector_id", "later_eff_ts", "later_delta_id", "earlier_eff_ts", "earlier_delta_id"),
     buckets=BUCKETS,
     has_bucket_partitions=True,

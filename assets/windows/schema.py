@@ -12,15 +12,12 @@ import pyarrow as pa
 from tidemark.model.timegrid import HOUR
 from tidemark.streams import Aggregate, Function, Stream
 from tidemark.streams.fields import field_of
+from tidemark.tables import table_spec
 from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec
 
 WINDOW_HOUR = "window_hour"
 EPOCHS = pa.list_(pa.struct([("shard", pa.int32()), ("first", pa.int64()), ("last", pa.int64())]))
-PROPERTIES = {
-    "delta.enableDeletionVectors": "false",
-    "delta.checkpointPolicy": "classic",
-    "delta.enableChangeDataFeed": "true",
-}
+PROPERTIES = {**table_spec.PROPERTIES, "delta.enableChangeDataFeed": "true"}
 HOUR_COMMENTS = {
     "tumbling": "Hour of window_start.",
     "sliding": "Hour of window_start.",

@@ -9,15 +9,13 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from assets.ingest.schema import IDENTITY, PLACE
 from tidemark.model.deltas import KINDS
 from tidemark.model.ranges import Range
 from tidemark.model.timegrid import HOUR_US
 from tidemark.streams import Stream
 from tidemark.streams.fields import OWN_KEY, field_of
 
-# The place of a delta in the log, and its identity: these tell the rows of joins and late deltas apart (Q3).
-PLACE = ("shard", "epoch", "ordinal")
-IDENTITY = ("namespace", "key", "event_ts", "delta_id")
 # How many bits of a position are its epoch. A shard's number has ten.
 EPOCH_BITS = 48
 

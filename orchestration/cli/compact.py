@@ -3,7 +3,6 @@
 Belongs here: the options and the output. The steps are in `orchestration/compact.py`.
 """
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +17,7 @@ from orchestration.compact import compact as compact_vectors
 from tidemark.cli.app import as_json, command
 from tidemark.cli.output import answer_json, console, in_bytes, say, table
 from tidemark.counts.windows import shown
+from tidemark.event_time.clock import system_clock
 from tidemark.storage.home import Home
 from tidemark.streams.durations import NoDurationError, parse_duration
 from tidemark.vectors.checkpoints import CompactionRules, Strategy
@@ -67,7 +67,7 @@ def compact(
         _show_due(home, wanted, as_json)
         return
     with watched("compacting") as watch:
-        done = compact_vectors(home, wanted, clock=_now_us, progress=watch)
+        done = compact_vectors(home, wanted, clock=system_clock, progress=watch)
     if as_json:
         answer_json(compaction_as_json(done))
     else:
@@ -133,7 +133,7 @@ def _show_due(home: Home, wanted: Wanted, as_json: bool) -> None:
     rules = replace(rules, strategy=wanted.strategy or rules.strategy)
     # Every pending delta has waited for zero time or more.
     rules = replace(rules, max_age_us=0) if wanted.is_forced else rules
-    due, cut_us = find_due(home, rules, _now_us()).reasons, cut_of(home, wanted, _now_us())
+    due, cut_us = find_due(home, rules, system_clock()).reasons, cut_of(home, wanted, system_clock())
     if as_json:
         answer_json({"due": due, "cut": shown(cut_us) if wanted.is_removing else None})
         return
@@ -143,7 +143,3 @@ def _show_due(home: Home, wanted: Wanted, as_json: bool) -> None:
     console().print(rows)
     if wanted.is_removing:
         say(f"Payloads of what happened and was received before {shown(cut_us)} would go.")
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1_000

@@ -3,7 +3,6 @@
 Belongs here: the options and the output. The steps are in `orchestration/retain.py`.
 """
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from tidemark.cli.counts import MomentType
 from tidemark.cli.output import answer_json, console, in_bytes, say, table
 from tidemark.counts.retention import CUT_AT, gone_before, latest_cuts
 from tidemark.counts.windows import shown
+from tidemark.event_time.clock import system_clock
 from tidemark.storage.home import Home
 from tidemark.tables.tiers import Tier
 
@@ -49,10 +49,10 @@ def retain(home: Home, clock_is_right: bool, dry_run: bool, as_json: bool, **cut
         _show_state(home, as_json)
         return
     if dry_run:
-        retained = plan_retention(home, wanted, now_us=_now_us())
+        retained = plan_retention(home, wanted, now_us=system_clock())
     else:
         with watched("retaining") as watch:
-            retained = drop_old(home, wanted, clock=_now_us, progress=watch, is_clock_right=clock_is_right)
+            retained = drop_old(home, wanted, clock=system_clock, progress=watch, is_clock_right=clock_is_right)
     if as_json:
         answer_json(retained_as_json(retained))
     else:
@@ -90,7 +90,7 @@ def _show(retained: Retained, *, is_dry: bool) -> None:
 
 
 def _show_state(home: Home, as_json: bool) -> None:
-    gone, latest = gone_before(home), latest_cuts(_now_us(), half_lives_of(home))
+    gone, latest = gone_before(home), latest_cuts(system_clock(), half_lives_of(home))
     if as_json:
         answer_json(
             {
@@ -104,7 +104,3 @@ def _show_state(home: Home, as_json: bool) -> None:
         may_go = shown(latest[tier]) if tier in latest else "never"
         rows.add_row(f"{tier}s", shown(gone[tier]) if tier in gone else "nothing", may_go)
     console().print(rows)
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1_000

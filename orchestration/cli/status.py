@@ -15,6 +15,7 @@ from orchestration.cli.status_view import file_parts, orchestrator_parts, status
 from orchestration.snapshot import ask_orchestrator, read_files, snapshot_as_json, take_snapshot
 from tidemark.cli.app import as_json, command
 from tidemark.cli.output import answer_json, console
+from tidemark.event_time.clock import system_clock
 from tidemark.model.errors import TidemarkError
 from tidemark.storage.home import Home
 
@@ -38,9 +39,9 @@ def status(home: Home, watch: bool, every: float, as_json: bool) -> None:
     if watch:
         watch_home(home, every_s=every, as_json=as_json)
     elif as_json:
-        answer_json(snapshot_as_json(take_snapshot(home, now_us=_now_us())))
+        answer_json(snapshot_as_json(take_snapshot(home, now_us=system_clock())))
     else:
-        show(home, now_us=_now_us())
+        show(home, now_us=system_clock())
 
 
 def show(home: Home, *, now_us: int) -> None:
@@ -61,7 +62,7 @@ def watch_home(
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
     """Show snapshot after snapshot until Ctrl-C, which is no error."""
-    now_us = now_us or _now_us
+    now_us = now_us or system_clock
     try:
         if as_json:
             while True:
@@ -93,7 +94,3 @@ def _look_for_json(home: Home, now_us: int) -> dict[str, object]:
         return snapshot_as_json(take_snapshot(home, now_us=now_us))
     except (TidemarkError, OSError) as error:
         return {"home": str(home.root), "error": str(error)}
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1_000

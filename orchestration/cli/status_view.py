@@ -11,7 +11,7 @@ from rich.table import Table
 from orchestration.cli.watermark_view import watermark_tree_table
 from orchestration.run_status import BackfillStatus, CheckStatus, OrchestratorStatus, RunStatus
 from orchestration.snapshot import Snapshot, seconds_between
-from tidemark.cli.output import at, duration, in_bytes, table
+from tidemark.cli.output import at, counted, duration, in_bytes, table
 from tidemark.observe.lake_status import TableStatus
 from tidemark.observe.status import ShardStatus
 from tidemark.shard_state.live import LiveStatus
@@ -135,7 +135,7 @@ def _waiting(snapshot: Snapshot) -> str:
         return f"Every sealed segment is in the lake. {log}"
     oldest = duration(seconds_between(pending.oldest_us, snapshot.now_us))
     return (
-        f"Sealed and not in the lake yet: {_count(pending.segments, 'segment')}, {_count(pending.rows, 'delta')}, "
+        f"Sealed and not in the lake yet: {counted(pending.segments, 'segment')}, {counted(pending.rows, 'delta')}, "
         f"{in_bytes(pending.bytes)}, the oldest for {oldest}. {log}"
     )
 
@@ -149,10 +149,6 @@ def _warm(snapshot: Snapshot) -> str:
         f"The warm host is process {host.pid}, since {at(host.since_us)}; {spark}. "
         f"It ends after {duration(host.idle_s)} without work."
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _partitions(run: RunStatus) -> str:
@@ -178,7 +174,7 @@ def _wrong(snapshot: Snapshot) -> Iterator[str]:
             yield f"FOUND WRONG: {name} {failed.partition}: {failed.message}"
         more = len(checked.failed) - FAILED_SHOWN
         if more > 0:
-            yield f"FOUND WRONG: {name}: {_count(more, 'more partition')}; --json names all"
+            yield f"FOUND WRONG: {name}: {counted(more, 'more partition')}; --json names all"
 
 
 def _failures(found: OrchestratorStatus) -> Iterator[str]:

@@ -11,7 +11,7 @@ from orchestration.report import plots
 from orchestration.report.figures import AHEAD, Figures, Lag, Lateness
 from orchestration.report.timeline import WIDTH_NAMES, Timeline, timeline
 from orchestration.run_status import CheckStatus
-from tidemark.cli.output import at
+from tidemark.cli.output import at, counted
 from tidemark.model.deltas import Verdict
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US, from_us
 
@@ -171,7 +171,7 @@ def refusals(figures: Figures) -> Exhibit | None:
     first = next(iter(reasons))
     return Exhibit(
         title="Why deltas were refused",
-        reading=f"{sum(reasons.values()):,} deltas were refused for {_number(len(reasons), 'reason')}, most often "
+        reading=f"{sum(reasons.values()):,} deltas were refused for {counted(len(reasons), 'reason')}, most often "
         f"{first} ({reasons[first]:,}); each is kept with its bytes in dead_letters.",
         svg=plots.ranked_bars(reasons, dict.fromkeys(reasons, plots.CORAL)),
         columns=["reason", "deltas"],
@@ -207,7 +207,7 @@ def checks(found: Mapping[str, CheckStatus]) -> Exhibit | None:
     sums = {name: sum(parts[name] for parts in shares.values()) for name in CHECK_TONES}
     return Exhibit(
         title="Partitions by verdict",
-        reading=f"Of {_number(sum(sums.values()), 'partition')} in {_number(len(shares), 'table')}, "
+        reading=f"Of {counted(sum(sums.values()), 'partition')} in {counted(len(shares), 'table')}, "
         f"{sums['passed']:,} passed their suite, {sums['failed']:,} failed and {sums['not checked']:,} are not checked "
         "in their present form.",
         svg=plots.share_bars(shares, CHECK_TONES),
@@ -263,7 +263,7 @@ def _left_out(over_time: Timeline, what: str) -> str:
         return f" Every {over_time.per} has the same, so there is nothing to draw."
     if not over_time.earlier:
         return ""
-    return f" Not drawn: {over_time.earlier_total:,} {what} in {_number(over_time.earlier, 'earlier hour')}."
+    return f" Not drawn: {over_time.earlier_total:,} {what} in {counted(over_time.earlier, 'earlier hour')}."
 
 
 def _rows(over_time: Timeline, names: Sequence[str]) -> list[Sequence[str]]:
@@ -275,7 +275,3 @@ def _rows(over_time: Timeline, names: Sequence[str]) -> list[Sequence[str]]:
 
 def _newest(hours: Mapping[int, int], most: int = 200) -> list[tuple[int, int]]:
     return sorted(hours.items())[-most:]
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -18,7 +18,6 @@ from tidemark.tables.lake_commits import commit_files
 from tidemark.tables.lake_files import open_table, partitions
 from tidemark.tables.new_files import (
     STAGING,
-    STATISTICS,
     Bounds,
     NewFile,
     bounds_of,
@@ -28,7 +27,7 @@ from tidemark.tables.new_files import (
     statistics_of,
     upper_bound,
 )
-from tidemark.tables.table_spec import TIMESTAMP, Column, TableSpec, create_table
+from tidemark.tables.table_spec import STATISTICS, TIMESTAMP, Column, TableSpec, create_table
 
 THINGS = TableSpec(
     name="things",

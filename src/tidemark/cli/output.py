@@ -81,6 +81,11 @@ def table(title: str, *columns: str, numbers: tuple[str, ...] = ()) -> "Table":
     return made
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things as people read it."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def in_bytes(count: int) -> str:
     """A size as people read it."""
     size, unit = float(count), "B"

@@ -23,7 +23,7 @@ from tidemark.door.decode_values import all_event_us, all_millionths, event_us, 
 from tidemark.door.decoded import FEW_WORDS, SIGNAL_NAMES, DecodedBatch, Refusal, RefusedError, Sent
 from tidemark.door.json_objects import loads, names_each_once, refuse_repeats
 from tidemark.door.payloads import INT64_MAX, INT64_MIN, PAYLOAD_ROWS
-from tidemark.model.deltas import KEY_FIELDS, PAYLOADS, Delta, Kind, Reason
+from tidemark.model.deltas import KEY_FIELDS, OTHERS, PAYLOADS, Delta, Kind, Reason
 from tidemark.model.fingerprint import SeriesNames
 from tidemark.model.log_schema import SENT_FIELDS, SENT_SCHEMA, SIGNAL, TIMESTAMP
 
@@ -44,7 +44,6 @@ _TAKEN = [
     for payload, place in _PLACES.items()
 ]
 _NO_PAYLOAD_AND_NO_KEY = (None,) * (len(PAYLOADS) + 1)
-_OTHERS = tuple(payload for payload in PAYLOADS if payload != Kind.SIGNAL)
 _ENVELOPE_TEXTS = ("namespace", "kind", "delta_id", "priority", "source", "origin")
 _SIGNAL_FIELDS = list(SIGNAL)
 _SIGNAL_VALUES = attrgetter("entity_id", "signal", "count", "weight")
@@ -114,7 +113,7 @@ class _Taken(NamedTuple):
         signals = by_name[Kind.SIGNAL]
         if by_name["kind"].count(Kind.SIGNAL) < rows or None in signals:
             return None
-        if any(by_name[payload].count(None) < rows for payload in _OTHERS):
+        if any(by_name[payload].count(None) < rows for payload in OTHERS):
             return None
         keys, names, counts, weights = zip(*map(_SIGNAL_VALUES, signals), strict=True)
         moments, millionths = all_event_us(by_name["event_ts"]), all_millionths(weights)
@@ -316,7 +315,7 @@ def _signal_columns(signals: _Signals) -> _Columns:
 @lru_cache(_SMALL)
 def _other_payloads(rows: int) -> dict[str, pa.Array]:
     """Null payloads of other kinds for signal rows; cached, because a vector has many parts."""
-    return {payload: nulls(rows, SENT_SCHEMA.field(payload).type) for payload in _OTHERS}
+    return {payload: nulls(rows, SENT_SCHEMA.field(payload).type) for payload in OTHERS}
 
 
 def _columns(rows: list[tuple[Any, ...]]) -> _Columns:

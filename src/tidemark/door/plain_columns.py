@@ -14,14 +14,13 @@ from tidemark.arrays.json_sizes import is_surely_below, may_exceed
 from tidemark.door.column_types import is_outside
 from tidemark.door.decode_columns import DEFAULTS
 from tidemark.door.decode_values import FIRST_US, LAST_US
-from tidemark.model.deltas import PAYLOADS, Kind
+from tidemark.model.deltas import OTHERS, Kind
 from tidemark.model.log_schema import SENT_FIELDS, SENT_SCHEMA
 
 # Without these a row is no signal; the others have a default, or are null if they are left out.
 _REQUIRED = frozenset(("namespace", "kind", "delta_id", "event_ts", Kind.SIGNAL.value))
-_OTHERS = tuple(payload for payload in PAYLOADS if payload != Kind.SIGNAL)
 # Fields that a delta may leave out, so they may have gaps.
-_WITH_GAPS = frozenset(("origin", *_OTHERS))
+_WITH_GAPS = frozenset(("origin", *OTHERS))
 
 
 def as_it_is(batch: pa.RecordBatch, most_millionths: int, limit: int) -> pa.RecordBatch | None:
@@ -48,7 +47,7 @@ def _has_gaps(found: Mapping[str, pa.Array], rows: int) -> bool:
     payload = found["signal"]
     return (
         any(column.null_count for name, column in found.items() if name not in _WITH_GAPS)
-        or any(found[name].null_count < rows for name in _OTHERS if name in found)
+        or any(found[name].null_count < rows for name in OTHERS if name in found)
         or any(payload.field(place).null_count for place in range(payload.type.num_fields))
     )
 

@@ -250,6 +250,8 @@ KINDS: dict[Kind, KindRule] = {
 
 # The columns of payloads: one for each kind, of its name and in the order of the log.
 PAYLOADS: tuple[str, ...] = tuple(kind.value for kind in KINDS)
+# Most deltas are signals: where these have a way of their own, all other payloads are null.
+OTHERS = tuple(payload for payload in PAYLOADS if payload != Kind.SIGNAL)
 # By payload: the field that is the key, or the labels that identify a series.
 KEY_FIELDS = {kind.value: rule.key for kind, rule in KINDS.items() if rule.key}
 SERIES_LABELS = {kind.value: rule.labels for kind, rule in KINDS.items() if rule.labels}

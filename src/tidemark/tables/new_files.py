@@ -23,7 +23,7 @@ from tidemark.model.errors import DamageError
 from tidemark.model.timegrid import from_us
 from tidemark.storage.privacy import make_directory
 from tidemark.tables.lake_files import partition_start
-from tidemark.tables.table_spec import TableSpec
+from tidemark.tables.table_spec import STATISTICS, TableSpec
 
 # In a table's folder, so that a file is moved and not copied. Maintenance leaves names with this beginning alone.
 STAGING = "_staging"
@@ -32,7 +32,6 @@ BOUND_LETTERS = 32
 GREATEST_LETTER = "\U0010ffff"
 # As in Delta, where a table does not name the columns itself: statistics of so many columns from the left.
 BOUND_COLUMNS = 32
-STATISTICS = "delta.dataSkippingStatsColumns"
 MILLISECOND_US = 1_000
 # No bound says whether there is a NaN as well: Arrow leaves it out, and Spark takes it for greater than every number. A
 # reader that went by such bounds would skip rows that it was asked for.

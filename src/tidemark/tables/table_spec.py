@@ -19,6 +19,10 @@ from tidemark.model.buckets import BUCKET
 from tidemark.model.timegrid import Grain
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+# Of every table.
+PROPERTIES = {"delta.enableDeletionVectors": "false", "delta.checkpointPolicy": "classic"}
+# Statistics cost a third of a write when they are kept for every column: only those by which readers prune are named.
+STATISTICS = "delta.dataSkippingStatsColumns"
 
 # Each type in Spark's SQL, and in a Delta table's schema.
 _SIMPLE_TYPES: dict[pa.DataType, tuple[str, str]] = {

@@ -14,12 +14,11 @@ from tidemark.arrays.columns import Bytes, Mask, Numbers, bytes_of, constant_of,
 from tidemark.arrays.compiled import compiled
 from tidemark.arrays.hashing import Hashes, Offsets, chain, hash_of_texts, hash_rows, hash_text, mix
 from tidemark.door.decode_columns import MANY_ROWS, key_column
-from tidemark.model.deltas import PAYLOADS, SERIES_LABELS, Kind
+from tidemark.model.deltas import OTHERS, SERIES_LABELS, Kind
 from tidemark.model.log_schema import HASHES, SIGNAL
 from tidemark.verdicts.identities import IDENTITY_COLUMNS
 
 # Content hashes are made of all payloads. A signal's goes in last: the part before it is the same for all signals.
-_OTHERS = tuple(payload for payload in PAYLOADS if payload != Kind.SIGNAL)
 
 
 def with_hashes(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -53,7 +52,7 @@ def _hashes(columns: Mapping[str, pa.Array], namespace: str | None) -> dict[str,
     else:
         known = columns if namespace is None else {**columns, "namespace": namespace}
         identity = [known[name] for name in IDENTITY_COLUMNS]
-        hashes = hash_rows(identity, rows), hash_rows([columns[payload] for payload in (*_OTHERS, Kind.SIGNAL)], rows)
+        hashes = hash_rows(identity, rows), hash_rows([columns[payload] for payload in (*OTHERS, Kind.SIGNAL)], rows)
     return {name: pa.array(hashed.view(np.int64)) for name, hashed in zip(HASHES, hashes, strict=True)}
 
 
@@ -61,7 +60,7 @@ def _are_signals(columns: Mapping[str, pa.Array]) -> bool:
     """Whether every row is a whole signal, as nearly always."""
     signals, rows = columns["signal"], len(columns["key"])
     is_whole = not (signals.null_count or columns["event_ts"].null_count or columns["delta_id"].null_count)
-    is_alone = all(columns[payload].null_count == rows for payload in _OTHERS)
+    is_alone = all(columns[payload].null_count == rows for payload in OTHERS)
     return is_whole and is_alone and not any(signals.field(place).null_count for place in range(len(SIGNAL)))
 
 
@@ -73,7 +72,7 @@ def _signal_hashes(columns: Mapping[str, pa.Array], namespace: str, rows: int) -
         identities,
         contents,
         hash_of_texts((namespace,)),
-        hash_of_texts((None,) * len(_OTHERS)),
+        hash_of_texts((None,) * len(OTHERS)),
         *bytes_of(columns["key"]),
         *bytes_of(columns["delta_id"]),
         *bytes_of(signals.field("signal")),

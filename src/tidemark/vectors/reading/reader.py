@@ -23,7 +23,6 @@ The cost of a read:
   every hour up to the requested time, and payloads only of the hours that are folded.
 """
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -31,6 +30,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from tidemark.event_time.clock import system_clock
 from tidemark.model.timegrid import to_us
 from tidemark.storage.home import Home
 from tidemark.vectors.errors import UnknownVectorError
@@ -48,10 +48,6 @@ from tidemark.vectors.schema import FOLD_INPUT, STATES
 from tidemark.vectors.tables import BUCKETS, bucket_of
 
 
-def _system_clock() -> int:
-    return time.time_ns() // 1_000
-
-
 class Vectors:
     """A handle on the vectors of one home. It caches what it has read; for one thread at a time.
 
@@ -65,7 +61,7 @@ class Vectors:
         *,
         room: int = DEFAULT_ROOM,
         counts_reads: bool = True,
-        clock: Callable[[], int] = _system_clock,
+        clock: Callable[[], int] = system_clock,
     ) -> None:
         self._home, self._clock = home, clock
         self._counts_reads, self._reads = counts_reads, Counter[Key]()
