@@ -40,7 +40,7 @@ __all__ = ["Column", "Lake", "LakeError", "TableSpec", "WriteFailedError"]
 # A backfill of a month locks a table for minutes; a writer that waits longer waits for a process that hangs.
 LOCK_TIMEOUT_S = 900.0
 # Readers that started before a maintenance may still read the files it replaced.
-DEFAULT_RETENTION_HOURS = 168
+RETENTION_HOURS = 168
 
 
 class Lake:
@@ -110,7 +110,7 @@ class Lake:
     def is_retained(self, table: str, version: int) -> bool:
         """Whether the files of a version surely still exist: maintenance deletes files that were replaced long ago."""
         committed_us = lake_files.commit_time_us(self.path(table), version)
-        retention_us = DEFAULT_RETENTION_HOURS * HOUR_US
+        retention_us = RETENTION_HOURS * HOUR_US
         return committed_us is not None and self.clock() - committed_us < retention_us
 
     def edits(self, table: str) -> dict[int, Edit]:
@@ -266,9 +266,7 @@ class Lake:
 
         self._commit(spec, app, number, write, is_settled=True)
 
-    def maintain(
-        self, spec: TableSpec, *, closed_before_us: int, retention_hours: int = DEFAULT_RETENTION_HOURS
-    ) -> int:
+    def maintain(self, spec: TableSpec, *, closed_before_us: int) -> int:
         """Compact the partitions that end by `closed_before_us`, then delete files older than the retention.
 
         Buckets are left as they are: each was written whole, in as few files as it takes. Returns the version
@@ -280,7 +278,7 @@ class Lake:
             try:
                 if not spec.buckets:
                     compact_files(self.spark, path, spec, closed_before_us)
-                delete_old_files(self.spark, path, spec, retention_hours)
+                delete_old_files(self.spark, path, spec, RETENTION_HOURS)
             finally:
                 # Also after an error: everything committed until then is ours.
                 version = self._finish(spec, before, None)

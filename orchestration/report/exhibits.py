@@ -273,5 +273,5 @@ def _rows(over_time: Timeline, names: Sequence[str]) -> list[Sequence[str]]:
     ]
 
 
-def _newest(hours: Mapping[int, int], most: int = 200) -> list[tuple[int, int]]:
-    return sorted(hours.items())[-most:]
+def _newest(hours: Mapping[int, int]) -> list[tuple[int, int]]:
+    return sorted(hours.items())[-200:]
