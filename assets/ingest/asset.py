@@ -180,7 +180,7 @@ def _since(started: float) -> int:
 
 
 def _table(spec: TableSpec, more: str) -> TableAsset:
-    return TableAsset(Derived(spec, (), group=GROUP), _rebuild_of(spec), deps=DRAINED, more=more)
+    return TableAsset(Derived(spec, (), group=GROUP), _rebuild_of(spec), takes_gaps=True, deps=DRAINED, more=more)
 
 
 # What the drain fills. Materializing an hour rebuilds it, and so does a refresh until it passes its check.

@@ -184,6 +184,7 @@ def test_o3_vectors_are_folded_one_run_at_a_time_for_as_long_as_something_is_not
         assert asked(instance, follow_vectors) == first, "two ticks ask for the same run, which is started once"
         told_of_run(instance, "vectors_job", first, dg.DagsterRunStatus.STARTED)
         assert why_not(instance, follow_vectors) == "A fold is under way."
+    shutil.rmtree(home.dagster)
     with open_instance(home) as instance:
         # What a run may leave: a table that was committed, of which nobody has a record.
         tables.fold()
@@ -235,6 +236,7 @@ def test_k3_vectors_are_compacted_when_they_are_due_and_not_again_for_nothing(ho
         first = asked(instance, compact_when_due)
         told_of_run(instance, "compaction_job", first, dg.DagsterRunStatus.STARTED)
         assert why_not(instance, compact_when_due) == "A compaction is under way."
+    shutil.rmtree(home.dagster)
     with open_instance(home) as instance:
         told_of_run(instance, "compaction_job", first, dg.DagsterRunStatus.SUCCESS)
         assert asked(instance, compact_when_due).run_key == first.run_key, "which the orchestrator starts once"
