@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dagster import DagsterEventType, DagsterRun, DefaultRunLauncher
 
-from orchestration.processes import PROC, is_alive, lives
+from orchestration.processes import PROC, is_alive, lives, name_of
 from orchestration.warm_host.client import ask, is_allowed
 from orchestration.warm_host.place import STREAMS
 from resources.dagster_internals import CheckRunHealthResult, LaunchRunContext, WorkerStatus
@@ -52,7 +52,7 @@ class WatchedRunLauncher(DefaultRunLauncher):
         if answer is None:
             return False
         answer.connection.close()
-        self._instance.add_run_tags(run.run_id, {PROCESS_TAG: str(answer.said["process"])})
+        self._instance.add_run_tags(run.run_id, {PROCESS_TAG: name_of(answer.said["process"])})
         return True
 
     def terminate(self, run_id: str) -> bool:

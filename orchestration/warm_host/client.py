@@ -17,7 +17,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from orchestration.warm_host.place import IDLE_VARIABLE, STREAMS, VARIABLE, BrokenMessageError, Place, receive, send
+from orchestration.warm_host.place import (
+    IDLE_VARIABLE,
+    STREAMS,
+    VARIABLE,
+    BrokenMessageError,
+    Place,
+    is_gone,
+    receive,
+    send,
+)
 from orchestration.warm_host.stamp import PROJECT, stamp_of
 from tidemark.model.errors import TidemarkError
 from tidemark.storage.home import Home
@@ -194,16 +203,10 @@ class Hold:
         """Whether that host is still the one that takes requests."""
         if self._connection is None:
             return False
-        try:
-            is_gone = self._connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) == b""
-        except BlockingIOError:
-            return True
-        except OSError:
-            is_gone = True
-        if is_gone:
+        if is_gone(self._connection):
             self._connection.close()
             self._connection = None
-        return not is_gone
+        return self._connection is not None
 
     def release(self, patience_s: float) -> None:
         """Let it go: it ends the runs, which are given this time."""

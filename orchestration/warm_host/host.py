@@ -18,11 +18,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from orchestration.processes import name_of
 from orchestration.warm_host import child
 from orchestration.warm_host.client import idle_s
 from orchestration.warm_host.forked import Forked, Processes
-from orchestration.warm_host.place import BrokenMessageError, Place, receive, send, user_of
+from orchestration.warm_host.place import STREAMS, BrokenMessageError, Place, is_gone, receive, send, user_of
 from orchestration.warm_host.prepare import STEPS
 from orchestration.warm_host.spark import SparkChild
 from orchestration.warm_host.stamp import stamp_of
@@ -212,7 +211,7 @@ class Host:
             (self._owners if message["owns_runs"] else self._users).append(connection)
         elif kind == "run":
             run = (str(message["run_id"]), str(message["storage"]))
-            self._fork(connection, message, files, partial(child.execute_run, *run), run).tell({})
+            self._fork(connection, message, files, partial(child.execute_run, *run), run)
         else:
             self._fork(connection, message, files, partial(child.run_command, message["arguments"]))
 
@@ -223,7 +222,12 @@ class Host:
         files: list[int],
         work: "partial[int]",
         run: tuple[str, str] | None = None,
-    ) -> Forked:
+    ) -> None:
+        connection.setblocking(False)
+        if is_gone(connection):
+            raise BrokenMessageError("Whoever asked has gone, and may have it done in another way.")
+        if len(files) != len(STREAMS):
+            raise BrokenMessageError(f"{len(files)} of {len(STREAMS)} open files came.")
         own = child.Surroundings.of(message, self._spark.address)
 
         def close() -> None:
@@ -231,10 +235,18 @@ class Host:
             self._close_in_child()
 
         process = self._processes.fork(work, files, own, close, run)
-        process.client = connection
-        send(connection, {"taken": True, "process": name_of(process.pid)})
-        connection.setblocking(False)
-        return process
+        try:
+            send(connection, {"taken": True, "process": process.pid})
+        except OSError:
+            # It has gone at this moment. Nobody waits for a command any more; a run has nobody who does.
+            connection.close()
+            if run is None:
+                process.end(signal.SIGTERM)
+            return
+        if run is None:
+            process.client = connection
+        else:
+            connection.close()
 
     def _reap(self) -> None:
         for process, ended in self._processes.reap():

@@ -130,6 +130,16 @@ def user_of(connection: socket.socket) -> int:
     return int(struct.unpack("3i", credentials)[1])
 
 
+def is_gone(connection: socket.socket) -> bool:
+    """Whether the other side has closed this connection, which has no timeout. What it said before is left in it."""
+    try:
+        return connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
 def send(connection: socket.socket, message: dict[str, Any], files: Sequence[int] = ()) -> None:
     """Send a message, and open files with it."""
     text = json.dumps(message).encode(errors="surrogateescape")

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,12 +12,10 @@ import pytest
 from orchestration.warm_host import client
 from orchestration.warm_host.place import Place
 from orchestration.warm_host.stamp import stamp_of
+from tests.support.hosted import LIMIT_S, done, host_of, waiting_command
 from tests.support.running import wait_until
 from tests.support.small_host import BY_ITSELF, command
 from tidemark.storage.home import Home
-
-# Many times what a process needs to start on a busy machine.
-LIMIT_S = 120.0
 
 
 @pytest.fixture
@@ -27,32 +24,6 @@ def home(tmp_path: Path) -> Iterator[Home]:
     made = Home(tmp_path / ("deep-" * 20) / "home").create()
     yield made
     client.stop(made)
-
-
-def done(home: Home, *arguments: str, **environment: str) -> tuple[int, str, str]:
-    process = command(home, *arguments, **environment)
-    out, err = process.communicate(timeout=LIMIT_S)
-    return process.returncode, out, err
-
-
-def host_of(home: Home) -> int:
-    state = client.describe(home)
-    assert state is not None, "there is no host"
-    return int(state["pid"])
-
-
-def waiting_command(home: Home, tmp_path: Path) -> tuple["subprocess.Popen[str]", psutil.Process]:
-    """A command that waits for its input for ever, and the process that runs it."""
-    pipe = tmp_path / f"never-{os.urandom(4).hex()}.jsonl"
-    os.mkfifo(pipe)
-    process = command(home, "send", str(pipe))
-
-    def children() -> list[psutil.Process]:
-        state = client.describe(home)
-        return psutil.Process(state["pid"]).children() if state else []
-
-    [child] = wait_until("the command has begun", children, limit_s=LIMIT_S)
-    return process, child
 
 
 def test_answers_exit_codes_and_errors_are_those_of_the_command_itself(home: Home) -> None:

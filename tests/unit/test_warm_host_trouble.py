@@ -1,0 +1,99 @@
+"""A warm host outlives what goes wrong around it: clients that go, homes that are deleted, a machine that is full."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orchestration.warm_host import client
+from orchestration.warm_host.place import STREAMS, Place, receive, send
+from orchestration.warm_host.stamp import stamp_of
+from tests.support.hosted import LIMIT_S, hosting
+from tests.support.running import wait_until
+from tidemark.storage.home import Home
+
+# Until this is there, the host imports: it takes requests, and answers none.
+GO = "go"
+SLOW_IMPORT = f"""
+import time
+
+def importing():
+    while not (home.root / "{GO}").exists():
+        time.sleep(0.05)
+
+steps.append(importing)
+"""
+COMMANDS_LEAVE_A_FILE = """
+child.run_command = lambda arguments: (home.root / arguments[0]).touch() or 0
+"""
+RUNS_LEAVE_A_FILE = """
+child.execute_run = lambda run_id, storage: (home.root / run_id).touch() or 0
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path / "home").create()
+    yield made
+    client.stop(made)
+
+
+def ask(home: Home, kind: str, **more: object) -> socket.socket:
+    """Send a request, and leave the answer for later."""
+    connection = Place.of(home).connect()
+    assert connection is not None, "there is no host"
+    message = {"kind": kind, "directory": "/", "environment": {}, "umask": 0o077, "stamp": stamp_of(home), **more}
+    send(connection, message, STREAMS)
+    return connection
+
+
+def exit_code(connection: socket.socket) -> int:
+    """How a command ended that was asked for."""
+    with connection:
+        taken, _ = receive(connection)
+        assert taken["taken"]
+        ended, _ = receive(connection)
+    return int(ended["exit"])
+
+
+def test_a_command_whose_client_went_before_its_turn_is_not_begun(home: Home) -> None:
+    with hosting(home, SLOW_IMPORT + COMMANDS_LEAVE_A_FILE) as host:
+        ask(home, "command", arguments=["first"]).close()
+        second = ask(home, "command", arguments=["second"])
+        (home.root / GO).touch()
+        assert exit_code(second) == 0
+        assert host.poll() is None
+    assert (home.root / "second").exists()
+    assert not (home.root / "first").exists(), "its client may have had it done in another way"
+
+
+def test_a_command_whose_client_goes_before_it_is_answered_is_ended(home: Home) -> None:
+    waits = "host.is_gone = lambda connection: False\nchild.run_command = lambda arguments: time.sleep(600)"
+    with hosting(home, SLOW_IMPORT + waits) as host:
+        ask(home, "command", arguments=[]).close()
+        with ask(home, "lease", owns_runs=False) as last:
+            (home.root / GO).touch()
+            assert receive(last)[0]["taken"]
+        wait_until("it is ended", lambda: not psutil.Process(host.pid).children(), limit_s=LIMIT_S)
+        assert host.poll() is None
+
+
+def test_a_run_goes_on_when_its_launcher_goes_before_it_is_answered(home: Home) -> None:
+    with hosting(home, SLOW_IMPORT + "host.is_gone = lambda connection: False" + RUNS_LEAVE_A_FILE) as host:
+        ask(home, "run", run_id="first", storage="").close()
+        (home.root / GO).touch()
+        wait_until("the run is done", (home.root / "first").exists, limit_s=LIMIT_S)
+        assert host.poll() is None
+
+
+def test_a_command_of_which_a_stream_did_not_come_is_not_begun(home: Home) -> None:
+    with hosting(home, COMMANDS_LEAVE_A_FILE):
+        with Place.of(home).connect() or pytest.fail("there is no host") as connection:
+            message = {"kind": "command", "arguments": ["first"], "directory": "/", "environment": {}, "umask": 0o077}
+            send(connection, {**message, "stamp": stamp_of(home)}, STREAMS[:2])
+            with pytest.raises(OSError, match="No message came"):
+                receive(connection)
+        assert exit_code(ask(home, "command", arguments=["second"])) == 0
+    assert not (home.root / "first").exists()
