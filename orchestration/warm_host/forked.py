@@ -28,8 +28,10 @@ class Forked:
     """One process."""
 
     pid: int
+    own: Surroundings
     client: socket.socket | None = None  # who hears how it ended; if it goes, the process has to
     run: tuple[str, str] | None = None  # of the daemon: its id, and where its storage is
+    is_brief: bool = False  # it ends soon, and nobody else would do its work
     kill_at_s: float | None = None
 
     def signal(self, number: int) -> None:
@@ -37,10 +39,11 @@ class Forked:
         os.kill(self.pid, number)
 
     def end(self, number: int) -> None:
-        """Ask it to end; it is killed after a while."""
+        """Ask it to end, unless it will soon; it is killed after a while."""
         if self.kill_at_s is None:
-            self.signal(number)
-            self.signal(signal.SIGCONT)  # one that is stopped would not hear it
+            if not self.is_brief:
+                self.signal(number)
+                self.signal(signal.SIGCONT)  # one that is stopped would not hear it
             self.kill_at_s = time.monotonic() + GRACE_S
 
     def leave(self) -> None:
@@ -94,7 +97,7 @@ class Processes:
                 become(work, tuple(files), own, self._host, partial(self._close, close))
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)
-        self._all[pid] = Forked(pid, run=run)
+        self._all[pid] = Forked(pid, own, run=run)
         return self._all[pid]
 
     def _close(self, others: Callable[[], None]) -> None:

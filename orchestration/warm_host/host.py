@@ -253,9 +253,9 @@ class Host:
             process.tell(ended)
             if process.run and ended != {"exit": 0}:
                 how = f"was ended by signal {ended['signal']}" if "signal" in ended else f"ended with {ended['exit']}"
-                own = child.Surroundings("/", os.environ, 0o077)
                 work = partial(child.report_death, *process.run, how)
-                self._processes.fork(work, (), own, self._close_in_child)
+                # Only what the run was told may say how its storage is opened.
+                self._processes.fork(work, (), process.own, self._close_in_child).is_brief = True
         self._let_go()
 
 

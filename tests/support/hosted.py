@@ -66,7 +66,7 @@ def hosting(home: Home, trouble: str = "", **environment: str) -> "Iterator[subp
     """A small host in the foreground, after some lines of Python that make it hard for it."""
     Place.of(home).make()
     host = subprocess.Popen(
-        [sys.executable, "-c", HOST.format(trouble=trouble), str(home.root)],
+        [sys.executable, "-c", HOST.replace("{trouble}", trouble), str(home.root)],
         env={**without_server(os.environ), "PYTHONPATH": str(ROOT), **environment},
     )
     try:

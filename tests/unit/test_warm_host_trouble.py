@@ -97,3 +97,26 @@ def test_a_command_of_which_a_stream_did_not_come_is_not_begun(home: Home) -> No
                 receive(connection)
         assert exit_code(ask(home, "command", arguments=["second"])) == 0
     assert not (home.root / "first").exists()
+
+
+def test_the_death_of_a_run_is_reported_while_the_host_ends_and_with_the_environment_of_the_run(home: Home) -> None:
+    report = """
+import os
+
+def report_death(run_id, storage, how):
+    (home.root / "begun").touch()
+    time.sleep(1.0)
+    (home.root / "reported").write_text(f"{run_id} {how}, {os.environ.get('DAGSTER_PASSWORD')}")
+    return 0
+
+child.execute_run = lambda run_id, storage: 3
+child.report_death = report_death
+"""
+    with hosting(home, SLOW_IMPORT + report) as host:
+        (home.root / GO).touch()
+        with ask(home, "run", run_id="first", storage="", environment={"DAGSTER_PASSWORD": "secret"}) as launcher:
+            assert receive(launcher)[0]["taken"]
+        wait_until("its death is being reported", (home.root / "begun").exists, limit_s=LIMIT_S)
+        host.terminate()
+        assert host.wait(LIMIT_S) == 0
+    assert (home.root / "reported").read_text() == "first ended with 3, secret"
