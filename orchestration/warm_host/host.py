@@ -64,6 +64,8 @@ class Host:
             if self._steps:
                 self._steps.pop(0)()
             while not self._is_over():
+                if self._is_open and not self._is_in_place():
+                    self._close_door()
                 self._look_at_spark()
                 # What a process imports by itself meanwhile, the host imports in the next pause.
                 is_free = bool(self._steps) and not len(self._processes) and self._is_open
@@ -93,13 +95,21 @@ class Host:
         if not self._is_open:
             return
         self._is_open = False
-        self._place.state.unlink(missing_ok=True)
-        self._place.door.unlink(missing_ok=True)
+        if self._is_in_place():
+            self._place.state.unlink(missing_ok=True)
+            self._place.door.unlink(missing_ok=True)
         self._listener.close()
         os.close(self._lock)
         for owner in self._owners:
             owner.close()  # it looks for the next host; the runs go on here
         self._owners.clear()
+
+    def _is_in_place(self) -> bool:
+        """Whether the lock is still where it was: a home may be deleted or moved, and another one has its path then."""
+        try:
+            return os.path.samestat(os.fstat(self._lock), self._place.lock.stat())
+        except OSError:
+            return False
 
     def _close_in_child(self) -> None:
         """Only the host may hold these: each of them tells somebody whether it lives."""

@@ -1,5 +1,6 @@
 """A warm host outlives what goes wrong around it: clients that go, homes that are deleted, a machine that is full."""
 
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from orchestration.warm_host import client
 from orchestration.warm_host.place import STREAMS, Place, receive, send
 from orchestration.warm_host.stamp import stamp_of
-from tests.support.hosted import LIMIT_S, hosting
+from tests.support.hosted import LIMIT_S, host_of, hosting
 from tests.support.running import wait_until
 from tidemark.storage.home import Home
 
@@ -120,3 +121,22 @@ child.report_death = report_death
         host.terminate()
         assert host.wait(LIMIT_S) == 0
     assert (home.root / "reported").read_text() == "first ended with 3, secret"
+
+
+@pytest.mark.parametrize("is_moved", [False, True], ids=["deleted", "moved"])
+def test_the_host_of_a_home_that_has_gone_ends_and_leaves_the_next_one_alone(
+    home: Home, tmp_path: Path, is_moved: bool
+) -> None:
+    with hosting(home, SLOW_IMPORT) as host:
+        if is_moved:
+            home.root.rename(tmp_path / "elsewhere")
+        else:
+            shutil.rmtree(home.root)
+        home.create()
+        with hosting(home) as successor:
+            (home.root / GO).touch()
+            wait_until("the first one has ended", host.poll, lambda code: code is not None, limit_s=LIMIT_S)
+            wait_until("the second one says who it is", lambda: client.describe(home), limit_s=LIMIT_S)
+            assert host_of(home) == successor.pid
+            with ask(home, "lease", owns_runs=False) as connection:
+                assert receive(connection)[0]["taken"]
