@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -33,6 +34,8 @@ LOCK_TRIES, LOCK_PAUSE_S = 20, 0.05
 REQUEST_S = 5.0
 # A look at the clock: signals and requests are noticed at once.
 LOOK_S = 2.0
+# A client that cannot be taken waits at the door, and would be heard again at once.
+CROWDED_S = 0.5
 HANDLED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 
 
@@ -43,7 +46,7 @@ class Host:
         self._place, self._stamp, self._idle_s = Place.of(home), stamp_of(home), idle_s(home)
         self._spark, self._since_us = spark, time.time_ns() // 1_000
         self._lock, self._listener = lock, self._place.listen()
-        self._is_open, self._is_ending = True, False
+        self._is_open, self._is_ending, self._has_news = True, False, False
         self._steps, self._processes = list(steps), Processes()
         self._users: list[socket.socket] = []  # of Spark, in processes of their own
         self._owners: list[socket.socket] = []  # of the daemon's runs
@@ -95,9 +98,10 @@ class Host:
         if not self._is_open:
             return
         self._is_open = False
-        if self._is_in_place():
-            self._place.state.unlink(missing_ok=True)
-            self._place.door.unlink(missing_ok=True)
+        with suppress(OSError):  # whoever comes next replaces both
+            if self._is_in_place():
+                self._place.state.unlink(missing_ok=True)
+                self._place.door.unlink(missing_ok=True)
         self._listener.close()
         os.close(self._lock)
         for owner in self._owners:
@@ -127,17 +131,26 @@ class Host:
             each.close()
 
     def _look_at_spark(self) -> None:
-        if self._spark.look() and self._is_open:
-            state = {
-                "pid": os.getpid(),
-                "since_us": self._since_us,
-                "idle_s": self._idle_s,
-                "spark_pid": self._spark.pid,
-                "spark_address": next(iter(self._spark.address.values())),
-            }
-            fresh = self._place.state.with_suffix(".new")
-            fresh.write_text(json.dumps(state))
-            fresh.replace(self._place.state)
+        """See to it that there is one, and say so. A machine that is full now may have room at the next look."""
+        try:
+            self._has_news = self._spark.look() or self._has_news
+            if self._has_news and self._is_open:
+                self._write_state()
+                self._has_news = False
+        except OSError:
+            _write_error()
+
+    def _write_state(self) -> None:
+        state = {
+            "pid": os.getpid(),
+            "since_us": self._since_us,
+            "idle_s": self._idle_s,
+            "spark_pid": self._spark.pid,
+            "spark_address": next(iter(self._spark.address.values())),
+        }
+        fresh = self._place.state.with_suffix(".new")
+        fresh.write_text(json.dumps(state))
+        fresh.replace(self._place.state)
 
     def _take_requests(self, patience_s: float) -> bool:
         """What was asked or said since the last look; waits for that. Whether there was anything."""
@@ -154,7 +167,7 @@ class Host:
             elif others[number] is self._wake:
                 self._wake.recv(4_096)
             elif others[number] is self._listener:
-                self._take(self._listener.accept()[0])
+                self._accept()
             else:
                 self._part_from(others[number])
         return bool(events)
@@ -164,10 +177,10 @@ class Host:
         assert process.client is not None  # noqa: S101 - it was asked because it has one
         try:
             said = process.client.recv(64)
+            for number in said:
+                process.signal(number)
         except OSError:
             said = b""
-        for number in said:
-            process.signal(number)
         if not said:
             process.leave()
 
@@ -191,6 +204,15 @@ class Host:
                 connection.close()
             self._leaving.clear()
 
+    def _accept(self) -> None:
+        try:
+            connection = self._listener.accept()[0]
+        except OSError:  # too many files are open
+            _write_error()
+            time.sleep(CROWDED_S)
+        else:
+            self._take(connection)
+
     def _take(self, connection: socket.socket) -> None:
         """One request. A wrong one is answered by closing the connection."""
         connection.settimeout(REQUEST_S)
@@ -201,7 +223,7 @@ class Host:
             message, files = receive(connection)
             self._serve(connection, message, files)
         except (OSError, KeyError, TypeError, ValueError):
-            traceback.print_exc()
+            _write_error()
             connection.close()
         finally:
             for file in files:
@@ -264,9 +286,18 @@ class Host:
             if process.run and ended != {"exit": 0}:
                 how = f"was ended by signal {ended['signal']}" if "signal" in ended else f"ended with {ended['exit']}"
                 work = partial(child.report_death, *process.run, how)
-                # Only what the run was told may say how its storage is opened.
-                self._processes.fork(work, (), process.own, self._close_in_child).is_brief = True
+                try:
+                    # Only what the run was told may say how its storage is opened.
+                    self._processes.fork(work, (), process.own, self._close_in_child).is_brief = True
+                except OSError:  # too many processes; the daemon asks after its runs by itself, but later
+                    _write_error()
         self._let_go()
+
+
+def _write_error() -> None:
+    """Into the log, for which a full disk has no room either."""
+    with suppress(OSError):
+        traceback.print_exc()
 
 
 def serve(home: Home, *, spark: SparkChild | None = None, steps: Sequence[Callable[[], None]] = STEPS) -> None:

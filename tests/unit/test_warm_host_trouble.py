@@ -1,5 +1,6 @@
 """A warm host outlives what goes wrong around it: clients that go, homes that are deleted, a machine that is full."""
 
+import resource
 import shutil
 import socket
 from collections.abc import Iterator
@@ -140,3 +141,55 @@ def test_the_host_of_a_home_that_has_gone_ends_and_leaves_the_next_one_alone(
             assert host_of(home) == successor.pid
             with ask(home, "lease", owns_runs=False) as connection:
                 assert receive(connection)[0]["taken"]
+
+
+def test_a_host_for_which_the_disk_is_full_goes_on_and_says_later_who_it_is(home: Home) -> None:
+    full = """
+import errno
+
+class NoRoom(NoSpark):
+    tries = 0
+
+    def look(self):
+        self.tries += 1
+        if self.tries < 3:
+            raise OSError(errno.ENOSPC, "as open_notes does")
+        return super().look()
+
+class FullDisk:
+    def write(self, text):
+        raise OSError(errno.ENOSPC, "no room for this either")
+
+    def flush(self):
+        pass
+
+written = Path.write_text
+
+def write_text(path, text):
+    if spark.tries < 5:
+        raise OSError(errno.ENOSPC, "as it does here")
+    return written(path, text)
+
+spark, Path.write_text, sys.stderr = NoRoom(home), write_text, FullDisk()
+"""
+    with hosting(home, full + COMMANDS_LEAVE_A_FILE) as host:
+        assert exit_code(ask(home, "command", arguments=["first"])) == 0
+        wait_until("it has said who it is", lambda: client.describe(home), limit_s=LIMIT_S)
+        assert host_of(home) == host.pid
+
+
+def test_a_host_with_too_many_clients_takes_the_next_ones_when_some_have_gone(home: Home) -> None:
+    few = """
+import resource, os
+used = len(os.listdir("/proc/self/fd"))
+resource.setrlimit(resource.RLIMIT_NOFILE, (used + 12, used + 12))
+"""
+    with hosting(home, few + COMMANDS_LEAVE_A_FILE) as host:
+        crowd = [ask(home, "lease", owns_runs=False) for _ in range(30)]
+        process = psutil.Process(host.pid)
+        limit, _ = process.rlimit(resource.RLIMIT_NOFILE)
+        wait_until("it is full", process.num_fds, lambda number: number == limit, limit_s=LIMIT_S)
+        for each in crowd:
+            each.close()
+        assert exit_code(ask(home, "command", arguments=["first"])) == 0
+        assert host.poll() is None
