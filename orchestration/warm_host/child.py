@@ -27,11 +27,13 @@ class Surroundings:
     directory: str
     environment: Mapping[str, str]
     umask: int
+    ignored: Sequence[int]  # signals
 
     @classmethod
     def of(cls, message: Mapping[str, Any], spark: Mapping[str, str]) -> "Surroundings":
         """Those of a request, and the host's Spark."""
-        return cls(message["directory"], {**message["environment"], **spark}, message["umask"])
+        environment = {**message["environment"], **spark}
+        return cls(message["directory"], environment, message["umask"], message.get("ignored", ()))
 
 
 def become(
@@ -66,6 +68,8 @@ def _take_on(files: Sequence[int], own: Surroundings, host: int) -> None:
     for each in DEFAULTS:
         signal.signal(each, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in own.ignored:
+        signal.signal(number, signal.SIG_IGN)
     # Spark ends with the host, so this process could not go on, and nobody would hear how it ended.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != host:

@@ -45,7 +45,7 @@ ANSWERS_S = 120.0
 ENDS_S = 60.0
 # The host that is found may be out of date or about to end, and so may one that somebody else has just started.
 TRIES = 3
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGWINCH, signal.SIGCONT)
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGWINCH)
 LOG_LIMIT = 1024 * 1024
 INTERRUPTED = 128 + signal.SIGINT
 
@@ -70,6 +70,7 @@ def run_warm(arguments: Sequence[str], commands: Collection[str]) -> int | None:
         "directory": str(Path.cwd()),
         "environment": dict(os.environ),
         "umask": _umask(),
+        "ignored": _ignored(),
     }
     try:
         answer = ask(home, message, files=STREAMS)
@@ -155,13 +156,17 @@ def _stand_for(connection: socket.socket) -> int:
         stopped.append(number)
         _pass_on(connection, number)
 
-    def pause(_number: int, _: FrameType | None) -> None:
+    def pause(number: int, _: FrameType | None) -> None:
         _pass_on(connection, signal.SIGSTOP)
-        os.kill(os.getpid(), signal.SIGSTOP)
+        # By the same signal, which the shell names, and which stops nothing that no shell could continue.
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        signal.signal(number, pause)
+        _pass_on(connection, signal.SIGCONT)
 
-    for each in FORWARDED:
-        signal.signal(each, forward)
-    signal.signal(signal.SIGTSTP, pause)
+    handlers = {**dict.fromkeys(FORWARDED, forward), signal.SIGTSTP: pause}
+    for each in handlers.keys() - set(_ignored()):
+        signal.signal(each, handlers[each])
     try:
         ended, _ = receive(connection)
     except OSError:
@@ -258,6 +263,11 @@ def home_in(arguments: Sequence[str]) -> str | None:
         elif word.startswith("--home="):
             found = word.removeprefix("--home=")
     return found
+
+
+def _ignored() -> list[int]:
+    """What this command is to outlive: `nohup` says so, and shells do of what a script leaves in the background."""
+    return [each for each in (*FORWARDED, signal.SIGTSTP) if signal.getsignal(each) == signal.SIG_IGN]
 
 
 def _umask() -> int:

@@ -6,7 +6,7 @@ What a host imports itself is in `small_host.py`: this here imports much more.
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from tidemark.storage.home import Home
 
 # Many times what a process needs to start on a busy machine.
 LIMIT_S = 120.0
+INPUT = "never.jsonl"
 HOST = """
 import sys
 from pathlib import Path
@@ -36,7 +37,7 @@ host.serve(home, spark=spark, steps=steps)
 
 
 def done(home: Home, *arguments: str, **environment: str) -> tuple[int, str, str]:
-    process = command(home, *arguments, **environment)
+    process = command(home, *arguments, before=None, **environment)
     out, err = process.communicate(timeout=LIMIT_S)
     return process.returncode, out, err
 
@@ -47,11 +48,12 @@ def host_of(home: Home) -> int:
     return int(state["pid"])
 
 
-def waiting_command(home: Home, tmp_path: Path) -> tuple["subprocess.Popen[str]", psutil.Process]:
-    """A command that waits for its input for ever, and the process that runs it."""
-    pipe = tmp_path / f"never-{os.urandom(4).hex()}.jsonl"
-    os.mkfifo(pipe)
-    process = command(home, "send", str(pipe))
+def waiting_command(
+    home: Home, tmp_path: Path, before: Callable[[], object] | None = None
+) -> tuple["subprocess.Popen[str]", psutil.Process]:
+    """A command that waits for its input until `give_input`, and the process that runs it."""
+    os.mkfifo(tmp_path / INPUT)
+    process = command(home, "send", str(tmp_path / INPUT), before=before)
 
     def children() -> list[psutil.Process]:
         state = client.describe(home)
@@ -59,6 +61,11 @@ def waiting_command(home: Home, tmp_path: Path) -> tuple["subprocess.Popen[str]"
 
     [child] = wait_until("the command has begun", children, limit_s=LIMIT_S)
     return process, child
+
+
+def give_input(tmp_path: Path) -> None:
+    """To the command that waits for it: a line that is refused, so that it ends with 1."""
+    (tmp_path / INPUT).write_text("{}\n")
 
 
 @contextmanager

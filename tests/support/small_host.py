@@ -7,6 +7,7 @@ that it forks: those that need no Spark.
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,12 +41,15 @@ class NoSpark(SparkChild):
         pass
 
 
-def command(home: Home, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
-    """A command in a process of its own that hands itself to a small host."""
+def command(
+    home: Home, *arguments: str, before: Callable[[], object] | None = None, **environment: str
+) -> "subprocess.Popen[str]":
+    """A command in a process of its own, which does something before it begins, that hands itself to a small host."""
     surroundings = {**without_server(os.environ), "TIDEMARK_WARM": "1", "PYTHONPATH": str(ROOT), **environment}
     return subprocess.Popen(
         [sys.executable, "-c", CLIENT, "--home", str(home.root), *arguments],
         env=surroundings,
+        preexec_fn=before,  # noqa: PLW1509 - it makes one call to the system
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
