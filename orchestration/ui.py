@@ -154,7 +154,7 @@ class Children:
         self._home, self._place, self._waiting = home, place, waiting
         self._environment = environment(home, waiting)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._pauses = {name: Pause() for name in (DEFINITIONS, HOST)}
+        self._pauses = _pauses()
         self._spark, self._host = SparkChild(home, self._environment), Hold(home)
         self._stamp, self._stamped_s = stamp_of(home), time.monotonic()
 
@@ -215,6 +215,7 @@ class Children:
         if child is not None and self._are_edited():
             self._end_waiting()
             _end([child])
+            self._pauses = _pauses()  # what was ended on purpose, or may be mended, starts at once
         if (child is None or child.poll() is not None) and self._pauses[DEFINITIONS].is_over():
             Place.of(self._home).make()
             self._place.unlink(missing_ok=True)  # of one that was killed
@@ -231,6 +232,10 @@ class Children:
             return False
         before, self._stamp, self._stamped_s = self._stamp, stamp_of(self._home), time.monotonic()
         return before != self._stamp
+
+
+def _pauses() -> dict[str, Pause]:
+    return {name: Pause() for name in (DEFINITIONS, HOST)}
 
 
 def _interrupt(_signum: int, _frame: object) -> None:
