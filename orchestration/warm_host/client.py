@@ -28,6 +28,7 @@ from orchestration.warm_host.place import (
     send,
 )
 from orchestration.warm_host.stamp import PROJECT, stamp_of
+from tidemark.cli.home_option import home_in
 from tidemark.model.errors import TidemarkError
 from tidemark.storage.home import Home
 
@@ -252,17 +253,6 @@ def command_in(arguments: Sequence[str]) -> str | None:
         elif not word.startswith("-"):
             return word
     return None
-
-
-def home_in(arguments: Sequence[str]) -> str | None:
-    """The home that is named, before the command or after it; the last one counts, as it does there."""
-    found = None
-    for place, word in enumerate(arguments):
-        if word == "--home" and place + 1 < len(arguments):
-            found = arguments[place + 1]
-        elif word.startswith("--home="):
-            found = word.removeprefix("--home=")
-    return found
 
 
 def _ignored() -> list[int]:

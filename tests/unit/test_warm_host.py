@@ -15,6 +15,7 @@ from orchestration.warm_host.stamp import stamp_of
 from tests.support.hosted import LIMIT_S, done, host_of, waiting_command
 from tests.support.running import wait_until
 from tests.support.small_host import BY_ITSELF, command
+from tidemark.cli.home_option import home_in
 from tidemark.storage.home import Home
 
 
@@ -192,4 +193,4 @@ def test_a_home_that_is_not_there_gets_none(tmp_path: Path) -> None:
     ],
 )
 def test_command_and_home_are_found_among_the_options(arguments: list[str], name: str | None, home: str | None) -> None:
-    assert (client.command_in(arguments), client.home_in(arguments)) == (name, home)
+    assert (client.command_in(arguments), home_in(arguments)) == (name, home)

@@ -16,6 +16,7 @@ from typing import Any, Concatenate, NamedTuple, NoReturn
 
 import click
 
+from tidemark.cli.home_option import home_in
 from tidemark.cli.output import say_error
 from tidemark.model.errors import StoppedError, TidemarkError
 from tidemark.storage import privacy
@@ -132,7 +133,7 @@ class _Commands(click.Group):
         if args and args[0] not in self.entries:
             raise click.UsageError(f"There is no command {args[0]!r}. 'tidemark --help' lists them.", ctx)
         invocation = ctx.find_object(Invocation)
-        home = _home_in(args) or ctx.params.get("home")
+        home = home_in(args) or ctx.params.get("home")
         if home and invocation and invocation.is_own_process:
             # The home's streams decide which tables there are, when they are first imported.
             os.environ[HOME_VARIABLE] = home
@@ -144,16 +145,6 @@ class _Commands(click.Group):
             if listed:
                 with formatter.section(group):
                     formatter.write_dl(listed)
-
-
-def _home_in(arguments: Sequence[str]) -> str | None:
-    """The home that is named after a command."""
-    for place, word in enumerate(arguments):
-        if word == "--home" and place + 1 < len(arguments):
-            return arguments[place + 1]
-        if word.startswith("--home="):
-            return word.removeprefix("--home=")
-    return None
 
 
 class _WithoutPandas(MetaPathFinder):
