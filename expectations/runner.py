@@ -11,8 +11,10 @@ expectations about single rows share one of these queries, so that the rows are 
 
 import importlib
 import threading
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -35,6 +37,8 @@ EXAMPLES = 5
 
 _NAME = "__expectation"
 _BATCH = "__batch"
+_VIEW = "__view_"
+_numbers = count()
 
 # The wrong rows of a query, and the wrong rows of all conditions, from one pass over the rows.
 _FOUND_BY_QUERY = """
@@ -61,7 +65,8 @@ def run_suite(
     suite: Suite, batch: "DataFrame", *, partitions: Sequence[str], views: Mapping[str, View] | None = None
 ) -> list[CheckResult]:
     """Check the rows of `partitions`, which are all that `batch` holds; the queries may name `views`."""
-    wrong = _find(suite, batch.sparkSession, {**(views or {}), _BATCH: batch})
+    with _named(batch.sparkSession, {**(views or {}), _BATCH: batch}) as said:
+        wrong = _find(suite, batch.sparkSession, said)
     by_column = {rule.name for rule in suite.expectations if rule.expect or rule.unique}
     rows = _rows(suite, batch) if wrong.keys() & by_column else {}
     return check_results(native_suite(suite), partitions, wrong, rows)
@@ -94,17 +99,17 @@ def _rows(suite: Suite, batch: "DataFrame") -> dict[str, int]:
     return {row[0]: row[1] for row in batch.groupBy(F.expr(_key(suite))).count().collect()}
 
 
-def _find(suite: Suite, spark: "SparkSession", views: Mapping[str, View]) -> Wrong:
-    """The rows that contradict the suite."""
+def _find(suite: Suite, spark: "SparkSession", said: str) -> Wrong:
+    """The rows that contradict the suite; `said` names what its queries name."""
     from pyspark.errors import PySparkException
 
     rules = suite.expectations
     try:
-        return _count(suite, _query_over(spark, views, _findings(suite, rules)))
+        return _count(suite, spark.sql(f"{said} {_findings(suite, rules)}"))
     except PySparkException:
         for rule in rules:
             try:
-                _query_over(spark, views, _findings(suite, [rule])).count()
+                spark.sql(f"{said} {_findings(suite, [rule])}").count()
             except PySparkException as error:
                 raise CheckBrokenError(
                     f"Expectation {rule.name!r} could not be evaluated: the query of {rule.name!r} of {suite.table} "
@@ -170,21 +175,24 @@ def _count(suite: Suite, findings: "DataFrame") -> Wrong:
     return found
 
 
-def _query_over(spark: "SparkSession", views: Mapping[str, View], query: str) -> "DataFrame":
-    """A query that may name these views.
+@contextmanager
+def _named(spark: "SparkSession", views: Mapping[str, View]) -> Iterator[str]:
+    """The beginning of a query that may name these views.
 
-    They go with it: a view of the session is a command of its own, and whatever else uses the session could replace it.
+    What is small goes with the query: a view of the session is a command of its own. Such views have names that no
+    other check has: one that was interrupted may end, and drop its own, while the next is under way.
     """
-    said, frames = [], dict[str, Any]()
-    for place, (name, view) in enumerate(views.items()):
-        if isinstance(view, pa.Table) and is_small(view):
-            said.append(f"{name} AS ({_literally(as_sql(view))})")
-        else:
-            frames[f"view_{place}"] = frame_of(spark, view) if isinstance(view, pa.Table) else view
-            said.append(f"{name} AS (SELECT * FROM {{view_{place}}})")
-    return spark.sql(f"WITH {', '.join(said)} {_literally(query)}", **frames)
-
-
-def _literally(query: str) -> str:
-    """For Spark, which fills what stands in braces."""
-    return query.replace("{", "{{").replace("}", "}}")
+    said, names = [], list[str]()
+    try:
+        for name, view in views.items():
+            if isinstance(view, pa.Table) and is_small(view):
+                said.append(f"{name} AS ({as_sql(view)})")
+                continue
+            names.append(f"{_VIEW}{next(_numbers)}")
+            frame = frame_of(spark, view) if isinstance(view, pa.Table) else view
+            frame.createOrReplaceTempView(names[-1])
+            said.append(f"{name} AS (SELECT * FROM {names[-1]})")
+        yield f"WITH {', '.join(said)}"
+    finally:
+        for name in names:
+            spark.catalog.dropTempView(name)
