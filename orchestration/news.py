@@ -24,8 +24,8 @@ LIMIT_VARIABLE = "DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS"
 WHILE_VARIABLE = "TIDEMARK_WAIT_WHILE"
 # A tick that waited has this long for its last look.
 RESERVE_S = 60.0
-# Users wait for a segment to be drained: this is noticed so soon after it was sealed.
-GLANCE_S = 0.2
+# Users wait for a segment to be drained: this is noticed so soon after it was sealed. Idle pages pay for each glance.
+GLANCE_S = 0.5
 # Hours begin, and failed runs may be tried again (`timetable.RETRY_AT`), without any file that changes: always at a
 # tenth minute, and Dagster's clock has to be past it.
 BY_CLOCK_S, PAST_S = 600.0, 1.0
@@ -138,4 +138,6 @@ def _state(path: str) -> tuple[str, int, int]:
         found = os.stat(path)  # noqa: PTH116 - many times a second, and a Path costs as much as the question
     except OSError:
         return path, 0, 0
-    return path, found.st_mtime_ns, found.st_size
+    # SQLite makes an empty log whenever somebody opens a database, and removes it when the last one closes it: a look
+    # at the orchestrator's events would be news for all other sensors, and their looks for this one.
+    return path, found.st_mtime_ns if found.st_size else 0, found.st_size

@@ -5,29 +5,19 @@ all that is stale; only what it leaves is requested partition by partition. Does
 (`assets/refresh.py`), when one is requested (`refresh_sensor.py`), when a partition is (`automation.py`).
 """
 
-from collections import defaultdict
-from threading import Lock
-
 import dagster as dg
 
 from assets.as_seen import STATE_TAG, state_of
 from assets.stale import stale_partitions
 from orchestration.attempts import OPEN
 from orchestration.jobs import refresh_job
-from resources.record import Record
+from orchestration.seen import seen_records
 from tidemark.storage.home import Home
-
-# Records by the number of their event, for each storage of events, for as long as this process lives; see
-# `Record.latest_by_partition`.
-_seen: defaultdict[str, dict[int, Record]] = defaultdict(dict)
-# Sensors are evaluated in threads: the second finds what the first has read, and none forgets what another looks at.
-_looking = Lock()
 
 
 def stale_now(instance: dg.DagsterInstance) -> dict[str, dict[str, str]]:
     """The stale partitions of this home, by asset, and why; records that were read before are not read again."""
-    with _looking:
-        seen = _seen[instance.run_storage.get_run_storage_id()]  # type: ignore[attr-defined]
+    with seen_records(instance) as seen:
         return stale_partitions(instance, Home.locate(), seen=seen)
 
 

@@ -16,7 +16,8 @@ from assets.vectors.records import last_record
 from assets.vectors.schema import VECTOR_CONFLICTS, VECTORS
 from orchestration.instance import open_instance
 from orchestration.runs import Progress, RunResults, run
-from resources.record import Record
+from orchestration.seen import seen_records
+from resources.record import Record, forget_reused
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.table_spec import TableSpec
@@ -47,7 +48,9 @@ def due_work(instance: "DagsterInstance", home: Home) -> Due:
 
 def _due_buckets(instance: "DagsterInstance", home: Home, spec: TableSpec) -> set[str]:
     """Buckets with new deltas, and those that did not pass a check since: these are folded anew until they do."""
-    records = Record.latest_by_partition(instance, spec.name)
+    with seen_records(instance) as seen:
+        forget_reused(instance, seen)
+        records = Record.latest_by_partition(instance, spec.name, seen=seen)
     behind = {spec.grain.key(bucket) for bucket in due_buckets(home, spec, records)}
     return behind | unfinished(home, instance, spec.name)
 

@@ -1,7 +1,9 @@
 """A sensor that finds nothing looks again when something has changed; its time is passed in."""
 
 import os
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from orchestration.instance import SETTINGS_FILE, ensure_instance, open_instance
+from orchestration.instance import EVENTS_FILE, SETTINGS_FILE, ensure_instance, open_instance
 from orchestration.news import LIMIT_VARIABLE, WHILE_VARIABLE, Evaluation, files_of, look_until, patience_s
 from tests.support.batch import FORGETFUL, send
 from tests.support.live import TEN_O_CLOCK, signal
@@ -161,3 +163,16 @@ def test_where_no_file_says_that_a_run_has_ended_no_tick_waits(
 def settings(home: Home, more: dict[str, Any]) -> None:
     file = ensure_instance(home) / SETTINGS_FILE
     file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **more}))
+
+
+def test_a_look_at_the_orchestrators_events_is_no_news_for_others(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home").create()
+    with open_instance(home) as instance:
+        tell(instance, record_of("deltas", "2026-03-02-10:00"))
+        files = files_of(home, instance)
+    before = files()
+    with closing(sqlite3.connect(home.dagster / EVENTS_FILE)) as looking:
+        looking.execute("SELECT count(*) FROM event_logs").fetchall()
+        assert (home.dagster / f"{EVENTS_FILE}-wal").exists()
+        assert files() == before
+    assert files() == before
