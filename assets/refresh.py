@@ -21,7 +21,7 @@ from assets.partitions import existing
 from assets.requested import report_now
 from assets.stale import stale_partitions
 from assets.table_asset import TableAsset
-from assets.trust import blocked, failed, unchecked, unfinished
+from assets.trust import blocked, unchecked, unfinished
 from resources.lake import Lake, LakeError
 from resources.platform import TidemarkResource
 from resources.record import Record
@@ -115,6 +115,7 @@ class _Refresh:
         self._repairs = config.repairs
         self._seen = SeenRecords(tidemark.home, context.instance)
         self._tried: set[tuple[str, tuple[str, ...]]] = set()
+        self._unfinished: dict[str, set[str]] = {}
         self._failed: dict[str, set[str]] = defaultdict(set)
         self.state = ""  # the tables in the last round, which found nothing more to do
         self.made: dict[str, set[str]] = defaultdict(set)
@@ -174,9 +175,9 @@ class _Refresh:
         """The stale partitions that may be made now, and those that have not passed a check since they were made."""
         name, home, instance = derived.spec.name, self._tidemark.home, self._context.instance
         # What was made here and did not pass is not tried again at once: it would not pass then either.
-        again = unfinished(home, instance, name) - self.made[name]
-        again -= set() if self._repairs else failed(instance, name)
-        due = {*stale, *again} - self._failed[name]
+        if name not in self._unfinished:  # asked once: what is checked later is what is made here
+            self._unfinished[name] = unfinished(home, instance, name, is_failed_too=self._repairs)
+        due = {*stale, *(self._unfinished[name] - self.made[name])} - self._failed[name]
         grain = derived.spec.grain
         due = {key for key in due if is_before(grain, key, self._before_us)}
         wanted = existing(home.settings, grain, due, self._now_us)

@@ -165,8 +165,10 @@ def made_of_any(home: Home, derived: Derived, wanted: Collection[str], wrong: Ob
     return found
 
 
-def unfinished(home: Home, instance: "DagsterInstance", table: str) -> set[str]:
+def unfinished(home: Home, instance: "DagsterInstance", table: str, *, is_failed_too: bool = True) -> set[str]:
     """Partitions that were written and have not passed a check since: they are made again until they pass.
+
+    Without `is_failed_too` only those that were not checked.
 
     Partitions that another process has edited are shown and not overwritten (decision 0010). But a table without
     partitions is folded as a whole, and so is a bucket, which repairs it.
@@ -175,7 +177,10 @@ def unfinished(home: Home, instance: "DagsterInstance", table: str) -> set[str]:
 
     if TABLES[table].is_whole:
         return {WHOLE} if _is_unfinished(home, instance, table) else set()
-    found = {key for key, state in states_of(instance, table).items() if state.has_failed or state.is_open}
+    states = states_of(instance, table).items()
+    found = {key for key, state in states if state.is_open or (is_failed_too and state.has_failed)}
+    if not found:
+        return found
     if not TABLES[table].buckets:
         return found - edited(Lake(home, _no_session), table).keys()
     if lake_files.readable_state(home.lake / table) is None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.rollups.schema import COUNTS
-from assets.windows.catalog import STREAMS, by_event_time
+from assets.windows.catalog import STREAMS, by_event_time, with_same_windows
 from assets.windows.open_schema import open_name, open_table
 from assets.windows.schema import LATE_DELTAS, WINDOW_HOUR
 from expectations.suite import SUITES, Suite, read_suite
@@ -48,7 +48,7 @@ def _template_of(table: str) -> tuple[str, dict[str, str]] | None:
     if tier := next((tier for tier in Tier if tier.table == table and tier.made_from), None):
         return "sums", sum_words(tier)
     if table == LATE_DELTAS.name:
-        streams = "\nUNION ALL\n".join(_accepted(stream) for stream in by_event_time(STREAMS))
+        streams = "\nUNION ALL\n".join(map(_accepted, with_same_windows(by_event_time(STREAMS))))
         return table, {"streams": streams, **late_words()}
     if join := STREAMS.joins.get(table):
         template = "session_pairs" if join.form is JoinForm.SESSIONS else "pairs"
@@ -180,8 +180,9 @@ def join_words(join: Join, left: Stream, right: Stream) -> dict[str, str]:
     return sides | own
 
 
-def _accepted(stream: Stream) -> str:
-    """SQL: every accepted delta of a stream, whether it is late (T4), and the time at which it takes effect."""
+def _accepted(streams: Sequence[Stream]) -> str:
+    """SQL: every accepted delta of such streams, whether it is late (T4), and the time at which it takes effect."""
+    stream = streams[0]
     window, allowed = stream.window, stream.late.allowed_us
     at, stamp = "unix_micros(event_ts)", "unix_micros(watermark_ts)"
     if window.type is WindowType.SESSION:
@@ -197,9 +198,10 @@ def _accepted(stream: Stream) -> str:
         effect = (
             f"if(coalesce({is_late}, false), {opened} - pmod({opened} - {window.offset_us}, {window.size_us}), {home})"
         )
+    names = ", ".join(f"if({_matching(each)}, {_literal(each.name)}, NULL)" for each in streams)
     return (
-        f"SELECT {_literal(stream.name)} AS stream, event_ts, coalesce({is_late}, false) AS is_late, "
-        f"{effect} AS effect FROM deltas WHERE {_matching(stream)}"
+        f"SELECT stream, event_ts, coalesce({is_late}, false) AS is_late, {effect} AS effect "
+        f"FROM deltas LATERAL VIEW explode(array_compact(array({names}))) AS stream"
     )
 
 

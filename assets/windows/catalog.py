@@ -6,7 +6,7 @@ a message that says what to write. No Spark, no Dagster. Does not belong here: t
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import msgspec
@@ -135,6 +135,14 @@ def earliest_us(settings: Settings, streams: Streams | None = None, first_us: in
 def by_event_time(streams: Streams) -> list[Stream]:
     """The streams for which a delta can be late."""
     return [stream for stream in streams.streams.values() if not stream.window.is_by_arrival]
+
+
+def with_same_windows(streams: Iterable[Stream]) -> list[list[Stream]]:
+    """Streams that differ in nothing but what they are views of, together: one pass over the rows does for them all."""
+    alike: dict[Hashable, list[Stream]] = {}
+    for stream in streams:
+        alike.setdefault((stream.window, stream.late), []).append(stream)
+    return list(alike.values())
 
 
 def of_type(streams: Streams, types: Iterable[WindowType]) -> list[Stream]:

@@ -10,6 +10,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from assets.windows.catalog import with_same_windows
 from assets.windows.lateness import LateOutcome, is_late_for, outcome_for, passed_by, session_end
 from assets.windows.panes import first_open_pane, first_pane, last_pane, open_pane, pane_start
 from assets.windows.schema import LATE_DELTAS
@@ -20,22 +21,24 @@ from tidemark.streams import Stream, WindowType
 
 def late_deltas(deltas: DataFrame, streams: Sequence[Stream], hours: Range) -> DataFrame:
     """The late deltas of all streams that take effect in these hours."""
-    found = reduce(DataFrame.unionByName, [late_of(deltas, stream) for stream in streams])
+    found = reduce(DataFrame.unionByName, [late_of(deltas, alike) for alike in with_same_windows(streams)])
     start, end = (F.timestamp_micros(F.lit(time_us)) for time_us in (hours.start_us, hours.end_us))
     return found.where((F.col("effect_hour") >= start) & (F.col("effect_hour") < end)).select(*LATE_DELTAS.names)
 
 
-def late_of(deltas: DataFrame, stream: Stream) -> DataFrame:
-    """The late deltas of one stream."""
+def late_of(deltas: DataFrame, streams: Sequence[Stream]) -> DataFrame:
+    """The late deltas of streams with the same windows and the same policy: the rows are read once for all of them."""
+    stream = streams[0]
     times = {
         "event_us": F.unix_micros("event_ts"),
         "received_us": F.unix_micros("received_ts"),
         "stamp_us": F.unix_micros("watermark_ts"),
     }
-    own = deltas.where(is_of(stream)).withColumns(times)
+    own = deltas.where(reduce(Column.__or__, map(is_of, streams))).withColumns(times)
     found = _sliding(own, stream) if stream.window.type is WindowType.SLIDING else _in_one(own, stream)
+    named = F.array_compact(F.array(*[F.when(is_of(each), F.lit(each.name)) for each in streams]))
     columns = {
-        "stream": F.lit(stream.name),
+        "stream": F.explode(named),
         "policy": F.lit(stream.late.policy.value),
         "channel": F.lit(stream.late.channel).cast("string"),
         "effect_hour": F.date_trunc("HOUR", F.timestamp_micros("effect_us")),
