@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from orchestration.warm_host import child
 from orchestration.warm_host.client import idle_s
 from orchestration.warm_host.forked import Forked, Processes
 from orchestration.warm_host.place import STREAMS, BrokenMessageError, Place, is_gone, receive, send, user_of
-from orchestration.warm_host.prepare import STEPS
+from orchestration.warm_host.prepare import import_everything
 from orchestration.warm_host.spark import SparkChild
 from orchestration.warm_host.stamp import stamp_of
 from tidemark.storage.home import Home
@@ -42,12 +42,12 @@ HANDLED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 class Host:
     """One host, from when it has the lock until it ends."""
 
-    def __init__(self, home: Home, lock: int, spark: SparkChild, steps: Sequence[Callable[[], None]]) -> None:
+    def __init__(self, home: Home, lock: int, spark: SparkChild, prepare: Callable[[], None]) -> None:
         self._place, self._stamp, self._idle_s = Place.of(home), stamp_of(home), idle_s(home)
         self._spark, self._since_us = spark, time.time_ns() // 1_000
         self._lock, self._listener = lock, self._place.listen()
         self._is_open, self._is_ending, self._has_news = True, False, False
-        self._steps, self._processes = list(steps), Processes()
+        self._prepare, self._processes = prepare, Processes()
         self._users: list[socket.socket] = []  # of Spark, in processes of their own
         self._owners: list[socket.socket] = []  # of the daemon's runs
         self._leaving: list[socket.socket] = []  # who waits until these have ended
@@ -64,16 +64,13 @@ class Host:
         """Until there is nothing left to do."""
         try:
             self._look_at_spark()
-            if self._steps:
-                self._steps.pop(0)()
+            # Everything, before the first request is taken: Spark takes longer to start.
+            self._prepare()
             while not self._is_over():
                 if self._is_open and not self._is_in_place():
                     self._close_door()
                 self._look_at_spark()
-                # What a process imports by itself meanwhile, the host imports in the next pause.
-                is_free = bool(self._steps) and not len(self._processes) and self._is_open
-                if not self._take_requests(0.0 if is_free else LOOK_S) and is_free:
-                    self._steps.pop(0)()
+                self._take_requests()
                 self._reap()
                 if self._is_ending:
                     self._close_door()
@@ -152,16 +149,15 @@ class Host:
         fresh.write_text(json.dumps(state))
         fresh.replace(self._place.state)
 
-    def _take_requests(self, patience_s: float) -> bool:
-        """What was asked or said since the last look; waits for that. Whether there was anything."""
+    def _take_requests(self) -> None:
+        """What was asked or said since the last look; waits for that, but not for long."""
         clients, poll = self._processes.clients(), select.poll()
         others = {each.fileno(): each for each in (self._wake, *self._users, *self._owners)}
         if self._is_open:
             others[self._listener.fileno()] = self._listener
         for number in (*clients, *others):
             poll.register(number, select.POLLIN)
-        events = [number for number, _ in poll.poll(patience_s * 1_000)]
-        for number in events:
+        for number, _ in poll.poll(LOOK_S * 1_000):
             if number in clients:
                 self._hear_client(clients[number])
             elif others[number] is self._wake:
@@ -170,7 +166,6 @@ class Host:
                 self._accept()
             else:
                 self._part_from(others[number])
-        return bool(events)
 
     def _hear_client(self, process: Forked) -> None:
         """Signals that the client got, or its end."""
@@ -300,7 +295,7 @@ def _write_error() -> None:
         traceback.print_exc()
 
 
-def serve(home: Home, *, spark: SparkChild | None = None, steps: Sequence[Callable[[], None]] = STEPS) -> None:
+def serve(home: Home, *, spark: SparkChild | None = None, prepare: Callable[[], None] = import_everything) -> None:
     """The host of a home, unless there is one; until it ends."""
     os.umask(0o077)
     place = Place.of(home)
@@ -314,4 +309,4 @@ def serve(home: Home, *, spark: SparkChild | None = None, steps: Sequence[Callab
             break
     else:
         sys.exit(0)  # another one was first
-    Host(home, lock, spark or SparkChild(home), steps).run()
+    Host(home, lock, spark or SparkChild(home), prepare).run()

@@ -29,10 +29,10 @@ from orchestration.warm_host import child, forked, host
 from tests.support.small_host import NoSpark
 from tidemark.storage.home import Home
 
-home, steps = Home(Path(sys.argv[1])), []
+home, prepare = Home(Path(sys.argv[1])), lambda: None
 spark = NoSpark(home)
 {trouble}
-host.serve(home, spark=spark, steps=steps)
+host.serve(home, spark=spark, prepare=prepare)
 """
 
 

@@ -63,4 +63,4 @@ if __name__ == "__main__":
     os.setsid()
     from orchestration.warm_host.host import serve
 
-    serve(Home(Path(sys.argv[1])), spark=NoSpark(Home(Path(sys.argv[1]))), steps=())
+    serve(Home(Path(sys.argv[1])), spark=NoSpark(Home(Path(sys.argv[1]))), prepare=lambda: None)

@@ -21,11 +21,10 @@ GO = "go"
 SLOW_IMPORT = f"""
 import time
 
-def importing():
+def prepare():
     while not (home.root / "{GO}").exists():
         time.sleep(0.05)
 
-steps.append(importing)
 """
 COMMANDS_LEAVE_A_FILE = """
 child.run_command = lambda arguments: (home.root / arguments[0]).touch() or 0
