@@ -107,8 +107,8 @@ def unproven(runs: Iterable[Run]) -> list[str]:
     """Partitions that were made and have not passed a check since, and those that failed one."""
     is_good: dict[tuple[str, str | None], bool] = {}
     for mark in sorted((mark for run in runs for mark in run.marks), key=lambda mark: mark.at_ms):
-        # The drain itself is an asset without rows, and nothing checks it.
-        if mark.kind in {MADE, JUDGED} and mark.table != "drain":
+        # These are assets without rows, and nothing checks them.
+        if mark.kind in {MADE, JUDGED} and mark.table not in {"drain", "refresh"}:
             is_good[mark.table, mark.partition] = mark.is_passed
     return sorted(f"{table} {partition or ''}".strip() for (table, partition), good in is_good.items() if not good)
 

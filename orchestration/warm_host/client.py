@@ -140,7 +140,13 @@ def _start(home: Home, place: Place) -> socket.socket | None:
 def host_environment(home: Home) -> dict[str, str]:
     """This environment without what concerns this command alone."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEMARK_FAIL", "DAGSTER_"))}
-    return {**kept, "TIDEMARK_HOME": str(home.root), "PYTHONPATH": str(PROJECT), "PYTHONSAFEPATH": "1"}
+    paths = dict.fromkeys((str(PROJECT), *filter(None, kept.get("PYTHONPATH", "").split(os.pathsep))))
+    return {
+        **kept,
+        "TIDEMARK_HOME": str(home.root),
+        "PYTHONPATH": os.pathsep.join(paths),  # as the launcher has it
+        "PYTHONSAFEPATH": "1",
+    }
 
 
 def idle_s(home: Home) -> float:
