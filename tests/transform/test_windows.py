@@ -281,3 +281,12 @@ def test_windows_are_one_plan_without_a_python_row_boundary(spark: "SparkSession
         assert not [word for word in ("Python", "Pandas", "Arrow", "MapInArrow") if word in plan], plan
     every = late_deltas(deltas_of(spark, [Event(0)]), [of for of in STREAMS if not of.window.is_by_arrival], ALL)
     assert "Python" not in plan_of(every)
+
+
+def test_late_deltas_of_many_streams_are_found_in_one_pass(spark: "SparkSession") -> None:
+    """Conditions of a hundred streams must not lie one within the other: a server refuses what is so deep."""
+    events = [Event(TEN_MINUTES - 1, stamp_us) for stamp_us in (TEN_MINUTES - 1, TEN_MINUTES, 3 * TEN_MINUTES)]
+    every = [tumbling(TEN_MINUTES, name=f"tried_{number}") for number in range(150)]
+    none = tumbling(TEN_MINUTES, name="others", where=(("signal", "no such one"),))
+    rows = late_deltas(deltas_of(spark, events), [*every, none], ALL).groupBy("stream").count().collect()
+    assert {row["stream"]: row["count"] for row in rows} == {each.name: 2 for each in every}
