@@ -42,7 +42,7 @@ def test_a_warm_drain_that_is_killed_anywhere_is_finished_by_the_next_one(home: 
 
     def send_one() -> None:
         nonlocal expected
-        send(home, [delta(f"delta-{expected}", at=TEN_O_CLOCK + expected * HOUR_US)], producer=f"sender_{expected}")
+        send(home, [delta(f"delta-{expected}", at=TEN_O_CLOCK - expected * HOUR_US)], producer=f"sender_{expected}")
         expected += 1
 
     for step in ("plan.written", "dead_letters.committed", "deltas.committed", "rollup.committed"):
