@@ -1,6 +1,7 @@
 """What every tier of tests shares."""
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 # be computed and checked wherever they refresh what is stale. Those that are about streams define some, or run a
 # process.
 os.environ.setdefault("TIDEMARK_STREAMS", str(Path(__file__).parent / "support" / "no_streams"))
+
+# A shell switches the signal of Ctrl-C off for what it starts in the background. Tests send it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Nothing that a test starts may outlive it or be shared with another test. Those that are about the warm host of a
 # home allow it for that home, and end it.

@@ -46,6 +46,9 @@ ANSWERS_S = 120.0
 ENDS_S = 60.0
 # The host that is found may be out of date or about to end, and so may one that somebody else has just started.
 TRIES = 3
+# What `nohup` and shells switch off for what is to go on without them. SIGTERM is none of these: a process has to end
+# with its host, and Dagster leaves it switched off in a process where Ctrl-C is.
+SWITCHED_OFF = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGWINCH)
 LOG_LIMIT = 1024 * 1024
 INTERRUPTED = 128 + signal.SIGINT
@@ -263,7 +266,7 @@ def command_in(arguments: Sequence[str]) -> str | None:
 
 def _ignored() -> list[int]:
     """What this command is to outlive: `nohup` says so, and shells do of what a script leaves in the background."""
-    return [each for each in (*FORWARDED, signal.SIGTSTP) if signal.getsignal(each) == signal.SIG_IGN]
+    return [each for each in SWITCHED_OFF if signal.getsignal(each) == signal.SIG_IGN]
 
 
 def _umask() -> int:

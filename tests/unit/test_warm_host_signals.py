@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from orchestration.warm_host import client
-from tests.support.hosted import LIMIT_S, done, give_input, waiting_command
+from tests.support.hosted import LIMIT_S, done, give_input, host_of, waiting_command
 from tests.support.running import wait_until
 from tests.support.small_host import command
 from tidemark.storage.home import Home
@@ -41,6 +41,14 @@ def test_what_was_started_to_outlive_a_signal_does(home: Home, tmp_path: Path, n
     give_input(tmp_path)
     process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1
+
+
+def test_a_command_ends_with_its_host_whatever_it_was_started_to_outlive(home: Home, tmp_path: Path) -> None:
+    process, child = waiting_command(home, tmp_path, before=ignoring(signal.SIGTERM))
+    os.kill(host_of(home), signal.SIGKILL)
+    process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 137
+    wait_until("its process is gone", lambda: not child.is_running(), limit_s=LIMIT_S)
 
 
 def test_ctrl_z_stops_a_command_and_its_process_and_fg_continues_both(home: Home, tmp_path: Path) -> None:
