@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.tables import GRAPH
-from assets.trust import failed, unchecked
+from assets.trust import states_of
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import KnownTableFile
@@ -41,5 +41,6 @@ def state_of(home: Home, instance: "DagsterInstance") -> str:
 
     A drain checks what it has committed a moment later: a refresh in between finds nothing that it may make.
     """
-    closed = sorted(unchecked(instance, DELTAS.name)), sorted(failed(instance, DELTAS.name))
+    states = states_of(instance, DELTAS.name).items()
+    closed = sorted((key, state.name) for key, state in states if state.is_open or state.has_failed)
     return hashlib.sha256(f"{as_seen(home, REFRESHED)} {closed}".encode()).hexdigest()[:32]
