@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidemark.model.deltas import Level, Priority
 from tidemark.model.shard_errors import BackpressureError, WaitTimeoutError
@@ -24,27 +24,42 @@ if TYPE_CHECKING:
 Heard = asyncio.Future[None]
 
 
+class Listener(Protocol):
+    """What is told of a write, on its own loop: a future, or whatever else looks like one."""
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop whose thread it is called on."""
+
+    def done(self) -> bool:
+        """Whether it wants to hear nothing more."""
+
+    def set_result(self, result: None, /) -> None:
+        """The write is flushed."""
+
+    def set_exception(self, exception: Exception, /) -> None:
+        """The write never will be."""
+
+
 def tell(tickets: "Iterable[WriteTicket]") -> None:
-    """Wake the coroutines that wait for these writes: they are flushed, or never will be."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Heard, Exception | None]]] = {}
+    """Wake what waits for these writes: they are flushed, or never will be. Once for each loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Listener, Exception | None]]] = {}
     for ticket in tickets:
-        for future in ticket.listeners:
-            if isinstance(future, asyncio.Future):
-                by_loop.setdefault(future.get_loop(), []).append((future, ticket.error))
+        for listener in ticket.listeners:
+            by_loop.setdefault(listener.get_loop(), []).append((listener, ticket.error))
         ticket.listeners.clear()
     for loop, heard in by_loop.items():
         if not loop.is_closed():
             loop.call_soon_threadsafe(_resolve, heard)
 
 
-def _resolve(heard: list[tuple[Heard, Exception | None]]) -> None:
-    for future, error in heard:
-        if future.done():
+def _resolve(heard: list[tuple[Listener, Exception | None]]) -> None:
+    for listener, error in heard:
+        if listener.done():
             continue  # cancelled, or timed out
         if error is None:
-            future.set_result(None)
+            listener.set_result(None)
         else:
-            future.set_exception(error)
+            listener.set_exception(error)
 
 
 async def wait_flushed(handle: "WriteHandle", timeout: float | None = None) -> None:

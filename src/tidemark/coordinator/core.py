@@ -15,12 +15,12 @@ from tidemark.coordinator.bounds import GROUP_BYTES, Place, Tracker, most_bytes_
 from tidemark.coordinator.engine import Engine, Group, State, Ticket, View
 from tidemark.coordinator.epochs import RESERVED_AHEAD, Epochs
 from tidemark.coordinator.flusher import ArrivedWrite, LogBuffer, LogFlusher, LogPart, LogSnapshot, Sealing
-from tidemark.coordinator.handles import Sending
+from tidemark.coordinator.handles import NOTHING_DECIDED, Sending
 from tidemark.delivery.batching import Batch, Batcher, Predicate
 from tidemark.door.decoded import Deltas
 from tidemark.event_time.clock import Clock, steady
 from tidemark.log.batch_record import BatchRecord, Trigger
-from tidemark.log.control import BatchClosed, EarliestRaised, ProducerOpened, VectorsCut, WriteRefused
+from tidemark.log.control import BatchClosed, EarliestRaised, NumberUsed, ProducerOpened, VectorsCut, WriteRefused
 from tidemark.log.frames import PAYLOAD_LIMIT
 from tidemark.log.log_rows import LogRows
 from tidemark.model.deltas import Priority
@@ -110,12 +110,19 @@ class ShardCore:
 
     # The door.
 
-    def open_producer(self, producer: str) -> tuple[int, int]:
-        """A new instance of a producer, and the last sequence taken from it; certain once it is flushed."""
+    def open_producer(self, producer: str, *, is_thin: bool = False) -> tuple[int, int]:
+        """A new instance of a producer, and the last sequence taken from it; certain once it is flushed.
+
+        A thin one sends every number to every shard of the platform (W5).
+        """
         self._refuse_if_stopped()
-        instance = self._producers.open(producer)
-        self._buffer.note(ProducerOpened(producer, instance))
+        instance = self._producers.open(producer, is_thin=is_thin)
+        self._buffer.note(ProducerOpened(producer, instance, is_thin))
         return instance, self._producers.mark(producer)
+
+    def producer_instance(self, producer: str) -> int:
+        """The newest instance of a producer; 0 if it was never opened."""
+        return self._producers.instance(producer)
 
     def submit(
         self,
@@ -150,11 +157,7 @@ class ShardCore:
                 priority=priority,
             )
         except WriteTooLargeError as error:
-            # Final: its number is used up, so that the writes that the producer has numbered after it can follow.
-            self._producers.refuse(producer, sequence, str(error))
-            # In the log the mark must not pass a write that is not there yet.
-            message = WriteRefused(producer, sequence, str(error))
-            self._buffer.note(message, behind=self.engine.last_queued(producer))
+            self._use_up(WriteRefused(producer, sequence, str(error)))
             error.write = deltas
             raise
         except BackpressureError as error:
@@ -166,6 +169,35 @@ class ShardCore:
         self._producers.advance(producer, sequence)
         self._unflushed[producer, sequence] = ticket
         return Sending(sequence, False, ticket)
+
+    def skip(self, producer: str, instance: int, sequence: int) -> Sending:
+        """Use a number up for a write that has no deltas for this shard (W5); a retry gets the result of the first time."""
+        self._refuse_if_stopped()
+        if self._producers.is_retry(producer, instance, sequence):
+            return self._answer(producer, sequence)
+        return Sending(sequence, False, self._use_up(NumberUsed(producer, sequence)))
+
+    def refuse(self, producer: str, instance: int, sequence: int, why: str) -> Sending:
+        """Refuse a write for good that nothing could be made of; its number is used up, and the next may follow (Q2)."""
+        self._refuse_if_stopped()
+        if self._producers.is_retry(producer, instance, sequence):
+            return self._answer(producer, sequence)
+        return Sending(sequence, False, self._use_up(WriteRefused(producer, sequence, why)))
+
+    def _use_up(self, message: NumberUsed | WriteRefused) -> WriteTicket:
+        """Log that a number is used up without a write; returns what is told when that is flushed."""
+        producer, sequence = message.producer, message.sequence
+        if isinstance(message, WriteRefused):
+            self._producers.refuse(producer, sequence, message.why)
+        else:
+            self._producers.advance(producer, sequence)
+        # In the log the mark must not pass a write that is not there yet.
+        self._buffer.note(message, behind=self.engine.last_queued(producer))
+        now_us = self._clock()
+        ticket = self._unflushed[producer, sequence] = Ticket(
+            ArrivedWrite(producer, sequence, now_us, []), 0, 0, now_us
+        )
+        return ticket
 
     def ask_seal(self) -> None:
         """Ask for everything taken so far to be sealed with the next group."""
@@ -245,22 +277,28 @@ class ShardCore:
         """Make the group safe. Needs no lock, and takes as long as the disk does."""
         return self.flusher.persist(group.frozen)
 
-    def publish(self, group: WriteGroup, snapshot: LogSnapshot) -> None:
-        """The group is safe: show it to readers, then say so."""
+    def publish(self, group: WriteGroup, snapshot: LogSnapshot) -> list[WriteTicket]:
+        """The group is safe: show it to readers, then say so. Returns everything that is flushed now."""
         file = self.flusher.file_number
+        flushed = list(group.tickets)
         for ticket, outcome, digest in zip(group.tickets, snapshot.outcomes, snapshot.digests, strict=True):
-            ticket.result = outcome
+            ticket.result, ticket.details = outcome, snapshot.refusals.get(ticket.epoch, ())
             producer, sequence = ticket.write.producer, ticket.write.sequence
             self._producers.flushed(producer, sequence, ticket.epoch, digest, file)
             self._unflushed.pop((producer, sequence), None)
         for part in group.frozen:
             for message in part.controls:
                 self._producers.noted(message, file)
+                if isinstance(message, NumberUsed | WriteRefused):
+                    number = self._unflushed.pop((message.producer, message.sequence))
+                    number.result = NOTHING_DECIDED
+                    flushed.append(number)
         self._producers.forget(self.flusher.next_to_seal)
         self.engine.publish(group, snapshot)
         self.event_time = self.flusher.event_time()
         if snapshot.rows is not None:
             self._gather(snapshot.rows, len(group.tickets))
+        return flushed
 
     def close_batch(self) -> Batch | None:
         """Close the batch that is due, if one is."""
@@ -299,19 +337,23 @@ class ShardCore:
     def fail(self, error: BaseException) -> list[WriteTicket]:
         """Stop for good: an fsync is never repeated, and nothing may be written behind a hole (C3, C7)."""
         tickets = self.engine.fail(error)
+        for ticket in self._unflushed.values():
+            if ticket.error is None and not ticket.deltas:  # a number alone: the same answer may be asked for again
+                ticket.error = ShardStoppedError(self.number, how_to_go_on(error))
+                tickets.append(ticket)
         for ticket in tickets:
             if isinstance(ticket.error, OutcomeUnknownError | ShardStoppedError):
                 ticket.error.write = ticket.write.deltas
         return tickets
 
     def _answer(self, producer: str, sequence: int) -> Sending:
+        if (why := self._producers.refusal(producer, sequence)) is not None:
+            raise WriteRefusedError(producer, sequence, why)
         ticket = self._unflushed.get((producer, sequence))
         if ticket is not None:
             return Sending(sequence, True, ticket)
-        if (why := self._producers.refusal(producer, sequence)) is not None:
-            raise WriteRefusedError(producer, sequence, why)
         if (found := self._producers.recent(producer, sequence)) is not None:
-            return Sending(sequence, True, None, found.epoch, found.epoch, found.digest)
+            return Sending(sequence, True, None, found.epoch or None, found.epoch, found.digest)
         # It was flushed before all writes that are remembered.
         first = self._producers.first_recent(producer)
         return Sending(sequence, True, None, None, self.engine.flushed_epoch if first is None else first.epoch)

@@ -11,7 +11,7 @@ which takes long and needs no lock. `writer.py` is one owner, a simulation anoth
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from tidemark.coordinator.bounds import Place, Tracker
 from tidemark.coordinator.epochs import Epochs
@@ -51,14 +51,15 @@ class State(StrEnum):
 class Ticket(Generic[W]):
     """A write that was taken. `epoch` is 0 until it has one, because 0 means "nothing yet"."""
 
-    __slots__ = ("deltas", "epoch", "error", "listeners", "result", "size", "submitted_us", "write")
+    __slots__ = ("deltas", "details", "epoch", "error", "listeners", "result", "size", "submitted_us", "write")
 
     def __init__(self, write: W, size: int, deltas: int, submitted_us: int) -> None:
         self.write, self.size, self.deltas, self.submitted_us = write, size, deltas, submitted_us
         self.epoch = 0
         self.error: CoordinatorError | None = None  # why it will never be flushed by this process
         self.result: object = None  # what its owner reports of it once it is flushed
-        self.listeners: list[object] = []  # for its owner's use: callers to notify
+        self.details: object = ()  # and more of the same
+        self.listeners: list[Any] = []  # for its owner's use: callers to notify
 
 
 class Group(NamedTuple, Generic[W, F]):

@@ -5,8 +5,9 @@ runs on one thread, the writer's; sealing goes on in the background. It knows on
 saved as the shard's state, whatever the door has promised since.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyarrow as pa
 from tidemark.coordinator.bounds import DiskGauge
 from tidemark.door.decoded import Deltas
 from tidemark.event_time.alignment import ShardView
-from tidemark.log.control import BatchClosed, Control, EarliestRaised, VectorsCut
+from tidemark.log.control import BatchClosed, Control, EarliestRaised, NumberUsed, VectorsCut, WriteRefused
 from tidemark.log.frames import PAYLOAD_LIMIT, Header
 from tidemark.log.groups import encode_group
 from tidemark.log.log_content import read_log
@@ -30,6 +31,7 @@ from tidemark.shard_state.seal import ClosedFile, Sealer
 from tidemark.shard_state.state import ShardState
 from tidemark.storage.disk import Disk
 from tidemark.verdicts.arrival import NumberedWrite, VerdictCounts
+from tidemark.verdicts.refused_rows import RefusedRow, first_refusals
 
 
 class ArrivedWrite(NamedTuple):
@@ -131,6 +133,7 @@ class LogSnapshot(NamedTuple):
     rows: LogRows | None = None  # of the group that brought it here
     outcomes: tuple[VerdictCounts, ...] = ()  # of that group's writes
     digests: tuple[int, ...] = ()  # of the same
+    refusals: Mapping[int, tuple[RefusedRow, ...]] = MappingProxyType({})  # of the same, by epoch: the first of each
 
     def read(self) -> pa.Table:
         """All rows, from segments and log. If files are sealed meanwhile, they are listed again."""
@@ -223,7 +226,16 @@ class LogFlusher:
         self._has_active = bool(watermarks.active_streams(self.taken_us))
         if any(part.wants_seal for part in frozen):
             self._roll()
-        return LogSnapshot(self._last_epoch, self._disk, self._files, rows, tuple(outcomes), tuple(digests))
+        has_refused = any(outcome.refused for outcome in outcomes)
+        return LogSnapshot(
+            self._last_epoch,
+            self._disk,
+            self._files,
+            rows,
+            tuple(outcomes),
+            tuple(digests),
+            first_refusals(rows) if rows is not None and has_refused else {},
+        )
 
     def _log(
         self, controls: list[Control], writes: list[NumberedWrite]
@@ -232,13 +244,17 @@ class LogFlusher:
         decided: list[LogRows] = []
         outcomes: list[VerdictCounts] = []
         digests: list[int] = []
-        for together in _frames_of(writes):
+        frames = list(_frames_of(writes))
+        for together in frames:
             rows, found = self._arrivals.decide(together)
-            self._file.append((together[0].epoch, together[-1].epoch), encode_group(controls, rows))
+            # Should only the first frames reach the disk, no mark may have passed a write of the others (Q2).
+            is_last = together is frames[-1]
+            here = [each for each in controls if is_last or not isinstance(each, NumberUsed | WriteRefused)]
+            controls = [each for each in controls if each not in here]
+            self._file.append((together[0].epoch, together[-1].epoch), encode_group(here, rows))
             decided.append(rows)
             outcomes += found
             digests += rows.writes.digests or []
-            controls = []
         if controls:
             self._file.append((0, 0), encode_group(controls, None))
         if len(decided) <= 1:

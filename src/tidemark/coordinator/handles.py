@@ -3,12 +3,15 @@
 Belongs here: the handle and its receipt. `shard.py` does the waiting.
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
+from tidemark.coordinator.aio import Listener
 from tidemark.coordinator.engine import Ticket
 from tidemark.coordinator.flusher import ArrivedWrite
 from tidemark.model.deltas import Level
+from tidemark.model.shard_errors import CoordinatorError
 from tidemark.verdicts.arrival import VerdictCounts
+from tidemark.verdicts.refused_rows import RefusedRow
 
 NOTHING_DECIDED = VerdictCounts(0, 0, 0)
 
@@ -42,7 +45,7 @@ class Waits(Protocol):
     def wait_applied(self, ticket: Ticket[ArrivedWrite], timeout: float | None) -> int:
         """Return a write's epoch when it has one."""
 
-    def listen(self, ticket: Ticket[ArrivedWrite], listener: object) -> bool:
+    def listen(self, ticket: Ticket[ArrivedWrite], listener: Listener) -> bool:
         """Notify a listener when a write is flushed; false if it is flushed already."""
 
     def flush(self, epoch: int, level: Level, timeout: float | None) -> None:
@@ -89,16 +92,34 @@ class WriteHandle:
         self._keeper.flush(epoch, level, timeout)
         return self.receipt(level)
 
-    def listen(self, listener: object) -> bool:
+    def listen(self, listener: Listener) -> bool:
         """Notify a listener when it is flushed; false if it is flushed already; raises if it never will be."""
         return self._sending.ticket is not None and self._keeper.listen(self._sending.ticket, listener)
+
+    @property
+    def error(self) -> CoordinatorError | None:
+        """Why it will never be flushed by this process; None if it was, or still may be."""
+        return None if self._sending.ticket is None else self._sending.ticket.error
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether it is flushed."""
+        ticket = self._sending.ticket
+        return ticket is None or (ticket.error is None and ticket.result is not None)
+
+    @property
+    def refusals(self) -> tuple[RefusedRow, ...]:
+        """The first refused deltas, once it is flushed; none for a retry."""
+        ticket = self._sending.ticket
+        return () if ticket is None or self.is_retry else cast("tuple[RefusedRow, ...]", ticket.details)
 
     def receipt(self, level: Level) -> Receipt:
         """What is known of it at a level that it has reached."""
         is_retry, ticket, epoch = self._sending.is_retry, self._sending.ticket, self._sending.epoch
         outcome = NOTHING_DECIDED
         if ticket is not None:
-            epoch = ticket.epoch or self._applied(None)
+            # A number that was used up without a write has none.
+            epoch = ticket.epoch or (self._applied(None) if ticket.result is None else None)
             if not is_retry and isinstance(ticket.result, VerdictCounts):
                 outcome = ticket.result
         return Receipt(self._keeper.number, epoch, level, is_retry, outcome)

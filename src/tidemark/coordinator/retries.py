@@ -7,6 +7,7 @@ number is answered as a retry only if it is the same write; a different one woul
 from tidemark.coordinator.handles import Sending
 from tidemark.door.decoded import Deltas
 from tidemark.model.shard_errors import NumberReuseError
+from tidemark.shard_state.producers import EMPTY_DIGEST
 from tidemark.verdicts.digests import digest_of
 
 
@@ -19,6 +20,10 @@ def same_write(producer: str, sending: Sending, deltas: Deltas) -> Sending:
 
 def _is_same(sending: Sending, deltas: Deltas) -> bool:
     if sending.ticket is None:
-        return sending.digest is None or sending.digest == digest_of(deltas)
+        return sending.digest is None or sending.digest == _digest(deltas)
     first = sending.ticket.write.deltas  # it has no digest before it is flushed
-    return first is deltas or digest_of(first) == digest_of(deltas)
+    return first is deltas or _digest(first) == _digest(deltas)
+
+
+def _digest(deltas: Deltas) -> int:
+    return digest_of(deltas) if len(deltas) else EMPTY_DIGEST

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from filelock import FileLock, Timeout
 
+from tidemark.coordinator.aio import Listener
 from tidemark.coordinator.bounds import Place, measure
 from tidemark.coordinator.core import ShardCore, WriteTicket
 from tidemark.coordinator.engine import View
@@ -110,14 +111,17 @@ class Shard:
         """Last epoch that is in the lake, as the table's marker says."""
         return self.core.durable_epoch()
 
-    def open_producer(self, producer: str) -> tuple[int, int]:
-        """A new instance of a producer, and the last sequence taken from it; older instances are fenced out."""
+    def open_producer(self, producer: str, *, is_thin: bool = False) -> tuple[int, int]:
+        """A new instance of a producer, and the last sequence taken from it; older instances are fenced out.
+
+        A thin one sends each of its numbers to every shard, with `skip` where a write has no deltas (W5).
+        """
         if not is_name(producer):
             raise WriteFormatError(
                 f"{producer!r} is no name for a producer. Use a lower-case letter, then up to 62 of a-z, 0-9 and _."
             )
         with self._changed:
-            opened = self.core.open_producer(producer)
+            opened = self.core.open_producer(producer, is_thin=is_thin)
             self._wait_for_next_group()
         return opened
 
@@ -129,6 +133,20 @@ class Shard:
         with self._lock:
             sending = self._submit(producer, instance, sequence, deltas, size, priority)
         return WriteHandle(self, same_write(producer, sending, deltas))
+
+    def skip(self, producer: str, instance: int, sequence: int) -> WriteHandle:
+        """Use a number up for a write that has no deltas for this shard (W5). Its handle says when that is flushed."""
+        with self._changed:
+            sending = self.core.skip(producer, instance, sequence)
+            self._changed.notify_all()
+        return WriteHandle(self, same_write(producer, sending, []))
+
+    def refuse(self, producer: str, instance: int, sequence: int, why: str) -> WriteHandle:
+        """Refuse a write for good that nothing could be made of, and use its number up (Q2)."""
+        with self._changed:
+            sending = self.core.refuse(producer, instance, sequence, why)
+            self._changed.notify_all()
+        return WriteHandle(self, sending)
 
     def write(
         self,
@@ -174,12 +192,12 @@ class Shard:
             raise ticket.error
         return ticket.epoch
 
-    def listen(self, ticket: WriteTicket, listener: object) -> bool:
+    def listen(self, ticket: WriteTicket, listener: Listener) -> bool:
         """Notify a listener when a write is flushed; false if it is flushed already."""
         with self._lock:
             if ticket.error is not None:
                 raise ticket.error
-            if 0 < ticket.epoch <= self.core.engine.flushed_epoch:
+            if ticket.result is not None:
                 return False
             ticket.listeners.append(listener)
             return True

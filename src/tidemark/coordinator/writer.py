@@ -118,9 +118,9 @@ class Writer:
         snapshot = core.persist(group)
         took_s = time.monotonic() - started
         with self._changed:
-            core.publish(group, snapshot)
+            flushed = core.publish(group, snapshot)
             self._changed.notify_all()
-        aio.tell(group.tickets)
+        aio.tell(flushed)
         if group.tickets:
             self._count(group, snapshot, took_s)
 

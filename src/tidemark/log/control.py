@@ -26,6 +26,15 @@ class ProducerOpened(Struct, frozen=True, tag="producer_opened"):
 
     producer: str
     instance: int
+    # Each of its numbers goes to every shard, and not only to those that the write has deltas for (W5).
+    is_thin: bool = False
+
+
+class NumberUsed(Struct, frozen=True, tag="number_used"):
+    """A write had no deltas for this shard; its number is used up here too, and the next one is expected (W5)."""
+
+    producer: str
+    sequence: int
 
 
 class WriteRefused(Struct, frozen=True, tag="write_refused"):
@@ -92,6 +101,7 @@ class BatchClosed(Struct, frozen=True, tag="batch_closed"):
 Control = (
     Lost
     | ProducerOpened
+    | NumberUsed
     | WriteRefused
     | WatermarkAdvanced
     | RulesInForce

@@ -36,6 +36,20 @@ class NumberReuseError(CoordinatorError):
         )
 
 
+class NumberingError(CoordinatorError):
+    """A producer cannot go on with numbers that meant something else before."""
+
+    def __init__(self, producer: str, *, is_thin: bool) -> None:
+        self.producer = producer
+        before, now = "to every shard", "to each shard by itself"
+        if not is_thin:
+            before, now = now, before
+        super().__init__(
+            f"Producer {producer!r} has numbered its writes {before} until now, and would number them {now}. A number "
+            "would then stand for two writes. Go on as before, or take another name."
+        )
+
+
 class ProducerFencedError(CoordinatorError):
     """A newer instance of the same producer has taken over; this one must stop."""
 

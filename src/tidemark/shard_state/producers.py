@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from tidemark.log.control import Control, ProducerOpened, WriteRefused
-from tidemark.model.shard_errors import LogDamageError, ProducerFencedError, SequenceGapError, WriteFormatError
+from tidemark.log.control import Control, NumberUsed, ProducerOpened, WriteRefused
+from tidemark.model.shard_errors import (
+    LogDamageError,
+    NumberingError,
+    ProducerFencedError,
+    SequenceGapError,
+    WriteFormatError,
+)
 
 if TYPE_CHECKING:
     from tidemark.log.log_rows import Writes
@@ -27,12 +33,15 @@ CACHED = 10_000
 
 _RECORD = struct.Struct("<qqQ")
 _NO_DIGEST = 0
+# Of a write without deltas for the shard. It has no epoch either, which is kept as 0. Digests of writes are odd.
+EMPTY_DIGEST = 2
+NO_EPOCH = 0
 
 
 class Taken(NamedTuple):
     """What is kept of a recent write."""
 
-    epoch: int
+    epoch: int  # `NO_EPOCH` if no delta of it was for this shard
     digest: int | None  # of its decoded rows; None for a write from before digests were kept
 
 
@@ -43,15 +52,17 @@ class ProducerState(Struct):
     mark: int = 0  # last sequence taken or refused for good; 0 means nothing yet
     refused: dict[int, str] = {}  # sequences refused for good, with the reason: the newest of them
     recent: bytes = b""  # the newest writes: sequence, epoch and digest of each
+    is_thin: bool = False  # each of its numbers goes to every shard
 
 
 class _LiveState:
     """The same in memory."""
 
-    __slots__ = ("instance", "logged_in", "mark", "recent", "refused", "unlogged")
+    __slots__ = ("instance", "is_thin", "logged_in", "mark", "recent", "refused", "unlogged")
 
     def __init__(self, state: ProducerState) -> None:
         self.instance, self.mark, self.refused = state.instance, state.mark, dict(state.refused)
+        self.is_thin = state.is_thin
         self.recent: dict[int, Taken] = {
             sequence: Taken(epoch, None if digest == _NO_DIGEST else digest)
             for sequence, epoch, digest in _RECORD.iter_unpack(state.recent)
@@ -65,7 +76,7 @@ class _LiveState:
             _RECORD.pack(sequence, epoch, _NO_DIGEST if digest is None else digest)
             for sequence, (epoch, digest) in newest
         )
-        return ProducerState(self.instance, self.mark, self.refused, recent)
+        return ProducerState(self.instance, self.mark, self.refused, recent, self.is_thin)
 
     def take(self, sequence: int, epoch: int, digest: int | None) -> None:
         self.mark = max(self.mark, sequence)
@@ -104,10 +115,16 @@ class Producers:
 
     # The door.
 
-    def open(self, producer: str) -> int:
-        """A new instance of `producer`; every older one is fenced out."""
+    def open(self, producer: str, *, is_thin: bool = False) -> int:
+        """A new instance of `producer`; every older one is fenced out.
+
+        A thin one sends each number to every shard, so its numbers mean something else: nobody may mix the two.
+        """
         state = self._of(producer)
+        if state.mark and state.is_thin != is_thin:
+            raise NumberingError(producer, is_thin=state.is_thin)
         state.instance += 1
+        state.is_thin = is_thin
         state.unlogged += 1
         return state.instance
 
@@ -134,6 +151,10 @@ class Producers:
         state.mark = sequence
         state.unlogged += 1
 
+    def instance(self, producer: str) -> int:
+        """The newest instance of `producer`; 0 if it was never opened."""
+        return self._of(producer).instance
+
     def refuse(self, producer: str, sequence: int, why: str) -> None:
         """The write is refused for good: its number is used up, and the next one is expected."""
         state = self._of(producer)
@@ -151,7 +172,7 @@ class Producers:
 
     def first_recent(self, producer: str) -> Taken | None:
         """The oldest flushed write that is remembered: all before it have lower epochs."""
-        return next(iter(self._of(producer).recent.values()), None)
+        return next((taken for taken in self._of(producer).recent.values() if taken.epoch != NO_EPOCH), None)
 
     def flushed(self, producer: str, sequence: int, epoch: int, digest: int | None, file: int) -> None:
         """A write that the door took is logged, in this file or one before."""
@@ -162,8 +183,10 @@ class Producers:
 
     def noted(self, message: Control, file: int) -> None:
         """A message of the door's is logged, in this file or one before."""
-        if isinstance(message, ProducerOpened | WriteRefused):
+        if isinstance(message, ProducerOpened | NumberUsed | WriteRefused):
             state = self._of(message.producer)
+            if isinstance(message, NumberUsed):
+                state.take(message.sequence, NO_EPOCH, EMPTY_DIGEST)
             state.unlogged -= 1
             state.logged_in = file
 
@@ -180,7 +203,11 @@ class Producers:
         """Apply a message from the log."""
         if isinstance(message, ProducerOpened):
             state = self._of(message.producer)
-            state.instance, state.logged_in = message.instance, file
+            state.instance, state.is_thin, state.logged_in = message.instance, message.is_thin, file
+        elif isinstance(message, NumberUsed):
+            state = self._of(message.producer)
+            state.take(message.sequence, NO_EPOCH, EMPTY_DIGEST)
+            state.logged_in = file
         elif isinstance(message, WriteRefused):
             state = self._of(message.producer)
             state.refuse(message.sequence, message.why)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tidemark.log.batch_record import BatchRecord, batch_hours, encode_batches
-from tidemark.log.control import ProducerOpened, WriteRefused
+from tidemark.log.control import NumberUsed, ProducerOpened, WriteRefused
 from tidemark.log.frames import Header
 from tidemark.log.groups import Group
 from tidemark.log.ledger import Ledger
@@ -143,7 +143,7 @@ def _producer_states(ledger: Ledger, groups: Sequence[Group], file: int) -> dict
         message.producer
         for controls, _ in groups
         for message in controls
-        if isinstance(message, ProducerOpened | WriteRefused)
+        if isinstance(message, ProducerOpened | NumberUsed | WriteRefused)
     )
     producers = Producers(ledger.get_many(names).get)  # in one call, which reads neighbours together
     for controls, rows in groups:
