@@ -171,14 +171,14 @@ class ShardCore:
         return Sending(sequence, False, ticket)
 
     def skip(self, producer: str, instance: int, sequence: int) -> Sending:
-        """Use a number up for a write that has no deltas for this shard (W5); a retry gets the result of the first time."""
+        """Use a number up for a write without deltas for this shard (W5); a retry gets the result of the first time."""
         self._refuse_if_stopped()
         if self._producers.is_retry(producer, instance, sequence):
             return self._answer(producer, sequence)
         return Sending(sequence, False, self._use_up(NumberUsed(producer, sequence)))
 
     def refuse(self, producer: str, instance: int, sequence: int, why: str) -> Sending:
-        """Refuse a write for good that nothing could be made of; its number is used up, and the next may follow (Q2)."""
+        """Refuse a write for good that nothing could be made of; its number is used up, the next may follow (Q2)."""
         self._refuse_if_stopped()
         if self._producers.is_retry(producer, instance, sequence):
             return self._answer(producer, sequence)

@@ -106,9 +106,13 @@ class FrameReader:
 
     def wrote(self, size: int) -> Iterator[Frame]:
         """The frames that are complete now that so many bytes were written into `buffer`. Read them all."""
-        self._end += size
-        while (frame := self._next()) is not None:
+        self.advance(size)
+        while (frame := self.next()) is not None:
             yield frame
+
+    def advance(self, size: int) -> None:
+        """So many bytes were written into `buffer`: for those who take one frame after another by `next`."""
+        self._end += size
 
     def feed(self, data: bytes | memoryview) -> Iterator[Frame]:
         """The frames that these bytes complete."""
@@ -156,7 +160,8 @@ class FrameReader:
             )
         return int(HEADER_BYTES + length + CHECKSUM_BYTES)
 
-    def _next(self) -> Frame | None:
+    def next(self) -> Frame | None:
+        """The next frame, if it is complete."""
         start = self._start
         if self._end - start < HEADER_BYTES:
             return None

@@ -1,7 +1,7 @@
 """What the frames say that are not writes: hello, acknowledgement, refusal, flow, subscription (W4 to W7).
 
-Belongs here: one struct for each, and its JSON. Fields may be added; unknown ones are ignored, so that the two sides can
-be of different age.
+Belongs here: one struct for each, and its JSON. Fields may be added; unknown ones are ignored, so that the two sides
+can be of different age.
 """
 
 from enum import StrEnum
