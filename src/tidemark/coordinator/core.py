@@ -181,7 +181,8 @@ class ShardCore:
         """Refuse a write for good that nothing could be made of; its number is used up, the next may follow (Q2)."""
         self._refuse_if_stopped()
         if self._producers.is_retry(producer, instance, sequence):
-            return self._answer(producer, sequence)
+            ticket = self._unflushed.get((producer, sequence))
+            return self._answer(producer, sequence) if ticket is None else Sending(sequence, True, ticket)
         return Sending(sequence, False, self._use_up(WriteRefused(producer, sequence, why)))
 
     def _use_up(self, message: NumberUsed | WriteRefused) -> WriteTicket:

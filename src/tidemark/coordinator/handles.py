@@ -102,6 +102,12 @@ class WriteHandle:
         return None if self._sending.ticket is None else self._sending.ticket.error
 
     @property
+    def is_applied(self) -> bool:
+        """Whether it has its epoch, or needs none."""
+        ticket = self._sending.ticket
+        return ticket is None or bool(ticket.epoch) or ticket.result is not None
+
+    @property
     def is_flushed(self) -> bool:
         """Whether it is flushed."""
         ticket = self._sending.ticket

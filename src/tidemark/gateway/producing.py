@@ -1,0 +1,286 @@
+"""The producer's side of a connection: frames of writes to shards, and what became of them back (W4, W5, W6, Q2).
+
+Belongs here: the order of writes, what waits for room, and when an acknowledgement or a refusal is sent. How a frame
+becomes deltas is in `write_frames.py`; what an acknowledgement says is in `acknowledging.py`.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from tidemark.coordinator.handles import WriteHandle
+from tidemark.coordinator.platform import Platform
+from tidemark.door.decoded import Deltas
+from tidemark.gateway.acknowledging import Answers, Pending
+from tidemark.gateway.admitting import Admitting
+from tidemark.gateway.connection import Connection
+from tidemark.gateway.refusing import nack_of
+from tidemark.gateway.write_frames import Content, namespaces_of, read_write
+from tidemark.model.deltas import Priority
+from tidemark.model.shard_errors import (
+    BackpressureError,
+    CoordinatorError,
+    NumberReuseError,
+    WriteFormatError,
+    WriteRefusedError,
+    WriteTooLargeError,
+)
+from tidemark.wire.errors import NackReason, PayloadError
+from tidemark.wire.frames import Flag, Frame, FrameType
+from tidemark.wire.limits import Limits
+from tidemark.wire.messages import Backpressure, LevelName, Nack, encode
+
+# How long a write waits here for room before it is given back: about what a sync of a busy disk takes.
+PATIENCE_S = 1.0
+# A step up for a write that says it is urgent, within what its connection may (Q1).
+_URGENT = {
+    Priority.LOW: Priority.NORMAL,
+    Priority.NORMAL: Priority.HIGH,
+    Priority.HIGH: Priority.HIGH,
+    Priority.CRITICAL: Priority.CRITICAL,
+}
+
+
+class Numbering(NamedTuple):
+    """Under which name and instance a connection numbers, and for which shards."""
+
+    producer: str
+    instances: Mapping[int, int]  # shard → instance; all shards for a thin producer
+    is_thin: bool
+
+
+class _Blocked(NamedTuple):
+    """A write that waits for room, with what is left of it."""
+
+    pending: Pending
+    parts: dict[int, Deltas | None]
+    deltas: int
+    priority: Priority
+    until: float
+
+
+class Producing:
+    """One producer, on one connection."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        platform: Platform,
+        numbering: Numbering,
+        *,
+        levels: tuple[LevelName, ...],
+        priority: Priority,
+        window: int,
+        limits: Limits,
+        may_write: Callable[[str], bool] | None,
+        admitting: Admitting,
+        on_durable: Callable[["Producing"], None],
+    ) -> None:
+        self._connection, self._platform, self._numbering = connection, platform, numbering
+        self._priority, self._limits, self._may_write = priority, limits, may_write
+        self._admitting = admitting
+        self._window = window
+        self._loop = asyncio.get_running_loop()
+        self._answers = Answers(connection, levels)
+        self._pending: deque[Pending] = deque()
+        self._unacknowledged = 0  # bytes
+        self._blocked: _Blocked | None = None
+        self._is_drain_planned = self._is_closed = False
+        self._on_durable = on_durable
+
+    # The connection.
+
+    @property
+    def producer(self) -> str:
+        """Its name."""
+        return self._numbering.producer
+
+    @property
+    def is_blocked(self) -> bool:
+        return self._blocked is not None or self._unacknowledged > self._window
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._pending and self._blocked is None
+
+    def take(self, frame: Frame) -> None:
+        if frame.type not in {FrameType.DELTA, FrameType.BATCH}:
+            what = f"A producer sends writes (types 0 and 1) and heartbeats, and not type {frame.type}."
+            self._connection.end(Nack(NackReason.UNEXPECTED, what, closes=True), frame.sequence)
+            return
+        size = len(frame.payload)
+        pending = Pending(frame.sequence, size, bool(frame.flags & Flag.WANTS_ACK))
+        try:
+            content = read_write(frame, self._limits)
+            parts = self._parts_of(content)
+        except (PayloadError, WriteFormatError) as error:
+            self._refuse_for_good(pending, error)
+            return
+        if (nack := self._not_admitted(content, size)) is not None:
+            self._connection.nack(frame.sequence, nack)
+            return
+        priority = _URGENT[self._priority] if frame.flags & Flag.PRIORITY else self._priority
+        self._send(_Blocked(pending, parts, len(content), priority, self._loop.time() + PATIENCE_S))
+
+    def frames_taken(self) -> None:
+        self._answers.applied(self._pending)
+        self._drain()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._blocked = None
+
+    def fence(self, nack: Nack) -> None:
+        """A newer instance has taken over."""
+        self._connection.end(nack)
+
+    def change_window(self, window: int, reason: str, retry_after_ms: int = 0, rate: float | None = None) -> None:
+        """Tell the producer how much it may send from now on (W6, A4)."""
+        self._window = window
+        message = Backpressure(window, reason, retry_after_ms, rate)
+        self._connection.send(FrameType.BACKPRESSURE, 0, encode(message))
+
+    # A write.
+
+    def _parts_of(self, content: Content) -> dict[int, Deltas | None]:
+        """What each shard gets; None where there is nothing for it but the number."""
+        parts: dict[int, Deltas | None] = dict(self._platform.split(content))
+        instances = self._numbering.instances
+        if self._numbering.is_thin:
+            return {shard: parts.get(shard) for shard in instances}
+        if strangers := sorted(set(parts) - set(instances)):
+            raise PayloadError(
+                NackReason.BAD_PAYLOAD,
+                f"Some deltas belong to shard {strangers[0]}, and this connection is to shard {next(iter(instances))}. "
+                "Split writes by the slots of the welcome, or say `shard: null` in the hello.",
+            )
+        return parts
+
+    def _not_admitted(self, content: Content, size: int) -> Nack | None:
+        if self._may_write is not None:
+            for namespace in sorted(namespaces_of(content)):
+                if not self._may_write(namespace):
+                    self._admitting.turned_away(NackReason.NOT_ALLOWED, self.producer, len(content))
+                    return Nack(
+                        NackReason.NOT_ALLOWED,
+                        f"This token may not write to the namespace {namespace!r}. Nothing of the write was taken.",
+                    )
+        return self._admitting.decide(self.producer, self._priority, content, size)
+
+    def _send(self, write: _Blocked) -> None:
+        pending, parts = write.pending, write.parts
+        try:
+            while parts:
+                shard = next(iter(parts))
+                pending.handles.append(self._send_part(shard, pending.sequence, parts[shard], write.priority))
+                del parts[shard]
+        except BackpressureError as full:
+            self._wait_or_give_back(write, full)
+            return
+        except WriteTooLargeError as error:
+            # What is left is refused with it; what other shards have taken stays taken.
+            self._refuse_for_good(pending, error, parts)
+            return
+        except CoordinatorError as error:
+            self._not_taken(pending, error)
+            return
+        self._hear_of(pending)
+
+    def _send_part(self, number: int, sequence: int, part: Deltas | None, priority: Priority) -> WriteHandle:
+        shard, instance = self._platform.shards[number], self._numbering.instances[number]
+        if part is None:
+            return shard.skip(self.producer, instance, sequence)
+        return shard.try_write(self.producer, instance, sequence, part, priority)
+
+    def _wait_or_give_back(self, write: _Blocked, full: BackpressureError) -> None:
+        """There is no room now. It soon will be: nothing is read from this producer until then."""
+        if full.passes_by_itself and self._loop.time() < write.until:
+            self._blocked = write
+            self._loop.call_later(full.retry_after_s, self._try_again)
+            return
+        # Shards that have taken their part answer the retry as one.
+        self._admitting.turned_away(NackReason.BACKPRESSURE, self.producer, write.deltas)
+        self._not_taken(write.pending, full)
+
+    def _try_again(self) -> None:
+        write, self._blocked = self._blocked, None
+        if write is not None and not self._is_closed:
+            self._send(write)
+            self._connection.go_on()
+
+    def _not_taken(self, pending: Pending, error: CoordinatorError) -> None:
+        nack = nack_of(error)
+        if isinstance(error, NumberReuseError | WriteRefusedError) and self._pending:
+            # What was sent before it is answered first.
+            pending.nack = nack
+            self._hear_of(pending)
+            return
+        self._connection.nack(pending.sequence, nack)
+
+    def _refuse_for_good(
+        self, pending: Pending, error: Exception, parts: Mapping[int, object] | None = None
+    ) -> None:
+        """Use the number up, so that the writes behind it can follow; it is answered once that is on the disk."""
+        pending.nack = nack_of(error)
+        shards = self._numbering.instances if parts is None else parts
+        try:
+            for number in shards:
+                instance = self._numbering.instances[number]
+                shard = self._platform.shards[number]
+                pending.handles.append(shard.refuse(self.producer, instance, pending.sequence, str(error)))
+        except CoordinatorError as other:
+            self._not_taken(pending, other)
+            return
+        self._hear_of(pending)
+
+    # What became of it.
+
+    def _hear_of(self, pending: Pending) -> None:
+        self._pending.append(pending)
+        self._unacknowledged += pending.size
+        try:
+            for handle in pending.handles:
+                handle.listen(self)
+        except CoordinatorError as error:
+            pending.nack = nack_of(error)
+        if not pending.is_waiting:
+            self._plan_drain()
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """The door's: shards call it there."""
+        return self._loop
+
+    def done(self) -> bool:
+        """Whether it wants to hear nothing more."""
+        return self._is_closed
+
+    def set_result(self, result: None, /) -> None:  # noqa: ARG002 - as a future has it
+        """A write is flushed. A whole group is told at once, and answered at once."""
+        self._plan_drain()
+
+    def set_exception(self, exception: Exception, /) -> None:  # noqa: ARG002 - its handle has it
+        """A write never will be flushed."""
+        self._plan_drain()
+
+    def _plan_drain(self) -> None:
+        if not self._is_drain_planned:
+            self._is_drain_planned = True
+            self._loop.call_soon(self._drain)
+
+    def _drain(self) -> None:
+        self._is_drain_planned = False
+        if self._is_closed:
+            return
+        was_blocked = self.is_blocked
+        self._unacknowledged -= self._answers.flushed(self._pending)
+        if self._answers.waits_for_durable:
+            self._on_durable(self)
+        if was_blocked and not self.is_blocked:
+            self._connection.go_on()
+
+    def durable(self, epochs: Mapping[int, int]) -> bool:
+        """Answer what is durable now, given how far each shard is; false if nothing more is waited for."""
+        if not self._is_closed:
+            self._answers.durable(epochs)
+        return self._answers.waits_for_durable and not self._is_closed
