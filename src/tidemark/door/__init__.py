@@ -7,4 +7,5 @@ delta is acceptable (`verdicts`).
     decode_rows    dictionaries, structs and JSON      column_door    Arrow tables of any types
     decode_values  times, weights                      plain_columns  columns that are in the log's types already
     originals      what is kept of a refused delta     column_types   from any Arrow type to the log's
+    foreign_columns   an Arrow stream from a stranger, after `ipc_messages` has looked through it
 """
