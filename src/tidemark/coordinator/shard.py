@@ -125,6 +125,11 @@ class Shard:
             self._wait_for_next_group()
         return opened
 
+    def producer_instance(self, producer: str) -> int:
+        """The newest instance of a producer; 0 if it was never opened."""
+        with self._lock:
+            return self.core.producer_instance(producer)
+
     def try_write(
         self, producer: str, instance: int, sequence: int, deltas: Deltas, priority: Priority = Priority.NORMAL
     ) -> WriteHandle:

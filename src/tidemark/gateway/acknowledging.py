@@ -13,7 +13,7 @@ from tidemark.gateway.connection import Connection
 from tidemark.gateway.refusing import nack_of
 from tidemark.model.deltas import Level
 from tidemark.wire.frames import Flag, FrameType
-from tidemark.wire.messages import FIRST_REFUSALS, Ack, LevelName, Nack, RefusedDelta, WriteOutcome, encode
+from tidemark.wire.messages import FIRST_DUPLICATES, FIRST_REFUSALS, Ack, LevelName, Nack, RefusedDelta, WriteOutcome, encode
 
 
 @dataclass(slots=True)
@@ -66,7 +66,10 @@ class _Sum:
             self.refused + refused,
         )
         if duplicate or refused or is_retry:
-            self.outcomes.append(WriteOutcome(pending.sequence, accepted, duplicate, refused, is_retry))
+            duplicates = tuple(ordinal for handle in pending.handles for ordinal in handle.told.duplicates)
+            self.outcomes.append(
+                WriteOutcome(pending.sequence, accepted, duplicate, refused, is_retry, duplicates[:FIRST_DUPLICATES])
+            )
         if refused:
             self._add_refusals(pending)
 
@@ -85,7 +88,7 @@ class _Sum:
 
     def _add_refusals(self, pending: Pending) -> None:
         for handle in pending.handles:
-            for row in handle.refusals[: FIRST_REFUSALS - len(self.refusals)]:
+            for row in handle.told.refused[: FIRST_REFUSALS - len(self.refusals)]:
                 self.refusals.append(RefusedDelta(pending.sequence, row.ordinal, row.reason, row.detail))
 
 
