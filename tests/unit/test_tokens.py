@@ -30,6 +30,7 @@ from tidemark.model.timegrid import DAY_US
 from tidemark.storage import privacy
 from tidemark.storage.home import Home
 from tidemark.wire.errors import NackReason
+from tidemark.wire.messages import Hello
 
 NOW_US = 1_772_445_600_000_000
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
@@ -364,3 +365,9 @@ def test_the_id_says_whose_a_token_is_that_was_found(store: TokenStore) -> None:
     secret = make(store)
     [stored] = store.tokens()
     assert hashlib.sha256(secret.encode()).hexdigest().startswith(stored.id)
+
+
+def test_a_hello_that_is_shown_does_not_show_its_token() -> None:
+    hello = Hello(token="tdm_" + "A" * 43, producer="checkout")
+    assert "AAA" not in f"{hello} {hello!r} {[hello]}"
+    assert "checkout" in repr(hello)
