@@ -111,6 +111,11 @@ class Shard:
         """Last epoch that is in the lake, as the table's marker says."""
         return self.core.durable_epoch()
 
+    @property
+    def failure(self) -> BaseException | None:
+        """What stopped it for good; None while it works."""
+        return self.core.engine.failure
+
     def open_producer(self, producer: str, *, is_thin: bool = False) -> tuple[int, int]:
         """A new instance of a producer, and the last sequence taken from it; older instances are fenced out.
 

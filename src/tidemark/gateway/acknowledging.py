@@ -13,7 +13,16 @@ from tidemark.gateway.connection import Connection
 from tidemark.gateway.refusing import nack_of
 from tidemark.model.deltas import Level
 from tidemark.wire.frames import Flag, FrameType
-from tidemark.wire.messages import FIRST_DUPLICATES, FIRST_REFUSALS, Ack, LevelName, Nack, RefusedDelta, WriteOutcome, encode
+from tidemark.wire.messages import (
+    FIRST_DUPLICATES,
+    FIRST_REFUSALS,
+    Ack,
+    LevelName,
+    Nack,
+    RefusedDelta,
+    WriteOutcome,
+    encode,
+)
 
 
 @dataclass(slots=True)
@@ -99,11 +108,17 @@ class Answers:
         self._connection, self._levels = connection, frozenset(levels)
         self._applied = 0  # the last sequence that was acknowledged as applied
         self._durable: deque[tuple[int, dict[int, int]]] = deque()  # flushed, and not yet in the lake
+        self._wants_seal = False
 
     @property
     def waits_for_durable(self) -> bool:
         """Whether something is flushed whose producer wants to hear when it is durable."""
         return bool(self._durable)
+
+    def wants_seal(self) -> bool:
+        """Whether a write since the last call wants to be durable at once."""
+        wants, self._wants_seal = self._wants_seal, False
+        return wants
 
     def applied(self, pending: Iterable[Pending]) -> None:
         """Acknowledge what has its epoch, if that is wanted."""
@@ -130,6 +145,7 @@ class Answers:
                 together.add(write)
                 if LevelName.DURABLE in self._levels:
                     self._durable.append((write.sequence, write.epochs))
+                    self._wants_seal = self._wants_seal or write.wants_ack
                 continue
             self._acknowledge(together)
             together = _Sum(LevelName.FLUSHED)

@@ -20,6 +20,7 @@ from tidemark.event_time.clock import Clock, system_clock
 from tidemark.gateway.places import control_socket, read_serving
 from tidemark.model.errors import TidemarkError
 from tidemark.storage.home import Home
+from tidemark.wire.unix_path import reachable
 
 # Sealing everything takes seconds on a busy disk; a raised bound waits for one group.
 ANSWER_S = 120.0
@@ -89,7 +90,8 @@ def ask(home: Home, asked: Asked, timeout_s: float = ANSWER_S) -> Any:
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout_s)
-            connection.connect(str(path))
+            with reachable(path) as name:
+                connection.connect(name)
             connection.sendall(msgspec.json.encode(asked) + b"\n")
             with connection.makefile("rb") as answers:
                 line = answers.readline(_LONGEST_LINE)
@@ -115,7 +117,9 @@ class ControlServer:
     async def listen(self, path: Path) -> None:
         """Answer on this socket."""
         path.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(self._serve, path)
+        with reachable(path) as name:
+            self._server = await asyncio.start_unix_server(self._serve, name)
+        path.chmod(0o600)
 
     def close(self) -> None:
         """Answer no more."""

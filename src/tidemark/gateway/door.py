@@ -18,17 +18,19 @@ from msgspec import Struct
 
 from tidemark.coordinator.platform import Platform
 from tidemark.gateway.admitting import Admitting
-from tidemark.gateway.connection import Connection, NackedError, Peer, refuse
-from tidemark.gateway.guard import Guard, Pass
+from tidemark.gateway.connection import Connection, Peer, refuse
+from tidemark.gateway.guard import Guard
 from tidemark.gateway.handshake import check_hello, instance_number, open_producer, slot_runs
-from tidemark.gateway.producing import Producing
+from tidemark.gateway.producing import Numbering, Producing
 from tidemark.gateway.sessions import Session
-from tidemark.gateway.subscribing import Subscribing, Subscribers
+from tidemark.gateway.subscribing import Subscribers, Subscribing
+from tidemark.gateway.tokens import ALL, Grant
 from tidemark.model.errors import TidemarkError
 from tidemark.model.shard_errors import CoordinatorError
 from tidemark.wire.errors import NackReason, WireError
 from tidemark.wire.limits import LIMITS, Limits
-from tidemark.wire.messages import Hello, LevelName, Nack, Role, Welcome
+from tidemark.wire.messages import Hello, Nack, Role, Welcome
+from tidemark.wire.unix_path import reachable
 
 LOOK_S = 1.0
 _LOOPBACK = ("127.", "::1", "::ffff:127.")
@@ -82,7 +84,8 @@ class Door:
         path.unlink(missing_ok=True)
         loop = asyncio.get_running_loop()
         made = partial(Connection, self, lambda _: Peer("unix", is_local=True, is_loopback=True), self._now)
-        self._servers.append(cast("asyncio.Server", await loop.create_unix_server(made, str(path))))
+        with reachable(path) as name:
+            self._servers.append(cast("asyncio.Server", await loop.create_unix_server(made, name)))
         path.chmod(0o600)
 
     async def listen(self, host: str, port: int, ssl: tls.SSLContext | None = None) -> int:
@@ -138,11 +141,11 @@ class Door:
                 self._producers.pop(session.producer, None)
 
     async def greet(self, connection: Connection, hello: Hello) -> tuple[Struct, Session]:
-        found = self._guard.admit(connection, hello)
+        grant = self._guard.admit(connection, hello)
         check_hello(hello, len(self._platform.shards))
         if hello.role is Role.SUBSCRIBER:
-            return self._welcome(0, 0), self._subscribers.session(connection, found)
-        numbering, mark = await self._open(hello, found)
+            return self._welcome(0, 0), self._subscribers.session(connection, grant)
+        numbering, mark = await self._open(hello, grant)
         self._fence_others(connection, numbering.producer, hello)
         session = Producing(
             connection,
@@ -152,16 +155,16 @@ class Door:
             priority=hello.priority,
             window=self._window,
             limits=self.limits,
-            may_write=None if found.may_write_all else found.may_write,
+            may_write=None if grant.may_write(ALL) else grant.may_write,
             admitting=self._admitting,
             on_durable=self._wait_for_durable,
         )
         self._producers.setdefault(numbering.producer, set()).add(connection)
         return self._welcome(instance_number(numbering.instances), mark), session
 
-    async def _open(self, hello: Hello, found: Pass):  # type: ignore[no-untyped-def]  # noqa: ANN202
-        if not found.may_write_any:
-            raise refuse(NackReason.NOT_ALLOWED, f"The token {found.name!r} may write to no namespace.")
+    async def _open(self, hello: Hello, grant: Grant) -> tuple[Numbering, int]:
+        if not (grant.is_admin or grant.scopes.writes):
+            raise refuse(NackReason.NOT_ALLOWED, f"{grant.name!r} may write to no namespace.")
         return await asyncio.get_running_loop().run_in_executor(self._opener, open_producer, self._platform, hello)
 
     def _fence_others(self, connection: Connection, producer: str, hello: Hello) -> None:
@@ -194,6 +197,7 @@ class Door:
             await asyncio.sleep(LOOK_S)
             for connection in list(self._connections):
                 connection.look()
+                self._guard.look(connection)
             if self._durable:
                 with suppress(CoordinatorError, TidemarkError, OSError):
                     await self._look_for_durable()
@@ -218,6 +222,3 @@ def _name_in(transport: asyncio.BaseTransport) -> str | None:
     certificate = transport.get_extra_info("peercert") or {}
     parts = [part for group in certificate.get("subject", ()) for part in group]
     return next((value for name, value in parts if name == "commonName"), None)
-
-
-__all__ = ["Door", "DoorCounts", "LevelName", "NackedError"]

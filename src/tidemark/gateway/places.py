@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from tidemark.storage.home import Home
-from tidemark.storage.privacy import make_directory, make_private
+from tidemark.storage.privacy import make_owners, make_owners_directory
 
 
 class Serving(Struct, frozen=True):
@@ -23,37 +23,32 @@ class Serving(Struct, frozen=True):
     http: list[str]  # http://…, https://…
 
 
-def door(home: Home) -> Path:
-    """Everything that the door keeps."""
-    return home.root / "door"
-
-
 def w1_socket(home: Home) -> Path:
     """Where W1 is spoken on this machine."""
-    return door(home) / "w1.sock"
+    return home.door / "w1.sock"
 
 
 def control_socket(home: Home) -> Path:
     """Where commands and doors ask the serving process."""
-    return door(home) / "control.sock"
+    return home.door / "control.sock"
 
 
 def subscribers(home: Home) -> Path:
     """The cursors of durable subscribers."""
-    return door(home) / "subscribers"
+    return home.door / "subscribers"
 
 
 def open_door(home: Home) -> Path:
     """The folder, made if it is not there; only the home's owner may look into it."""
-    make_directory(door(home))
-    return door(home)
+    make_owners_directory(home.door)
+    return home.door
 
 
 def platform_id(home: Home) -> str:
     """A random name of this platform, made once: clients notice when an address leads to another one."""
     path = open_door(home) / "id"
     try:
-        with open(path, "x", opener=make_private) as file:
+        with open(path, "x", opener=make_owners) as file:
             file.write(secrets.token_hex(8))
     except FileExistsError:
         pass
@@ -67,7 +62,7 @@ def note_serving(home: Home, serving: Serving | None) -> None:
         path.unlink(missing_ok=True)
         return
     temporary = path.with_suffix(".new")
-    with open(temporary, "wb", opener=make_private) as file:
+    with open(temporary, "wb", opener=make_owners) as file:
         file.write(msgspec.json.encode(serving))
     temporary.replace(path)
 
@@ -75,7 +70,7 @@ def note_serving(home: Home, serving: Serving | None) -> None:
 def read_serving(home: Home) -> Serving | None:
     """The process that serves this home now; None if none does."""
     try:
-        serving = msgspec.json.decode((door(home) / "serve.json").read_bytes(), type=Serving)
+        serving = msgspec.json.decode((home.door / "serve.json").read_bytes(), type=Serving)
         os.kill(serving.pid, 0)
     except PermissionError:  # it runs, and belongs to somebody else
         return serving

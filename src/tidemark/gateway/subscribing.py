@@ -234,24 +234,20 @@ class Subscribing:
             await self._catch_up(shard, wants, last)
         elif last > self._cursor[shard.number]:
             deltas = await asyncio.to_thread(item.deltas)
-            rows = chosen(
-                deltas.__getitem__, self._cursor[shard.number], last, self._topics(wants), is_accepted=True
-            )
+            rows = chosen(deltas.__getitem__, self._cursor[shard.number], last, self._topics(wants), is_accepted=True)
             await self._deliver(shard.number, wants, rows, last)
 
     async def _catch_up(self, shard: Shard, wants: Subscribe, upto: int) -> None:
         pieces_left = read_flushed(self._all.home, shard.number, self._cursor[shard.number], upto, LOG_COLUMNS)
         while (piece := await asyncio.to_thread(next, pieces_left, None)) is not None:
-            rows = await asyncio.to_thread(
-                chosen, piece.column, piece.after, piece.last_epoch, self._topics(wants)
-            )
+            rows = await asyncio.to_thread(chosen, piece.column, piece.after, piece.last_epoch, self._topics(wants))
             await self._deliver(shard.number, wants, rows, piece.last_epoch)
         self._cursor[shard.number] = max(self._cursor[shard.number], upto)
 
     def _topics(self, wants: Subscribe) -> Sequence[Topic]:
         return wants.topics
 
-    async def _deliver(self, shard: int, wants: Subscribe, rows, last: int) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    async def _deliver(self, shard: int, wants: Subscribe, rows, last: int) -> None:  # type: ignore[no-untyped-def]
         cut = list(pieces(rows))
         for place, piece in enumerate(cut):
             async with self._one_at_a_time:
