@@ -113,6 +113,7 @@ class ControlServer:
     def __init__(self, answers: Callable[[Asked], Awaitable[Any]]) -> None:
         self._answers = answers
         self._server: asyncio.Server | None = None
+        self._path: Path | None = None
 
     async def listen(self, path: Path) -> None:
         """Answer on this socket."""
@@ -120,11 +121,13 @@ class ControlServer:
         with reachable(path) as name:
             self._server = await asyncio.start_unix_server(self._serve, name)
         path.chmod(0o600)
+        self._path = path
 
     def close(self) -> None:
         """Answer no more."""
-        if self._server is not None:
+        if self._server is not None and self._path is not None:
             self._server.close()
+            self._path.unlink(missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

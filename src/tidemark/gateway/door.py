@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 from msgspec import Struct
 
@@ -71,6 +70,7 @@ class Door:
         self._connections: set[Connection] = set()
         self._producers: dict[str, set[Connection]] = {}
         self._servers: list[asyncio.Server] = []
+        self._paths: list[Path] = []
         # One at a time: an instance is compared and opened in one step.
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="open-producer")
         self._durable: set[Producing] = set()
@@ -85,14 +85,15 @@ class Door:
         loop = asyncio.get_running_loop()
         made = partial(Connection, self, lambda _: Peer("unix", is_local=True, is_loopback=True), self._now)
         with reachable(path) as name:
-            self._servers.append(cast("asyncio.Server", await loop.create_unix_server(made, name)))
+            self._servers.append(await loop.create_unix_server(made, name))
         path.chmod(0o600)
+        self._paths.append(path)
 
     async def listen(self, host: str, port: int, ssl: tls.SSLContext | None = None) -> int:
         """Take connections over the network; returns the port."""
         loop = asyncio.get_running_loop()
         made = partial(Connection, self, _peer_of, self._now)
-        server = cast("asyncio.Server", await loop.create_server(made, host, port, ssl=ssl, reuse_address=True))
+        server = await loop.create_server(made, host, port, ssl=ssl, reuse_address=True)
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
 
@@ -121,6 +122,8 @@ class Door:
             task.cancel()
         await asyncio.sleep(0)
         self._opener.shutdown(wait=False)
+        for path in self._paths:
+            path.unlink(missing_ok=True)
 
     # What a connection asks.
 

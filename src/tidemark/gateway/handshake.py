@@ -55,9 +55,8 @@ def open_producer(platform: Platform, hello: Hello) -> tuple[Numbering, int]:
     except CoordinatorError as error:
         raise refuse(NackReason.STOPPED, str(error)) from error
     instances = {number: instance for number, (instance, _) in opened.items()}
-    return Numbering(producer, instances, is_thin or len(platform.shards) == 1), min(
-        mark for _, mark in opened.values()
-    )
+    mark = min(mark for _, mark in opened.values())
+    return Numbering(producer, instances, is_thin or len(platform.shards) == 1), mark
 
 
 def instance_number(instances: Mapping[int, int]) -> int:

@@ -3,7 +3,7 @@
 Belongs here: finding them in a decided group. The verdicts themselves are given in `arrival.py`.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -47,7 +47,7 @@ def told_rows(rows: LogRows) -> dict[int, ToldRows]:
     }
 
 
-def _first_of(rows: LogRows, verdict: Verdict, names: tuple[str, ...]) -> dict[int, list[tuple[object, ...]]]:
+def _first_of(rows: LogRows, verdict: Verdict, names: tuple[str, ...]) -> dict[int, list[tuple[Any, ...]]]:
     """Epoch → these columns of its first rows with a verdict."""
     chosen = pa.array(np.flatnonzero(np.asarray(pc.equal(rows.column("verdict"), str(verdict)))))
     epochs = rows.column("epoch").take(chosen).to_numpy()

@@ -57,7 +57,7 @@ class Hello(Struct, frozen=True, omit_defaults=True):
 
     def __repr__(self) -> str:
         """Without the token: what is shown ends in logs and in messages of errors (W10)."""
-        shown = self if self.token is None else replace(self, token="…")
+        shown = self if self.token is None else replace(self, token="…")  # noqa: S106 - it is none
         return f"Hello({encode(shown).decode()})"
 
 
@@ -129,8 +129,8 @@ class Nack(Struct, frozen=True, omit_defaults=True):
     expected: int | None = None  # the number to send, after a gap
     retry_after_ms: int | None = None
     closes: bool = False  # the server ends the connection after it
-    # Of a write for several shards, one has taken its part: these deltas were not taken. The same write, sent again under
-    # the same number, brings the rest. None: nothing was taken.
+    # Of a write for several shards, one has taken its part: these deltas were not taken. The same write, sent again
+    # under the same number, brings the rest. None: nothing was taken.
     not_taken: tuple[int, ...] | None = None
 
 
