@@ -218,9 +218,7 @@ class Producing:
             return
         self._connection.nack(pending.sequence, nack)
 
-    def _refuse_for_good(
-        self, pending: Pending, error: Exception, parts: Mapping[int, object] | None = None
-    ) -> None:
+    def _refuse_for_good(self, pending: Pending, error: Exception, parts: Mapping[int, object] | None = None) -> None:
         """Use the number up, so that the writes behind it can follow; it is answered once that is on the disk."""
         pending.nack = nack_of(error)
         shards = self._numbering.instances if parts is None else parts

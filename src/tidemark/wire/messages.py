@@ -55,8 +55,7 @@ class Hello(Struct, frozen=True, omit_defaults=True):
 
     def __repr__(self) -> str:
         """Without the token: what is shown ends in logs and in messages of errors (W10)."""
-        shown = self if self.token is None else replace(self, token="…")
-        return f"Hello({encode(shown).decode()})"
+        return f"Hello({encode(replace(self, token=self.token and '…')).decode()})"
 
 
 class Welcome(Struct, frozen=True):
