@@ -39,6 +39,7 @@ GROUPS = ("Run", "Ask", "Operate", "Develop")
 # Those that need neither Dagster nor Spark; `orchestration/cli/app.py` has the others.
 COMMANDS = (
     Entry("Run", "send", "tidemark.cli.send:send", "Send a file of deltas: JSON lines, CSV or Parquet.", is_light=True),
+    Entry("Run", "serve", "tidemark.cli.serve:serve", "Open the platform to programs and a browser.", is_light=True),
     Entry(
         "Ask",
         "account",

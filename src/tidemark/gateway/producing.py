@@ -131,6 +131,14 @@ class Producing:
         self._is_closed = True
         self._blocked = None
 
+    def has_shard_of(self, shard: int | None) -> bool:
+        """Whether a connection of the same producer to this shard (None: any) takes one of its shards over."""
+        return shard is None or shard in self._numbering.instances
+
+    def wants_seal(self) -> bool:
+        """Whether a write wants to be durable at once, and not when its file is old enough to be sealed."""
+        return self._answers.wants_seal()
+
     def fence(self, nack: Nack) -> None:
         """A newer instance has taken over."""
         self._connection.end(nack)

@@ -5,6 +5,7 @@ here only what makes nothing of the whole frame.
 """
 
 from collections.abc import Sequence
+from typing import TypeAlias, cast
 
 import msgspec
 import pyarrow as pa
@@ -17,7 +18,7 @@ from tidemark.wire.frames import Flag, Frame, FrameType
 from tidemark.wire.limits import Limits
 from tidemark.wire.payloads import decompress, json_lines
 
-Content = Sequence[Sent] | pa.Table | pa.RecordBatch
+Content: TypeAlias = Sequence[Sent] | pa.Table | pa.RecordBatch
 
 
 class _Named(Struct):
@@ -38,7 +39,7 @@ def read_write(frame: Frame, limits: Limits) -> Content:
         content = json_lines(payload, limits)
     else:
         content = [bytes(payload)]
-    if not len(content):
+    if not content:
         raise PayloadError(NackReason.BAD_PAYLOAD, "A write needs at least one delta.")
     return content
 
@@ -52,7 +53,7 @@ def namespaces_of(content: Content) -> set[str]:
     found = set()
     for delta in content:
         try:
-            found.add(_named.decode(delta).namespace)  # type: ignore[arg-type] - lines of a frame are bytes
+            found.add(_named.decode(cast("bytes", delta)).namespace)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             continue
     return found - {""}

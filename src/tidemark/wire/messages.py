@@ -17,6 +17,8 @@ from tidemark.wire.limits import LIMITS, Limits
 
 # Of refusals, an acknowledgement names so many.
 FIRST_REFUSALS = 100
+# And of each write so many of its duplicates.
+FIRST_DUPLICATES = 100
 HEARTBEAT_MS = 15_000
 # A peer that has said nothing for two heartbeats is gone.
 SILENCE_MS = 2 * HEARTBEAT_MS
@@ -55,7 +57,8 @@ class Hello(Struct, frozen=True, omit_defaults=True):
 
     def __repr__(self) -> str:
         """Without the token: what is shown ends in logs and in messages of errors (W10)."""
-        return f"Hello({encode(replace(self, token=self.token and '…')).decode()})"
+        shown = self if self.token is None else replace(self, token="…")  # noqa: S106 - it is none
+        return f"Hello({encode(shown).decode()})"
 
 
 class Welcome(Struct, frozen=True):
@@ -97,6 +100,8 @@ class WriteOutcome(Struct, frozen=True, array_like=True):
     duplicate: int
     refused: int
     is_retry: bool = False  # it was taken earlier, and nothing was taken now
+    # The first of its deltas that were duplicates: a door that puts several requests into one write tells each its own.
+    duplicates: tuple[int, ...] = ()
 
 
 class Ack(Struct, frozen=True, omit_defaults=True):
@@ -124,6 +129,9 @@ class Nack(Struct, frozen=True, omit_defaults=True):
     expected: int | None = None  # the number to send, after a gap
     retry_after_ms: int | None = None
     closes: bool = False  # the server ends the connection after it
+    # Of a write for several shards, one has taken its part: these deltas were not taken. The same write, sent again
+    # under the same number, brings the rest. None: nothing was taken.
+    not_taken: tuple[int, ...] | None = None
 
 
 class Backpressure(Struct, frozen=True, omit_defaults=True):
