@@ -91,6 +91,7 @@ NEEDED = {
     "vector": ["v"],
     "windows": ["w"],
     "nearest": ["v"],
+    "token": ["list"],
 }
 WITHOUT_A_HOME = {"send", "demo", "ui", "test", "chaos", "bench"}
 

@@ -52,6 +52,12 @@ def test_the_template_shows_each_setting_with_its_default() -> None:
         ('[namespaces."a/b"]', "plain name"),
         ('[namespaces."shop\\n"]', "plain name"),
         ("[namespaces.shop]\ndimension = 0", "dimension"),
+        ('[serve]\nlisten = "7433"', "listen"),
+        ('[serve]\nhttp_listen = "::1:7480"', "http_listen"),
+        ('[serve]\ntls_cert = "a.pem"', "names tls_cert and no tls_key"),
+        ('[serve]\ntls_key = "a.pem"', "names tls_key and no tls_cert"),
+        ('[serve]\ntls_client_ca = "a.pem"', "needs TLS"),
+        ("[serve]\nconnections = 0", "connections"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_its_name(tmp_path: Path, text: str, complaint: str) -> None:

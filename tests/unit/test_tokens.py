@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from tidemark.gateway.tokens import (
     ALL,
     OPEN,
-    AccessError,
     Grant,
     NotAllowedError,
     Scopes,
@@ -352,13 +351,6 @@ def test_nothing_that_is_kept_shown_or_raised_has_the_secret(
     complain(lambda: TokenStore(home).check(secret, is_loopback=False))
     bits = secret.removeprefix("tdm_")[:12]
     assert not [text for text in (*seen, caplog.text) if bits in text]
-
-
-def test_every_refusal_has_a_word_for_programs() -> None:
-    assert {each.reason for each in AccessError.__subclasses__()} == {
-        NackReason.UNAUTHENTICATED,
-        NackReason.NOT_ALLOWED,
-    }
 
 
 def test_the_id_says_whose_a_token_is_that_was_found(store: TokenStore) -> None:

@@ -97,6 +97,13 @@ COMMANDS = (
         "Whether clock and log agree; go on from a wrong clock.",
         is_light=True,
     ),
+    Entry(
+        "Operate",
+        "token",
+        "tidemark.cli.token:token",
+        "Who may speak to the door: make, list and revoke tokens.",
+        is_light=True,
+    ),
 )
 
 
