@@ -16,6 +16,8 @@ from tidemark.wire.limits import LIMITS, Limits
 
 # Of refusals, an acknowledgement names so many.
 FIRST_REFUSALS = 100
+# And of each write so many of its duplicates.
+FIRST_DUPLICATES = 100
 HEARTBEAT_MS = 15_000
 # A peer that has said nothing for two heartbeats is gone.
 SILENCE_MS = 2 * HEARTBEAT_MS
@@ -92,6 +94,8 @@ class WriteOutcome(Struct, frozen=True, array_like=True):
     duplicate: int
     refused: int
     is_retry: bool = False  # it was taken earlier, and nothing was taken now
+    # The first of its deltas that were duplicates: a door that puts several requests into one write tells each its own.
+    duplicates: tuple[int, ...] = ()
 
 
 class Ack(Struct, frozen=True, omit_defaults=True):
@@ -119,6 +123,9 @@ class Nack(Struct, frozen=True, omit_defaults=True):
     expected: int | None = None  # the number to send, after a gap
     retry_after_ms: int | None = None
     closes: bool = False  # the server ends the connection after it
+    # Of a write for several shards, one has taken its part: these deltas were not taken. The same write, sent again under
+    # the same number, brings the rest. None: nothing was taken.
+    not_taken: tuple[int, ...] | None = None
 
 
 class Backpressure(Struct, frozen=True, omit_defaults=True):
