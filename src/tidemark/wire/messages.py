@@ -123,8 +123,8 @@ class Nack(Struct, frozen=True, omit_defaults=True):
     expected: int | None = None  # the number to send, after a gap
     retry_after_ms: int | None = None
     closes: bool = False  # the server ends the connection after it
-    # Of a write for several shards, one has taken its part: these deltas were not taken. The same write, sent again under
-    # the same number, brings the rest. None: nothing was taken.
+    # Of a write for several shards, one has taken its part: these deltas were not taken, and come with the same write,
+    # sent again under the same number. None: nothing was taken.
     not_taken: tuple[int, ...] | None = None
 
 
