@@ -85,7 +85,23 @@ TEMPLATE = """\
 # [warm_host]                                   # keeps everything imported, and a Spark, for commands and runs
 # enabled = true                                # without it each of them takes some ten seconds longer
 # idle_minutes = 15.0                           # it ends after so long without work
+
+# [serve]                                       # the network door: ./tidemark serve
+# listen = "127.0.0.1:7433"                     # the wire protocol; "" to listen nowhere
+# http_listen = "127.0.0.1:7480"                # HTTP and the live page; "" to listen nowhere
+# tls_cert = ""                                 # PEM file: the server's certificate, then those that signed it
+# tls_key = ""                                  # PEM file: the key of that certificate
+# tls_client_ca = ""                            # PEM file: who signs certificates of clients; then each needs one
+# require_token = false                         # true: a token is needed on this machine, too (behind a proxy, say)
+# allow_plain = false                           # true: tokens and deltas may cross the network unencrypted
+# connections = 2_000                           # from outside of this process that have said who they are
+# connections_per_token = 500                   # of them with the same token or name of a certificate
+# unauthenticated_connections = 64              # those that have not said yet who they are
+# window_bytes = 4_194_304                      # what one connection may have sent before it is acknowledged
 """
+
+# A host or an address and a port; an IPv6 address in brackets.
+_ADDRESS = r"^((\[[0-9a-fA-F:.]+\]|[^\s:\[\]/]+):[0-9]{1,5})?\Z"
 
 
 class Namespace(Struct, frozen=True, forbid_unknown_fields=True):
@@ -187,6 +203,32 @@ class WarmHostSettings(Struct, frozen=True, forbid_unknown_fields=True):
     idle_minutes: Annotated[float, Meta(gt=0.0, le=10_080.0)] = 15.0
 
 
+class ServeSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The network door: where it listens, who may come in, and how many (W6, W10)."""
+
+    # Loopback: whoever is on this machine. The door refuses more than that without TLS (`gateway/exposure.py`).
+    listen: Annotated[str, Meta(pattern=_ADDRESS)] = "127.0.0.1:7433"
+    http_listen: Annotated[str, Meta(pattern=_ADDRESS)] = "127.0.0.1:7480"
+    # No certificate can be made up that clients would trust, so there is none until there are these files.
+    tls_cert: str = ""
+    tls_key: str = ""
+    # Tokens are enough for most; certificates of clients are for companies that have a CA of their own.
+    tls_client_ca: str = ""
+    # On a machine of one's own a token protects nothing that the file system does not. Behind a proxy everybody seems
+    # to come from this machine: there it must be on.
+    require_token: bool = False
+    # Whoever listens on the way would have the tokens.
+    allow_plain: bool = False
+    # Twice what the door is measured with; each costs some 100 KB.
+    connections: Annotated[int, Meta(ge=1, le=1_000_000)] = 2_000
+    # One program gone wild cannot take the places of all others.
+    connections_per_token: Annotated[int, Meta(ge=1, le=1_000_000)] = 500
+    # A hello takes milliseconds, so that few wait at any time; those that never say one cost no more than this.
+    unauthenticated_connections: Annotated[int, Meta(ge=1, le=100_000)] = 64
+    # Twenty group commits of 5 ms at 40 MB a second; more would only wait longer in memory.
+    window_bytes: Annotated[int, Meta(ge=65_536, le=1024**3)] = 4 * 1024 * 1024
+
+
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of a platform; each default is the one a careful operator would keep."""
 
@@ -223,6 +265,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     namespaces: dict[str, Namespace] = {}
     spark: SparkSettings = SparkSettings()
     warm_host: WarmHostSettings = WarmHostSettings()
+    serve: ServeSettings = ServeSettings()
 
     @property
     def earliest_event_us(self) -> int:
@@ -254,6 +297,7 @@ def read_settings(path: Path) -> Settings:
             f"{path}: [compaction] hard_limit is {compaction.hard_limit}, which is below threshold "
             f"({compaction.threshold}) or not above keep_recent ({compaction.keep_recent}). Raise it, or lower those."
         )
+    _check_serve(path, settings.serve)
     for name in settings.namespaces:
         if not is_name(name):
             raise ConfigurationError(
@@ -261,3 +305,13 @@ def read_settings(path: Path) -> Settings:
                 "Use a lower-case letter, then up to 62 of a-z, 0-9 and _."
             )
     return settings
+
+
+def _check_serve(path: Path, serve: ServeSettings) -> None:
+    if bool(serve.tls_cert) != bool(serve.tls_key):
+        given, missing = ("tls_cert", "tls_key") if serve.tls_cert else ("tls_key", "tls_cert")
+        raise ConfigurationError(f"{path}: [serve] names {given} and no {missing}. TLS needs both files: name both.")
+    if serve.tls_client_ca and not serve.tls_cert:
+        raise ConfigurationError(
+            f"{path}: [serve] tls_client_ca asks clients for certificates, which needs TLS. Name tls_cert and tls_key."
+        )

@@ -118,6 +118,11 @@ class Home:
         return self.root / "host"
 
     @property
+    def door(self) -> Path:
+        """What the network door keeps: its sockets, its tokens, and where its subscribers are."""
+        return self.root / "door"
+
+    @property
     def reads(self) -> Path:
         """How often each vector was read, a file for each day: a hint for compaction, and nothing depends on it."""
         return self.root / "reads"

@@ -6,6 +6,7 @@ also files that Spark, delta-rs and Dagster write. A program that only uses the 
 not change: files made through `file_mode` and `directory_mode` are private all the same.
 """
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterator
@@ -42,6 +43,20 @@ def make_directory(path: Path) -> None:
 def make_private(path: str | Path, flags: int) -> int:
     """Open a file, for `open(..., opener=make_private)`: a new one gets the mode of this home."""
     return os.open(path, flags, file_mode())
+
+
+def make_owners_directory(path: Path) -> None:
+    """Make a directory for its owner alone, also in a home that is open to its group: for sockets and secrets."""
+    make_directory(path.parent)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    if stat.S_IMODE(path.stat().st_mode) != 0o700:
+        path.chmod(0o700)
+
+
+def make_owners(path: str | Path, flags: int) -> int:
+    """Open a file, for `open(..., opener=make_owners)`: a new one is its owner's alone, whatever the home's mode."""
+    return os.open(path, flags, 0o600)
 
 
 def withheld_by(root: Path) -> int:

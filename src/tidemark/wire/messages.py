@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tidemark.model.deltas import Priority
 from tidemark.wire.errors import NackReason, PayloadError
@@ -53,6 +54,11 @@ class Hello(Struct, frozen=True, omit_defaults=True):
     compressions: tuple[str, ...] = ()  # which it can read: "zstd"
     priority: Priority = Priority.NORMAL
     client: str = ""  # name and version of the program, for the operator
+
+    def __repr__(self) -> str:
+        """Without the token: what is shown ends in logs and in messages of errors (W10)."""
+        shown = self if self.token is None else replace(self, token="…")
+        return f"Hello({encode(shown).decode()})"
 
 
 class Welcome(Struct, frozen=True):
