@@ -40,6 +40,9 @@ GROUPS = ("Run", "Ask", "Operate", "Develop")
 COMMANDS = (
     Entry("Run", "send", "tidemark.cli.send:send", "Send a file of deltas: JSON lines, CSV or Parquet.", is_light=True),
     Entry(
+        "Run", "serve", "tidemark.cli.serve:serve", "Open the platform to programs, over the network.", is_light=True
+    ),
+    Entry(
         "Ask",
         "account",
         "tidemark.cli.account:account",

@@ -39,6 +39,7 @@ from tidemark.model.shard_errors import (
 )
 from tidemark.shard_state.recovery import ShardFiles, recover
 from tidemark.storage.disk import Disk
+from tidemark.verdicts.told_rows import NOTHING_TOLD
 
 WriteTicket: TypeAlias = Ticket[ArrivedWrite]
 WriteGroup: TypeAlias = Group[ArrivedWrite, LogPart]
@@ -283,7 +284,7 @@ class ShardCore:
         file = self.flusher.file_number
         flushed = list(group.tickets)
         for ticket, outcome, digest in zip(group.tickets, snapshot.outcomes, snapshot.digests, strict=True):
-            ticket.result, ticket.details = outcome, snapshot.refusals.get(ticket.epoch, ())
+            ticket.result, ticket.details = outcome, snapshot.told.get(ticket.epoch, NOTHING_TOLD)
             producer, sequence = ticket.write.producer, ticket.write.sequence
             self._producers.flushed(producer, sequence, ticket.epoch, digest, file)
             self._unflushed.pop((producer, sequence), None)

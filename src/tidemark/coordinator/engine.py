@@ -58,7 +58,7 @@ class Ticket(Generic[W]):
         self.epoch = 0
         self.error: CoordinatorError | None = None  # why it will never be flushed by this process
         self.result: object = None  # what its owner reports of it once it is flushed
-        self.details: object = ()  # and more of the same
+        self.details: object = None  # and more of the same
         self.listeners: list[Any] = []  # for its owner's use: callers to notify
 
 

@@ -31,7 +31,7 @@ from tidemark.shard_state.seal import ClosedFile, Sealer
 from tidemark.shard_state.state import ShardState
 from tidemark.storage.disk import Disk
 from tidemark.verdicts.arrival import NumberedWrite, VerdictCounts
-from tidemark.verdicts.refused_rows import RefusedRow, first_refusals
+from tidemark.verdicts.told_rows import ToldRows, told_rows
 
 
 class ArrivedWrite(NamedTuple):
@@ -133,7 +133,7 @@ class LogSnapshot(NamedTuple):
     rows: LogRows | None = None  # of the group that brought it here
     outcomes: tuple[VerdictCounts, ...] = ()  # of that group's writes
     digests: tuple[int, ...] = ()  # of the same
-    refusals: Mapping[int, tuple[RefusedRow, ...]] = MappingProxyType({})  # of the same, by epoch: the first of each
+    told: Mapping[int, ToldRows] = MappingProxyType({})  # of those that were not accepted whole, by epoch
 
     def read(self) -> pa.Table:
         """All rows, from segments and log. If files are sealed meanwhile, they are listed again."""
@@ -226,7 +226,7 @@ class LogFlusher:
         self._has_active = bool(watermarks.active_streams(self.taken_us))
         if any(part.wants_seal for part in frozen):
             self._roll()
-        has_refused = any(outcome.refused for outcome in outcomes)
+        is_whole = not any(outcome.refused or outcome.duplicate for outcome in outcomes)
         return LogSnapshot(
             self._last_epoch,
             self._disk,
@@ -234,7 +234,7 @@ class LogFlusher:
             rows,
             tuple(outcomes),
             tuple(digests),
-            first_refusals(rows) if rows is not None and has_refused else {},
+            {} if rows is None or is_whole else told_rows(rows),
         )
 
     def _log(

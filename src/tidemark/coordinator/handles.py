@@ -11,7 +11,7 @@ from tidemark.coordinator.flusher import ArrivedWrite
 from tidemark.model.deltas import Level
 from tidemark.model.shard_errors import CoordinatorError
 from tidemark.verdicts.arrival import VerdictCounts
-from tidemark.verdicts.refused_rows import RefusedRow
+from tidemark.verdicts.told_rows import NOTHING_TOLD, ToldRows
 
 NOTHING_DECIDED = VerdictCounts(0, 0, 0)
 
@@ -114,10 +114,11 @@ class WriteHandle:
         return ticket is None or (ticket.error is None and ticket.result is not None)
 
     @property
-    def refusals(self) -> tuple[RefusedRow, ...]:
-        """The first refused deltas, once it is flushed; none for a retry."""
+    def told(self) -> ToldRows:
+        """The first deltas that were not accepted, once it is flushed; none for a retry."""
         ticket = self._sending.ticket
-        return () if ticket is None or self.is_retry else cast("tuple[RefusedRow, ...]", ticket.details)
+        is_known = ticket is not None and not self.is_retry and isinstance(ticket.details, ToldRows)
+        return cast("ToldRows", ticket.details) if ticket is not None and is_known else NOTHING_TOLD
 
     def receipt(self, level: Level) -> Receipt:
         """What is known of it at a level that it has reached."""

@@ -111,6 +111,11 @@ class Shard:
         """Last epoch that is in the lake, as the table's marker says."""
         return self.core.durable_epoch()
 
+    @property
+    def failure(self) -> BaseException | None:
+        """What stopped it for good; None while it works."""
+        return self.core.engine.failure
+
     def open_producer(self, producer: str, *, is_thin: bool = False) -> tuple[int, int]:
         """A new instance of a producer, and the last sequence taken from it; older instances are fenced out.
 
@@ -124,6 +129,11 @@ class Shard:
             opened = self.core.open_producer(producer, is_thin=is_thin)
             self._wait_for_next_group()
         return opened
+
+    def producer_instance(self, producer: str) -> int:
+        """The newest instance of a producer; 0 if it was never opened."""
+        with self._lock:
+            return self.core.producer_instance(producer)
 
     def try_write(
         self, producer: str, instance: int, sequence: int, deltas: Deltas, priority: Priority = Priority.NORMAL

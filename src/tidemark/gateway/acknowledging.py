@@ -13,7 +13,16 @@ from tidemark.gateway.connection import Connection
 from tidemark.gateway.refusing import nack_of
 from tidemark.model.deltas import Level
 from tidemark.wire.frames import Flag, FrameType
-from tidemark.wire.messages import FIRST_REFUSALS, Ack, LevelName, Nack, RefusedDelta, WriteOutcome, encode
+from tidemark.wire.messages import (
+    FIRST_DUPLICATES,
+    FIRST_REFUSALS,
+    Ack,
+    LevelName,
+    Nack,
+    RefusedDelta,
+    WriteOutcome,
+    encode,
+)
 
 
 @dataclass(slots=True)
@@ -66,7 +75,10 @@ class _Sum:
             self.refused + refused,
         )
         if duplicate or refused or is_retry:
-            self.outcomes.append(WriteOutcome(pending.sequence, accepted, duplicate, refused, is_retry))
+            duplicates = tuple(ordinal for handle in pending.handles for ordinal in handle.told.duplicates)
+            self.outcomes.append(
+                WriteOutcome(pending.sequence, accepted, duplicate, refused, is_retry, duplicates[:FIRST_DUPLICATES])
+            )
         if refused:
             self._add_refusals(pending)
 
@@ -85,7 +97,7 @@ class _Sum:
 
     def _add_refusals(self, pending: Pending) -> None:
         for handle in pending.handles:
-            for row in handle.refusals[: FIRST_REFUSALS - len(self.refusals)]:
+            for row in handle.told.refused[: FIRST_REFUSALS - len(self.refusals)]:
                 self.refusals.append(RefusedDelta(pending.sequence, row.ordinal, row.reason, row.detail))
 
 
@@ -96,11 +108,17 @@ class Answers:
         self._connection, self._levels = connection, frozenset(levels)
         self._applied = 0  # the last sequence that was acknowledged as applied
         self._durable: deque[tuple[int, dict[int, int]]] = deque()  # flushed, and not yet in the lake
+        self._wants_seal = False
 
     @property
     def waits_for_durable(self) -> bool:
         """Whether something is flushed whose producer wants to hear when it is durable."""
         return bool(self._durable)
+
+    def wants_seal(self) -> bool:
+        """Whether a write since the last call wants to be durable at once."""
+        wants, self._wants_seal = self._wants_seal, False
+        return wants
 
     def applied(self, pending: Iterable[Pending]) -> None:
         """Acknowledge what has its epoch, if that is wanted."""
@@ -127,6 +145,7 @@ class Answers:
                 together.add(write)
                 if LevelName.DURABLE in self._levels:
                     self._durable.append((write.sequence, write.epochs))
+                    self._wants_seal = self._wants_seal or write.wants_ack
                 continue
             self._acknowledge(together)
             together = _Sum(LevelName.FLUSHED)

@@ -3,6 +3,7 @@
 Belongs here: asking the gate, and counting. The decision itself is in `tidemark/admission/`.
 """
 
+from collections import Counter
 from typing import Protocol
 
 from tidemark.gateway.write_frames import Content
@@ -19,3 +20,18 @@ class Admitting(Protocol):
 
     def turned_away(self, reason: NackReason, producer: str, deltas: int) -> None:
         """Count deltas that were turned away before they were numbered (A3)."""
+
+
+class Everybody:
+    """Without configuration there is no SLA (A2)."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()
+
+    def decide(self, producer: str, priority: Priority, content: Content, size: int) -> Nack | None:  # noqa: ARG002 - the protocol's signature
+        """Everything may be taken."""
+        return None
+
+    def turned_away(self, reason: NackReason, producer: str, deltas: int) -> None:
+        """Count deltas that were turned away before they were numbered (A3)."""
+        self.counts[reason, producer] += deltas

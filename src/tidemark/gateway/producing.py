@@ -131,6 +131,14 @@ class Producing:
         self._is_closed = True
         self._blocked = None
 
+    def has_shard_of(self, shard: int | None) -> bool:
+        """Whether a connection of the same producer to this shard (None: any) takes one of its shards over."""
+        return shard is None or shard in self._numbering.instances
+
+    def wants_seal(self) -> bool:
+        """Whether a write wants to be durable at once, and not when its file is old enough to be sealed."""
+        return self._answers.wants_seal()
+
     def fence(self, nack: Nack) -> None:
         """A newer instance has taken over."""
         self._connection.end(nack)
@@ -218,9 +226,7 @@ class Producing:
             return
         self._connection.nack(pending.sequence, nack)
 
-    def _refuse_for_good(
-        self, pending: Pending, error: Exception, parts: Mapping[int, object] | None = None
-    ) -> None:
+    def _refuse_for_good(self, pending: Pending, error: Exception, parts: Mapping[int, object] | None = None) -> None:
         """Use the number up, so that the writes behind it can follow; it is answered once that is on the disk."""
         pending.nack = nack_of(error)
         shards = self._numbering.instances if parts is None else parts

@@ -38,7 +38,7 @@ def read_write(frame: Frame, limits: Limits) -> Content:
         content = json_lines(payload, limits)
     else:
         content = [bytes(payload)]
-    if not len(content):
+    if not content:
         raise PayloadError(NackReason.BAD_PAYLOAD, "A write needs at least one delta.")
     return content
 

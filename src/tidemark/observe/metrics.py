@@ -97,6 +97,11 @@ class Metrics:
                 self._count("batches", (str(trigger), str(delivered)), 0)
         self._histogram("flush", ())
 
+    def verdicts(self) -> dict[str, int]:
+        """How many deltas got each verdict since the start."""
+        with self._lock:
+            return {labels[0]: count for labels, count in self._counters["verdicts"].items()}
+
     def reached(self, level: Level, *, writes: int, deltas: int, latencies: Sequence[float] = ()) -> None:
         """Count writes and deltas at a level; `latencies` in seconds, one per write whose beginning is known."""
         labels = (level.name.lower(),)

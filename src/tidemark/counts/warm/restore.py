@@ -14,11 +14,12 @@ import numpy as np
 from tidemark.counts.warm.arrivals import count_arrivals, rows_of
 from tidemark.counts.warm.cells import ALL, weight_of
 from tidemark.counts.warm.counters import CAPACITY, Counters
-from tidemark.counts.warm.log_tail import EVERYTHING, last_epochs, read_tail
+from tidemark.counts.warm.log_tail import last_epochs, read_tail
 from tidemark.counts.warm.names import Names
 from tidemark.counts.warm.rollups import Beginning, LakeRollups
 from tidemark.counts.warm.snapshot import load_state
 from tidemark.counts.warm.state import Rollups, State
+from tidemark.delivery.flushed_log import EVERYTHING
 from tidemark.storage.home import Home
 
 # Minutes that a snapshot may be old: for each hour of it, an hour of three windows must be read from the tables.

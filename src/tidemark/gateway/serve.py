@@ -1,0 +1,216 @@
+"""A served platform: the coordinator with its doors, in one process and its children (W8, C10).
+
+Belongs here: what starts, in which order it stops, and what the control socket answers. The command is in
+`cli/serve.py`.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tidemark.coordinator.platform import Platform
+from tidemark.gateway import places
+from tidemark.gateway.admitting import Everybody
+from tidemark.gateway.control import Asked, ControlError, ControlServer
+from tidemark.gateway.door import Door
+from tidemark.gateway.guard import Guard
+from tidemark.gateway.subscribing import Subscribers
+from tidemark.gateway.tokens import TokenStore
+from tidemark.model.errors import TidemarkError
+from tidemark.shard_state.live import read_live
+from tidemark.storage.home import Home
+
+# How long a stopping door waits for what its clients have sent (W6).
+DRAIN_MS = 2_000
+# A door of its own process that ends is started again after so long, and twice that, up to a minute.
+RESTART_S = 1.0
+_LONGEST_RESTART_S = 60.0
+_LOOK_S = 0.5
+
+
+class Addresses(NamedTuple):
+    """Where to listen: host and port, or None for not at all."""
+
+    w1: tuple[str, int] | None
+    http: tuple[str, int] | None
+
+
+class ServedError(TidemarkError):
+    """The platform cannot be served any longer."""
+
+
+class Served:
+    """One run of `serve`."""
+
+    def __init__(self, home: Home, addresses: Addresses, say: Callable[[str], None]) -> None:
+        self._home, self._addresses, self._say = home, addresses, say
+        self._stopping = asyncio.Event()
+        self._children: list[asyncio.Task[None]] = []
+        self._platform: Platform | None = None
+        self._door: Door | None = None
+        self._admitting = Everybody()
+
+    async def run(self) -> None:
+        """Serve until a signal or the end of the platform; then drain and stop."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stopping.set)
+        async with AsyncExitStack() as stack:
+            platform = self._platform = await asyncio.to_thread(Platform.open, self._home)
+            stack.push_async_callback(asyncio.to_thread, platform.shutdown)
+            places.open_door(self._home)
+            stack.callback(places.note_serving, self._home, None)
+            door = self._door = self._made(platform)
+            control = ControlServer(self._answer)
+            await control.listen(places.control_socket(self._home))
+            stack.callback(control.close)
+            await door.listen_unix(places.w1_socket(self._home))
+            stack.push_async_callback(door.drain, DRAIN_MS)
+            serving = await self._listen(door)
+            stack.push_async_callback(self._end_children)
+            places.note_serving(self._home, serving)
+            self._announce(serving)
+            await self._until_stopped(platform)
+            self._say("Stopping: clients are told, and what they sent is answered.")
+        self._say("Stopped. Everything that was acknowledged is kept.")
+
+    def _made(self, platform: Platform) -> Door:
+        home = self._home
+        return Door(
+            platform,
+            guard=Guard(TokenStore(home)),
+            admitting=self._admitting,
+            subscribers=Subscribers(platform, home, places.subscribers(home)),
+            platform_id=places.platform_id(home),
+            server=f"tidemark {version('tidemark')}",
+            window=home.settings.serve.window_bytes,
+        )
+
+    async def _listen(self, door: Door) -> places.Serving:
+        w1: list[str] = []
+        http: list[str] = []
+        if self._addresses.w1 is not None:
+            host, port = self._addresses.w1
+            w1.append(f"tidemark://{host}:{await door.listen(host, port)}")
+        if self._addresses.http is not None:
+            host, port = self._addresses.http
+            self._children.append(asyncio.create_task(self._keep_running("tidemark.gateway.http", f"{host}:{port}")))
+            http.append(f"http://{host}:{port}")
+        now_us = self._platform.clock() if self._platform is not None else 0
+        return places.Serving(os.getpid(), now_us, w1, http)
+
+    def _announce(self, serving: places.Serving) -> None:
+        self._say(f"Serving {self._home.root}")
+        for name, addresses in (("W1", serving.w1), ("HTTP", serving.http)):
+            for address in addresses:
+                self._say(f"  {name:<5} {address}")
+        self._say("Ctrl-C stops it.")
+
+    async def _until_stopped(self, platform: Platform) -> None:
+        while not self._stopping.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), _LOOK_S)
+            for shard in platform.shards.values():
+                if (failure := shard.failure) is not None:
+                    raise ServedError(f"Shard {shard.number} has stopped: {failure}. Start again to recover.")
+
+    # The other doors.
+
+    async def _keep_running(self, module: str, listen: str) -> None:
+        """A door in a process of its own, started again when it ends."""
+        pause_s = RESTART_S
+        while not self._stopping.is_set():
+            command = [sys.executable, "-P", "-m", module, "--home", str(self._home.root), "--listen", listen]
+            child = await asyncio.create_subprocess_exec(*command)
+            started = asyncio.get_running_loop().time()
+            try:
+                code = await child.wait()
+            except asyncio.CancelledError:
+                await _end(child)
+                raise
+            if asyncio.get_running_loop().time() - started > _LONGEST_RESTART_S:
+                pause_s = RESTART_S
+            self._say(f"The door {module} ended with {code}; it is started again in {pause_s:g} s.")
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_RESTART_S)
+
+    async def _end_children(self) -> None:
+        for task in self._children:
+            task.cancel()
+        await asyncio.gather(*self._children, return_exceptions=True)
+
+    # The control socket.
+
+    async def _answer(self, asked: Asked) -> Any:
+        platform = self._platform
+        if platform is None or self._door is None:
+            raise ControlError("The platform is not open yet. Ask again in a moment.")
+        orders: dict[str, Callable[[], Any]] = {
+            "raise_earliest": lambda: platform.raise_earliest(asked.us),
+            "cut_vectors": lambda: platform.cut_vectors(asked.us),
+            "seal": platform.seal,
+            "metrics": platform.metrics,
+            "watermarks": platform.watermarks,
+            "status": self._status,
+        }
+        if asked.ask not in orders:
+            raise ControlError(f"{asked.ask!r} cannot be asked; there are {', '.join(orders)}.")
+        return await asyncio.to_thread(orders[asked.ask])
+
+    def _status(self) -> dict[str, Any]:
+        assert self._platform is not None and self._door is not None  # noqa: S101, PT018 - asked only then
+        live = [read_live(self._home.log(number)) for number in self._platform.shards]
+        who = self._door.counts()
+        verdicts = {"accepted": 0, "duplicate": 0, "refused": 0}
+        for shard in self._platform.shards.values():
+            for name, count in shard.metrics.verdicts().items():
+                verdicts[name] += count
+        by_reason: dict[str, int] = {}
+        for (reason, _), count in self._admitting.counts.items():
+            by_reason[str(reason)] = by_reason.get(str(reason), 0) + count
+        return {
+            "shards": [msgspec.to_builtins(status) for status in live if status is not None],
+            **msgspec.to_builtins(who),
+            "counts": {**verdicts, "turned_away": sum(by_reason.values()), "by_reason": by_reason},
+            "watermarks": self._platform.watermarks(),
+        }
+
+
+async def _end(child: asyncio.subprocess.Process) -> None:
+    """End a child: by asking first."""
+    with suppress(ProcessLookupError):
+        child.terminate()
+    try:
+        await asyncio.wait_for(child.wait(), 5.0)
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()
+
+
+def address_of(text: str) -> tuple[str, int] | None:
+    """`host:port` as two values; an empty text means not to listen."""
+    if not text:
+        return None
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def serve(home: Home, listen: Sequence[str], say: Callable[[str], None]) -> None:
+    """Serve a home until a signal comes."""
+    import uvloop
+
+    w1, http = (address_of(text) for text in listen)
+
+    async def run() -> None:
+        await Served(home, Addresses(w1, http), say).run()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
