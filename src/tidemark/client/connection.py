@@ -13,7 +13,7 @@ from typing import Any, cast
 from tidemark.client.address import Address, parse_address
 from tidemark.client.deliveries import Deliveries, Delivery
 from tidemark.client.errors import ConnectionLostError, NackedError
-from tidemark.client.in_flight import InFlight, Written
+from tidemark.client.in_flight import Heard, InFlight, Written
 from tidemark.client.window import Window
 from tidemark.wire.errors import NackReason, PayloadError, WireError
 from tidemark.wire.frames import Flag, Frame, FrameReader, FrameType, encode_frame
@@ -136,8 +136,11 @@ class Connection:
         rows: int,
         flags: Flag = Flag.NONE,
         wanted: LevelName = LevelName.FLUSHED,
+        heard: Heard | None = None,
     ) -> asyncio.Future[Written]:
         """Send one write of so many deltas. The result comes when it has reached the level that is wanted.
+
+        `heard` is told of each level on the way there, and of that one.
 
         `NackedError`: it was not taken. `ConnectionLostError`: it may have been taken or not. New numbers are sent in
         their order; one that is known to be taken may be sent again, and is answered as a retry.
@@ -146,7 +149,7 @@ class Connection:
             raise self._error()
         future: asyncio.Future[Written] = self._loop.create_future()
         future.add_done_callback(_look_at)
-        self._in_flight.add(sequence, len(payload), rows, wanted, future)
+        self._in_flight.add(sequence, len(payload), rows, wanted, future, heard)
         self.window.sent(len(payload))
         self._send(Frame(kind, flags, sequence, payload))
         return future
