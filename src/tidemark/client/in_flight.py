@@ -70,8 +70,10 @@ class InFlight:
         # Those that are known to be taken and were sent again: answered by name, and not by what comes after them.
         self._again: dict[int, _Sent] = {}
 
-    def __len__(self) -> int:
-        return len(self._new) + len(self._again) + sum(map(len, self._later.values()))
+    @property
+    def unanswered(self) -> int:
+        """How many have no answer at any level."""
+        return len(self._new) + len(self._again)
 
     def add(
         self,
@@ -166,12 +168,13 @@ class InFlight:
 
     def _taken_out(self, sequence: int) -> _Sent | None:
         # Refused ones are at the front, or near it: what follows a gap is refused, too.
-        for place, sent in enumerate(self._new):
-            if sent.sequence >= sequence:
-                if sent.sequence != sequence:
-                    return None
-                del self._new[place]
-                return sent
+        for waiting in (self._new, *self._later.values()):
+            for place, sent in enumerate(waiting):
+                if sent.sequence == sequence:
+                    del waiting[place]
+                    return sent
+                if sent.sequence > sequence:
+                    break
         return None
 
     def fail(self, error: BaseException) -> None:
