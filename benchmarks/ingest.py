@@ -15,7 +15,7 @@ from benchmarks.harness import HOME_SETTINGS, Result, Usage, measure, peaks, say
 from benchmarks.ingest_data import write_log
 from benchmarks.ingest_sides import DELTA_COLUMNS, LETTER_COLUMNS
 from tidemark.storage.home import Home
-from tidemark.tables.lake_files import partitions, quiet_database
+from tidemark.tables import lake_files
 
 ROWS = 10_000_000
 SEED = 7
@@ -58,7 +58,7 @@ def _is_equal(home: Home, peer: Path) -> bool:
         ("deltas", "event_ts", DELTA_COLUMNS),
         ("dead_letters", "received_ts", LETTER_COLUMNS),
     ):
-        ours = [file for partition in partitions(home.lake / table).values() for file in partition.files]
+        ours = lake_files.files(home.lake / table)
         theirs = [str(file) for file in (peer / table).rglob("*.parquet")]
         found = [_fingerprint(files, time, columns) for files in (ours, theirs)]
         say(f"{table}: {sum(hour[1] for hour in found[0]):,} rows, {'equal' if found[0] == found[1] else 'DIFFERENT'}")
@@ -68,7 +68,7 @@ def _is_equal(home: Home, peer: Path) -> bool:
 
 def _fingerprint(files: Sequence[str], time: str, columns: str) -> Fingerprint:
     """Per hour: rows, and the sum of the rows' hashes, which no order of rows or files can change."""
-    with quiet_database() as database:
+    with lake_files.quiet_database() as database:
         query = (
             f"SELECT epoch_us({time}) // 3600000000 AS hour, count(*), sum(hash(({columns}))::HUGEINT) "
             "FROM read_parquet(?, hive_partitioning = false) GROUP BY hour ORDER BY hour"

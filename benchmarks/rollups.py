@@ -18,7 +18,7 @@ from benchmarks.rollups_data import write_deltas
 from benchmarks.rollups_late import MONTH_HOURS, YEAR_HOURS, Cost
 from benchmarks.rollups_sides import COLUMNS
 from tidemark.storage.home import Home
-from tidemark.tables.lake_files import partitions, quiet_database
+from tidemark.tables import lake_files
 
 ROWS = 10_000_000
 # A week: as many hours as one run takes at most.
@@ -131,11 +131,11 @@ def _run(side: str, home: Home, scratch: Path, *more: str) -> tuple[dict[str, fl
 
 def _is_equal(home: Home, peer: Path, table: str) -> bool:
     """Whether both sides wrote the same rows, bucket by bucket."""
-    ours = [file for partition in partitions(home.lake / table).values() for file in partition.files]
+    ours = lake_files.files(home.lake / table)
     theirs = [str(file) for file in (peer / table).rglob("*.parquet")]
     found = []
     for files in (ours, theirs):
-        with quiet_database() as database:
+        with lake_files.quiet_database() as database:
             query = (
                 f"SELECT bucket_start, count(*), sum(hash(({COLUMNS}))::HUGEINT) "
                 "FROM read_parquet(?, hive_partitioning = false) GROUP BY ALL ORDER BY ALL"

@@ -37,7 +37,7 @@ from tidemark.observe.status import read_cut
 from tidemark.storage.failpoints import failpoint
 from tidemark.tables import lake_files
 from tidemark.tables.lineage import Input
-from tidemark.tables.plans import plan_at
+from tidemark.tables.plans import durable_at
 from tidemark.vectors.checkpoints import CompactionRules, Strategy
 from tidemark.vectors.reading.reads import read_rates
 from tidemark.vectors.tables import PAYLOADS_REMOVED, bucket_sql
@@ -166,8 +166,7 @@ def refuse_unsettled(lake: Lake, version: int, cut_us: int) -> None:
             "The log does not refuse changes before that moment yet, so a base could miss one. Nothing was changed; "
             "use ./tidemark compact --remove, which cuts the log first."
         )
-    plan = plan_at(lake.home, version)
-    if not cut.is_settled(plan.durable if plan else {}):
+    if not cut.is_settled(durable_at(lake.home, version)):
         raise LakeError(
             "Changes from before the cut are not in the tables yet, because they are not sealed or not drained. "
             "Nothing was changed; drain first: ./tidemark drain."

@@ -40,7 +40,7 @@ from tidemark.tables import lake_files
 from tidemark.tables.known_table import Edit
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 NOW = datetime(2026, 3, 25, 10, 30, tzinfo=UTC)
 # Another hour, day and week than the edited one.
@@ -56,11 +56,7 @@ OF_EVERYTHING = [
 
 @pytest.fixture
 def lake(home: Home) -> Lake:
-    return Lake(home, no_session)
-
-
-def no_session() -> "SparkSession":
-    raise AssertionError("it was computed")
+    return Lake(home)
 
 
 def counted(home: Home) -> None:
