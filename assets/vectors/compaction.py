@@ -5,7 +5,6 @@ base holds (K5), which is one more commit to `deltas`. How rows are computed is 
 `assets/ingest/removal.py`; the order of the steps is in `orchestration/compact.py`.
 """
 
-import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from assets.ingest.removal import GOES, bases_of, with_fate, without_payloads
 from assets.ingest.schema import DELTAS, PLACE
 from assets.inputs import input_of
 from assets.partitions import FROM_ANY
+from assets.records import Writing
 from assets.requested import requested_buckets
 from assets.table_asset import asset_of
 from assets.trust import edited, failed, refuse_any
@@ -67,7 +67,8 @@ def vector_checkpoints(
     context: dg.AssetExecutionContext, config: CompactionConfig, tidemark: TidemarkResource
 ) -> dg.MaterializeResult[None]:
     """Make the checkpoints that are due in the buckets, then bases if a cut was given; one commit each."""
-    started, lake, spec, now_us = time.monotonic(), tidemark.lake, VECTOR_CHECKPOINTS, tidemark.now_us()
+    run = Writing(context, tidemark.lake, tidemark.now_us)
+    lake, spec, now_us = run.lake, VECTOR_CHECKPOINTS, run.clock()
     buckets, previous = requested_buckets(context), Record.latest_by_partition(context.instance, spec.name)
     with lake.lock(spec.name):
         version = input_of(lake, DELTAS.name).version
@@ -83,7 +84,7 @@ def vector_checkpoints(
             compacted = make_bases(lake, version, config.cut_us, compacted)
             failpoint("compact.bases")
     more = {spec.grain.key(bucket): done.to_metadata() for bucket, done in compacted.items()}
-    return report_buckets(context, tidemark, spec, version, buckets, previous, more, started=started)
+    return report_buckets(run, spec, version, buckets, previous, more)
 
 
 def rules_of(config: CompactionConfig, lake: Lake) -> CompactionRules:

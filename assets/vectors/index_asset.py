@@ -12,7 +12,6 @@ Versions that the pointer names stay readable: VACUUM deletes a file only when a
 than the retention (a week). A reader that opened an index may read it for that long after the pointer moved.
 """
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from pydantic import Field
 from assets.inputs import input_of
 from assets.metadata import data_version_tags
 from assets.partitions import FROM_ANY
+from assets.records import Writing
 from assets.table_asset import asset_of
 from assets.trust import refuse_any
 from assets.vectors.asset import GROUP
@@ -37,7 +37,7 @@ from assets.vectors.index_step import (
     pointer_rows,
     rows_of_parts,
 )
-from assets.vectors.records import index_record, last_record, record_of_all
+from assets.vectors.records import index_record, record_of_all
 from assets.vectors.schema import VECTORS
 from assets.vectors.transform import arranged
 from assets.watermarks import input_watermarks, record_watermarks
@@ -79,11 +79,11 @@ def vector_index(
     context: dg.AssetExecutionContext, config: IndexConfig, tidemark: TidemarkResource
 ) -> dg.MaterializeResult[None]:
     """Fold the changes of `vectors` into each namespace's index, or build it; publish all of them together."""
-    started, lake = time.monotonic(), tidemark.lake
+    lake, run = tidemark.lake, Writing(context, tidemark.lake, tidemark.now_us)
     marks = input_watermarks(lake.home.plans, [VECTORS.name])
     # Before the version is read, so that no record is ahead of the rows.
     source = record_of_all(lake, Record.latest_by_partition(context.instance, VECTORS.name).values())
-    previous = last_record(context.instance, VECTOR_INDEX.name)
+    previous = Record.found(context.instance, VECTOR_INDEX.name)
     with lake.lock(VECTOR_INDEX.name):
         version = input_of(lake, VECTORS.name).version
         refuse_any(context.instance, lake, VECTOR_INDEX.name, VECTORS.name)
@@ -91,14 +91,7 @@ def vector_index(
         steps = next_indexes(lake.home, version, seed=config.seed, is_rebuild=config.rebuild)
         write_indexes(lake, steps, version)
     failpoint("rollup.committed")
-    record = index_record(
-        lake,
-        version,
-        source,
-        previous,
-        duration_ms=round((time.monotonic() - started) * 1000),
-        now_us=tidemark.now_us(),
-    )
+    record = index_record(run, version, source, previous)
     record_watermarks(lake.home.plans, [record], marks)
     failpoint("record.logged")
     return dg.MaterializeResult(metadata={**_told(steps), **record.to_metadata()}, tags=data_version_tags(record))

@@ -88,7 +88,7 @@ def by_refresh(home: Home) -> tuple[Runs, Whys]:
         def make(context: dg.AssetExecutionContext, _: TidemarkResource, windows: Sequence[Range]) -> list[Record]:
             grain = TABLES[name].grain
             keys = [grain.key(start) for each in windows for start in grain.starts(each.start_us, each.end_us)]
-            compute(home, context.instance, [name], keys)
+            compute(home, run.instance, [name], keys)
             made.append(({name}, keys))
             return []
 

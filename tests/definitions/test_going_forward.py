@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -11,6 +10,7 @@ import pytest
 from deltalake import write_deltalake
 
 from assets.ingest.schema import DELTAS
+from assets.records import Writing
 from assets.windows import session_assets
 from assets.windows.catalog import session_tables
 from resources.lake import Lake
@@ -49,16 +49,14 @@ class Platform:
             for start in range(of.start_us, of.end_us, HOUR_US)
         ]
 
-    def write(self, context: Any, tidemark: Any, stream: Any, derived: Any, of: Range) -> list[Record]:
+    def write(self, run: Any, stream: Any, derived: Any, of: Range) -> list[Record]:
         self.written.append(of)
         return self.records(of)
 
     def go_forward(self, of: Range) -> list[Range]:
         """What is written after a range that was asked for."""
-        tidemark = SimpleNamespace(lake=self.lake, now_us=lambda: self.now_us)
-        context: Any = SimpleNamespace(instance=self.instance)
-        last = self.records(of)[-1]
-        session_assets._go_forward(context, tidemark, WEEK_LONG, OPEN, of, last)  # type: ignore[arg-type]
+        run = Writing(dg.build_asset_context(instance=self.instance), self.lake, lambda: self.now_us)
+        session_assets._go_forward(run, WEEK_LONG, OPEN, of, self.records(of)[-1])
         return self.written
 
 
