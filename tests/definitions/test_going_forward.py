@@ -17,12 +17,14 @@ from resources.lake import Lake
 from resources.record import Record
 from tests.support.live import TEN_O_CLOCK
 from tests.support.orchestrator import record_of, tell
+from tests.support.small_lake import table_rows
 from tests.support.windows import stream
 from tidemark.model.ranges import Range
 from tidemark.model.timegrid import DAY_US, HOUR, HOUR_US, MINUTE_US
 from tidemark.storage.home import Home
 from tidemark.streams import WindowSpec, WindowType
 from tidemark.tables import lake_files
+from tidemark.tables.table_spec import TIMESTAMP
 
 WEEK_LONG = stream(WindowSpec(WindowType.SESSION, gap_us=7 * DAY_US), name="visits")
 OPEN = session_tables(WEEK_LONG)[0]
@@ -124,14 +126,9 @@ def test_the_last_event_of_what_is_open_is_read_from_the_table(tmp_path: Path) -
     lake = Lake(Home(tmp_path / "home").create(), lambda: pytest.fail("no JVM is needed for this"))
     lake.ensure(OPEN.spec)
     ends = [TEN_O_CLOCK + 20 * MINUTE_US, TEN_O_CLOCK + 40 * MINUTE_US + 1]
-    rows = {
-        column.name: pa.array(ends if column.name == "last_event_ts" else [TEN_O_CLOCK] * 2, pa.int64()).cast(
-            column.type
-        )
-        if pa.types.is_timestamp(column.type)
-        else pa.array([1, 1]).cast(column.type)
-        for column in OPEN.spec.columns
-    }
-    write_deltalake(lake.path(OPEN.spec.name), pa.table(rows), mode="append")
+    values = {TIMESTAMP: TEN_O_CLOCK, pa.string(): "any"}
+    row = {column.name: values.get(column.type, 1) for column in OPEN.spec.columns}
+    rows = [{**row, "last_event_ts": end_us} for end_us in ends]
+    write_deltalake(lake.path(OPEN.spec.name), table_rows(OPEN.spec, rows), mode="append")
     assert session_assets.last_event_us(lake, OPEN.spec, TEN_O_CLOCK) == ends[1]
     assert session_assets.last_event_us(lake, OPEN.spec, TEN_O_CLOCK + HOUR_US) == TEN_O_CLOCK + HOUR_US
