@@ -56,7 +56,7 @@ def late_cost(home: Home, hours: int) -> Cost:
     for (source, target), transform in zip(CHAIN, tuple(count_tier(tier) for tier in Tier), strict=True):
         start_us = target.grain.floor(LATE_US)
         window = Range(start_us, target.grain.next(start_us))
-        seen, held = _executions(lake.spark), lake_files.partitions(home.lake / source.name)
+        seen, held = int(_store(lake.spark).executionsCount()), lake_files.partitions(home.lake / source.name)
         replace_sums(lake, source, target, transform, window)
         files = _files_read(lake.spark, seen)
         inputs = [held[each] for each in held if window.holds(each)]
@@ -72,10 +72,6 @@ def late_cost(home: Home, hours: int) -> Cost:
 
 def _live(home: Home, table: str) -> set[str]:
     return set(lake_files.files(home.lake / table))
-
-
-def _executions(spark: "SparkSession") -> int:
-    return int(_store(spark).executionsCount())
 
 
 def _files_read(spark: "SparkSession", since: int) -> int:

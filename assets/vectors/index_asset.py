@@ -12,7 +12,6 @@ Versions that the pointer names stay readable: VACUUM deletes a file only when a
 than the retention (a week). A reader that opened an index may read it for that long after the pointer moved.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +49,7 @@ from tidemark.storage.home import Home
 from tidemark.tables.lineage import Input
 from tidemark.vectors.index.errors import IndexDamageError
 from tidemark.vectors.index.tables import Versions, origin_of, versions_of
-from tidemark.vectors.reading.stored_index import States, files_since, namespaces_in, pointers, read_index, states_in
+from tidemark.vectors.reading.stored_index import files_since, namespaces_in, pointers, read_index, states_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,20 +107,15 @@ def next_indexes(home: Home, version: int, *, seed: int, is_rebuild: bool) -> li
     for name in sorted({*known, *namespaces_in(unread)}):
         everything = partial(states_in, everywhere, name)
         try:
-            step = (
-                _next_index(home, known[name], states_in(since[name], name), everything, seed)
-                if name in known
-                else None
-            )
+            step = None
+            if row := known.get(name):
+                changed = states_in(since[name], name)
+                step = next_index(read_index(home, row), origin_of(row), changed, everything, seed=seed)
         except IndexDamageError:
-            step = None  # it has no data of its own, so it is made again
+            pass  # it has no data of its own, so it is made again
         step = step or build_index(name, everything(), seed=seed)
         steps += [step] if step else []
     return steps
-
-
-def _next_index(home: Home, row: "pa.Table", changed: States, everything: Callable[[], States], seed: int) -> Step:
-    return next_index(read_index(home, row), origin_of(row), changed, everything, seed=seed)
 
 
 def write_indexes(lake: Lake, steps: list[Step], version: int) -> None:

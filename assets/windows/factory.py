@@ -34,12 +34,11 @@ Compute: TypeAlias = Callable[[DataFrame, Range], DataFrame]
 def stream_assets() -> list[TableAsset]:
     """The assets of all streams and joins that are defined."""
     late = by_event_time(STREAMS)
-    return [*(pane_asset(stream) for stream in of_type(STREAMS, PANES)), *([late_asset(late)] if late else [])]
-
-
-def pane_asset(stream: Stream) -> TableAsset:
-    """The asset of a stream with tumbling, fixed or sliding windows."""
-    return hourly_asset(GRAPH[stream.name], pane_windows(stream), sources=[stream.source])
+    panes = (
+        hourly_asset(GRAPH[stream.name], pane_windows(stream), sources=[stream.source])
+        for stream in of_type(STREAMS, PANES)
+    )
+    return [*panes, *([late_asset(late)] if late else [])]
 
 
 def late_asset(streams: Sequence[Stream]) -> TableAsset:
