@@ -94,7 +94,7 @@ def append(path: Path, generation: int, number: int) -> None:
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """One table with three versions, all of them remembered as ours."""
-    lake = Lake(Home(tmp_path / "home").create())
+    lake = Lake(Home(tmp_path / "home").create(), object)  # type: ignore[arg-type]
     lake.settle(HOURLY_COUNTS)
     for number in (1, 2):
         append(lake.path(NAME), 1, number)
