@@ -77,6 +77,11 @@ def starts_in(window: Range, grain: Grain) -> list[int]:
     return list(grain.starts(window.start_us, window.end_us))
 
 
+def starts_of(windows: Iterable[Range], grain: Grain) -> list[int]:
+    """The same of some ranges."""
+    return [start for each in windows for start in starts_in(each, grain)]
+
+
 def partitions_in(windows: Sequence[Range], grain: Grain) -> Range | list[int]:
     """The partitions of some ranges, in the form that a table takes: one range, or the start of each partition."""
-    return windows[0] if len(windows) == 1 else [start for each in windows for start in starts_in(each, grain)]
+    return windows[0] if len(windows) == 1 else starts_of(windows, grain)

@@ -4,9 +4,11 @@ Belongs here: a table's identity, its inputs, levels and watermark in a record, 
 Does not belong here: what is in a partition, and which records it was made from (`records.py` of each stage).
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from resources.lake import Lake
 from resources.record import Record, not_below
@@ -16,6 +18,9 @@ from tidemark.shard_state.clock_reset import ceiling_us
 from tidemark.tables import lake_files
 from tidemark.tables.lineage import Input
 from tidemark.tables.plans import Plan, plan_at
+
+if TYPE_CHECKING:
+    from dagster import AssetExecutionContext, DagsterInstance
 
 Ranges = dict[int, tuple[int, int]]  # shard → first epoch, and the one after the last
 
@@ -29,19 +34,38 @@ class Levels:
     durable: dict[int, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Writing:
+    """A run that writes partitions, for their records: where to, by which clock, and since when."""
+
+    context: "AssetExecutionContext"
+    lake: Lake
+    clock: Callable[[], int]
+    started_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def instance(self) -> "DagsterInstance":
+        """The orchestrator's."""
+        instance: DagsterInstance = self.context.instance
+        return instance
+
+    def anew(self) -> "Writing":
+        """The same run, which begins with something else now."""
+        return replace(self, started_s=time.monotonic())
+
+    @cached_property
+    def duration_ms(self) -> int:
+        """How long it took until its first record was made."""
+        return round((time.monotonic() - self.started_s) * 1000)
+
+
 class Recorder:
     """Makes the records of a table that was just written; what they have in common is looked up once."""
 
     def __init__(
-        self,
-        lake: Lake,
-        table: str,
-        inputs: Mapping[str, Input] | None = None,
-        *,
-        asset: str | None = None,
-        duration_ms: int,
-        now_us: int,
+        self, run: Writing, table: str, inputs: Mapping[str, Input] | None = None, *, asset: str | None = None
     ) -> None:
+        lake, now_us = run.lake, run.clock()
         self.known = lake.known(table)
         self.ceiling_us = ceiling_us(lake.home, now_us)
         self._common: dict[str, Any] = {
@@ -51,7 +75,7 @@ class Recorder:
             "table_id": self.known.table_id,
             "input_versions": {name: read.version for name, read in (inputs or {}).items()},
             "input_generations": {name: read.generation for name, read in (inputs or {}).items()},
-            "duration_ms": duration_ms,
+            "duration_ms": run.duration_ms,
             "recorded_us": now_us,
         }
 
@@ -85,6 +109,11 @@ class Recorder:
             held_by=held_by,
             **fields,
         )
+
+
+def of_generation(record: Record | None, generation: int) -> Record | None:
+    """A record, unless it is about an earlier life of the table."""
+    return record if record and record.generation == generation else None
 
 
 def levels(lake: Lake, plan: Plan | None) -> Levels:

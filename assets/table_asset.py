@@ -15,6 +15,7 @@ import dagster as dg
 from assets.graph import By, Derived
 from assets.metadata import KINDS, OWNERS, table_metadata
 from assets.partitions import BUCKETED, PARTITIONS
+from assets.records import Writing
 from assets.requested import report, requested_ranges
 from assets.trust import refuse_wrong
 from assets.watermarks import input_watermarks, record_watermarks
@@ -25,7 +26,7 @@ from tidemark.storage.failpoints import failpoint
 from tidemark.tables.table_spec import TableSpec
 
 # Writes ranges of partitions, the earliest first, and returns the records of all that it has made.
-Materialize: TypeAlias = Callable[[dg.AssetExecutionContext, TidemarkResource, Sequence[Range]], list[Record]]
+Materialize: TypeAlias = Callable[[Writing, Sequence[Range]], list[Record]]
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class TableAsset:
         plans = tidemark.home.plans
         marks = input_watermarks(plans, self.derived.inputs) if self.is_held_by_tables else None
         refuse_wrong(context.instance, tidemark.home, self.derived, windows)
-        records = self.materialize(context, tidemark, windows)
+        records = self.materialize(Writing(context, tidemark.lake, tidemark.now_us), windows)
         report(records)
         record_watermarks(plans, records, marks)
         failpoint("record.logged")

@@ -32,7 +32,6 @@ from tidemark.tables.known_table import Edit
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
-    from pyspark.sql import SparkSession
 
 # Enough to see where to look.
 NAMED = 3
@@ -91,7 +90,7 @@ def objections(home: Home, instance: "DagsterInstance", table: str) -> dict[str,
             found[key] = FOUND_WRONG
         elif state.is_open and not TABLES[table].is_whole:
             found[key] = NOT_CHECKED
-    return found | {key: _edited(edit) for key, edit in edited(Lake(home, _no_session), table).items()}
+    return found | {key: _edited(edit) for key, edit in edited(Lake(home), table).items()}
 
 
 def found_wrong(home: Home, instance: "DagsterInstance", table: str) -> set[str]:
@@ -137,7 +136,7 @@ def blocked(
     for table in derived.inputs:
         mine = dict.fromkeys((waiting or {}).get(table, ()), WAITS_ITSELF) | objections(home, instance, table)
         inputs[table] = {key: why for key, why in mine.items() if key not in together.get(table, ())}
-    edits = edited(Lake(home, _no_session), derived.spec.name) if derived.is_carried and keys else {}
+    edits = edited(Lake(home), derived.spec.name) if derived.is_carried and keys else {}
     while True:
         # If an hour is made from the one before, edits in the table's own hours go away when they are rewritten.
         own = {key: _edited(edit) for key, edit in edits.items() if key not in keys - found.keys()}
@@ -182,7 +181,7 @@ def unfinished(home: Home, instance: "DagsterInstance", table: str, *, is_failed
     if not found:
         return found
     if not TABLES[table].buckets:
-        return found - edited(Lake(home, _no_session), table).keys()
+        return found - edited(Lake(home), table).keys()
     if lake_files.readable_state(home.lake / table) is None:
         return set()
     # A partition that was refused before it was ever made is made only when it has deltas.
@@ -321,7 +320,3 @@ def _is_unfinished(home: Home, instance: "DagsterInstance", table: str) -> bool:
     if lake_files.readable_state(home.lake / table) is None:
         return False
     return states_of(instance, table).get(WHOLE) is not CheckState.PASSED
-
-
-def _no_session() -> "SparkSession":
-    raise AssertionError("a question about files starts no JVM")

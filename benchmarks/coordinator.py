@@ -6,8 +6,6 @@ are the same when every delta that was sent is in the sealed segments exactly on
 hashes); what the peers wrote is not read back.
 """
 
-import argparse
-import json
 import shutil
 import subprocess
 import sys
@@ -18,9 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Result, say, show
+from benchmarks.harness import ROOT, Result, ask, options_of, say, show
 
-ROOT = Path(__file__).resolve().parent.parent
 BARE, SLATE = "bare loop", "SlateDB"
 # Parts of the bare loop's rate, and of SlateDB's, which is a store made for this.
 OF_BARE, OF_SLATE = 0.2, 1.0
@@ -60,9 +57,7 @@ class Sides:
         """The measurements of a side; its folder is new by default. `tree` is the measured checkout."""
         self._number += 1
         folder = root or self._scratch / f"{self._number}-{side}"
-        command = [sys.executable, "-m", "benchmarks.coordinator_sides", side, str(folder), *map(str, arguments)]
-        done = subprocess.run(command, cwd=tree, stdout=subprocess.PIPE, check=True)
-        found = json.loads(done.stdout)
+        found = ask("coordinator_sides", side, folder, *arguments, tree=tree)
         where = "" if tree == ROOT else f"{tree.name}: "
         say(f"{where}{side} {' '.join(map(str, arguments))}: {_words(found)}")
         return found
@@ -194,16 +189,15 @@ def _words(found: Any) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="tidemark bench coordinator", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one object per line")
-    parser.add_argument("--rows", type=int, default=2_000_000, help="deltas per figure (default: 2 million)")
-    parser.add_argument(
-        "--minutes", type=float, default=0.25, help="how long the paced run takes (10 for the long one)"
+    options = options_of(
+        "coordinator",
+        __doc__,
+        rows=(int, 2_000_000, "deltas per figure (default: 2 million)"),
+        minutes=(float, 0.25, "how long the paced run takes (10 for the long one)"),
+        log_mb=(int, 256, "the log that is recovered (1024 for the long one)"),
+        against=(str, None, "a revision: compare with that earlier commit instead, in turns"),
+        turns=(int, 5, "of each side against an earlier commit (default: 5)"),
     )
-    parser.add_argument("--log-mb", type=int, default=256, help="the log that is recovered (1024 for the long one)")
-    parser.add_argument("--against", metavar="REVISION", help="compare with an earlier commit instead, in turns")
-    parser.add_argument("--turns", type=int, default=5, help="of each side against an earlier commit (default: 5)")
-    options = parser.parse_args()
     if options.against:
         sys.exit(against(options.json, options.against, options.rows, options.turns))
     sys.exit(main(options.json, options.rows, options.minutes, options.log_mb))

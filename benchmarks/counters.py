@@ -6,8 +6,6 @@ after every batch was sent twice, and of three million after a week. chDB is lar
 is fetched by its checksum into `.venv` when this is first run, and left out if that is not possible.
 """
 
-import argparse
-import json
 import os
 import subprocess
 import sys
@@ -15,9 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Result, say, show
+from benchmarks.harness import ROOT, Result, ask, options_of, say, show
 
-ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / ".venv" / "share" / "tidemark" / "peers"
 LOCK = ROOT / "benchmarks" / "peers.lock"
 DUCKDB, CHDB = "DuckDB", "chDB"
@@ -31,9 +28,7 @@ RETRIED_EVENTS, RETRIED_ENTITIES = 200_000, 5_000
 def run(side: str, *numbers: int) -> Any:
     """The measurements of a side."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(PEERS)))}
-    command = [sys.executable, "-m", "benchmarks.counters_sides", side, *map(str, numbers)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)
-    found = json.loads(done.stdout)
+    found = ask("counters_sides", side, *numbers, environment=environment)
     shown = ", ".join(f"{name} {value:,.3f}" for name, value in found.items() if isinstance(value, float))
     say(f"{side} {' '.join(map(str, numbers))}: {shown or 'done'}")
     return found
@@ -119,10 +114,11 @@ def _wrong(found: list[int], right: list[int]) -> int:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="tidemark bench counters", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one object per line")
-    parser.add_argument("--events", type=int, default=5_000_000, help="increments (default: 5 million)")
-    parser.add_argument("--entities", type=int, default=100_000, help="entities that they are about")
-    parser.add_argument("--memory-entities", type=int, default=1_000_000, help="entities of the week in memory")
-    options = parser.parse_args()
+    options = options_of(
+        "counters",
+        __doc__,
+        events=(int, 5_000_000, "increments (default: 5 million)"),
+        entities=(int, 100_000, "entities that they are about"),
+        memory_entities=(int, 1_000_000, "entities of the week in memory"),
+    )
     sys.exit(main(options.json, options.events, options.entities, options.memory_entities))

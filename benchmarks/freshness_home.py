@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.freshness_hook.sitecustomize import FOLDER_VARIABLE
 from tidemark import Delta, Level, Platform, Signal
 from tidemark.model.timegrid import HOUR_US
-from tidemark.storage.home import Home
+from tidemark.storage.home import Below, Home
 
 ROOT = Path(__file__).resolve().parent.parent
 HOOK = Path(__file__).parent / "freshness_hook"
@@ -41,17 +41,10 @@ class Sent:
 class Notes:
     """Where Spark and SQLite write down what they do, in the turn that is counted."""
 
-    folder: Path
+    root: Path
 
-    @property
-    def events(self) -> Path:
-        """Spark's event logs."""
-        return self.folder / "events"
-
-    @property
-    def statements(self) -> Path:
-        """Times of the statements to SQLite, a file for each process."""
-        return self.folder / "statements"
+    events = Below("events", "Spark's event logs.")
+    statements = Below("statements", "Times of the statements to SQLite, a file for each process.")
 
     def switch_on(self, home: Home) -> dict[str, str]:
         """Have every Spark of this home write its log; gives the variables for its processes."""

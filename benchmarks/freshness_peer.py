@@ -21,6 +21,7 @@ from benchmarks.freshness_watch import has_row
 from benchmarks.harness import say
 from resources.toolchain import activate_toolchain
 from tidemark.model.timegrid import from_us
+from tidemark.storage.home import Below
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,20 +60,9 @@ class Places:
 
     root: Path
 
-    @property
-    def incoming(self) -> Path:
-        """Where files appear."""
-        return self.root / "incoming"
-
-    @property
-    def deltas(self) -> Path:
-        """A row for each delta."""
-        return self.root / "lake" / "deltas"
-
-    @property
-    def minutes(self) -> Path:
-        """A row for each minute, entity and signal."""
-        return self.root / "lake" / "minute_counts"
+    incoming = Below("incoming", "Where files appear.")
+    deltas = Below("lake/deltas", "A row for each delta.")
+    minutes = Below("lake/minute_counts", "A row for each minute, entity and signal.")
 
 
 def peer_turns(root: Path, base: int, turns: int) -> list[PeerTurn]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.freshness_home import Sent, command, environment, send
 from benchmarks.freshness_ledger import FamilyLedger
-from benchmarks.freshness_steps import JUDGED, MADE, Run, runs_of, unproven
+from benchmarks.freshness_steps import JUDGED, MADE, runs_of, unproven
 from benchmarks.freshness_watch import Watch, is_settled
 from orchestration.instance import existing_instance
 from tidemark.storage.home import Home
@@ -77,7 +77,8 @@ class Measuring:
         now, looking_s = time.time(), time.process_time() - self._own_s
         with existing_instance(self.home) as instance:
             runs = runs_of(instance, self.begun)
-        tables = _reached(runs)
+        # Of runs that no schedule began.
+        tables = {mark.table for run in runs if not run.is_scheduled for mark in run.marks if mark.kind == MADE}
         times = [at for table, seen in self.watch.commits.items() if table in tables for at in seen]
         times += [
             mark.at_ms / 1000 for run in runs for mark in run.marks if mark.kind == JUDGED and not run.is_scheduled
@@ -105,11 +106,6 @@ class Measuring:
 
     def _since(self, at: float | None) -> float | None:
         return None if at is None else at - self.begun
-
-
-def _reached(runs: list[Run]) -> set[str]:
-    """Tables that were made by runs that no schedule began."""
-    return {mark.table for run in runs if not run.is_scheduled for mark in run.marks if mark.kind == MADE}
 
 
 def drain(way: str, home: Home, sent: Sent, more: Mapping[str, str]) -> Turn:

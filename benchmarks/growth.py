@@ -6,9 +6,6 @@ process that goes on; `status` is the whole command, as a user runs it. The resu
 what the home was made with.
 """
 
-import argparse
-import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,9 +15,8 @@ from typing import Any
 
 from benchmarks.growth_data import Age, make_home
 from benchmarks.growth_sides import ACTS
-from benchmarks.harness import Result, say, show
+from benchmarks.harness import Result, ask, options_of, say, show
 
-ROOT = Path(__file__).resolve().parent.parent
 YEAR_HOURS = 365 * 24
 # As fast as the year's segments came.
 DAY = Age(hours=24, segments=274, producers=548, plans=27)
@@ -45,9 +41,7 @@ def _compare(act: str, homes: dict[str, Path], expected: dict[str, Any], turns: 
     found: dict[str, list[Any]] = {name: [] for name in homes}
     for turn in range(turns):
         for name in list(homes)[:: 1 if turn % 2 else -1]:
-            command = [sys.executable, "-m", "benchmarks.growth_sides", act, str(homes[name])]
-            done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
-            found[name].append(json.loads(done.stdout))
+            found[name].append(ask("growth_sides", act, homes[name]))
             say(f"{act} of {name}: {found[name][-1]}")
     is_equal = all(
         each["answer"] == {key: expected[name][key] for key in each["answer"]} for name in homes for each in found[name]
@@ -60,12 +54,13 @@ def _compare(act: str, homes: dict[str, Path], expected: dict[str, Any], turns: 
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="tidemark bench growth", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one object per line")
-    parser.add_argument("--segments", type=int, default=100_000, help="of the large home (default: 100,000)")
-    parser.add_argument("--producers", type=int, default=200_000, help="of the large home (default: 200,000)")
-    parser.add_argument("--plans", type=int, default=10_000, help="of the large home (default: 10,000)")
-    parser.add_argument("--turns", type=int, default=3, help="how often each is asked (default: 3)")
-    options = parser.parse_args()
+    options = options_of(
+        "growth",
+        __doc__,
+        segments=(int, 100_000, "of the large home (default: 100,000)"),
+        producers=(int, 200_000, "of the large home (default: 200,000)"),
+        plans=(int, 10_000, "of the large home (default: 10,000)"),
+        turns=(int, 3, "how often each is asked (default: 3)"),
+    )
     large = Age(YEAR_HOURS, options.segments, options.producers, options.plans)
     sys.exit(main(options.json, large, options.turns))

@@ -166,7 +166,7 @@ def _batch(number: int, first: int, closed_us: int) -> BatchRecord:
 
 
 def _plan(home: Home, age: Age, entries: list[Entry], disk: RealDisk) -> None:
-    store = PlanStore(home.plans / DELTAS, Lake(home, _no_spark).known(DELTAS).generation, disk)
+    store = PlanStore(home.plans / DELTAS, Lake(home).known(DELTAS).generation, disk)
     for number in range(1, age.plans + 1):
         chosen = entries[age.segments * (number - 1) // age.plans : age.segments * number // age.plans]
         store.write(
@@ -179,10 +179,6 @@ def _plan(home: Home, age: Age, entries: list[Entry], disk: RealDisk) -> None:
                 created_us=chosen[-1].sealed_us,
             )
         )
-
-
-def _no_spark() -> Any:
-    raise AssertionError("nothing here needs Spark")
 
 
 def timed_tables() -> dict[str, TableSpec]:
@@ -199,7 +195,7 @@ def _commit(home: Home, age: Age, end_us: int) -> None:
 
     Each of the last plans has a commit of its own; those of the others have left the log, so one stands for them all.
     """
-    lake, kept = Lake(home, _no_spark), age.plans * min(KEPT_LOG_HOURS, age.hours) // age.hours
+    lake, kept = Lake(home), age.plans * min(KEPT_LOG_HOURS, age.hours) // age.hours
     for name, spec in timed_tables().items():
         app, path = app_id(name, lake.ensure(spec).generation), lake.path(name)
         starts = _starts(spec, age, end_us)
@@ -234,7 +230,7 @@ def _file(spec: TableSpec, start_us: int) -> dict[str, Any]:
 
 def _record(home: Home, age: Age, end_us: int, durable: int) -> None:
     """The orchestrator's data: a record and a passed check of each partition, and the last drain."""
-    lake = Lake(home, _no_spark)
+    lake = Lake(home)
     with open_instance(home) as instance:
         for name, spec in timed_tables().items():
             key = spec.grain.key(_starts(spec, age, end_us)[0])

@@ -3,18 +3,21 @@
 Belongs here: the ledger and the shape of a result. Does not belong here: any particular work.
 """
 
+import argparse
 import json
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+ROOT = Path(__file__).resolve().parent.parent
 # Short enough that a process cannot do much between the last look at it and its end.
 SAMPLE_S = 0.05
 # Memory is looked at less often, because the kernel has to walk the page tables for an honest number.
@@ -109,15 +112,25 @@ def looking(look: Callable[[], object], every_s: float) -> Iterator[None]:
         look()
 
 
-def measure(command: Sequence[str], *, cwd: Path) -> Usage:
-    """Run a command to its end; its output goes to standard error, because it is not the answer."""
-    started = time.monotonic()
-    child = psutil.Popen(command, cwd=cwd, stdout=sys.stderr, stderr=sys.stderr)
+def _command(module: str, arguments: Sequence[object]) -> list[str]:
+    return [sys.executable, "-W", "ignore", "-m", f"benchmarks.{module}", *map(str, arguments)]
+
+
+def ask(module: str, *arguments: object, tree: Path = ROOT, environment: Mapping[str, str] | None = None) -> Any:
+    """The answer of a side, in a process of its own: one JSON object on standard output. `tree` is its checkout."""
+    command = _command(module, arguments)
+    return json.loads(subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, check=True).stdout)
+
+
+def measure(module: str, *arguments: object) -> Usage:
+    """Run a side to its end; its output goes to standard error, because it is not the answer."""
+    started, command = time.monotonic(), _command(module, arguments)
+    child = psutil.Popen(command, cwd=ROOT, stdout=sys.stderr, stderr=sys.stderr)
     ledger = Ledger(child)
     with looking(ledger.look, SAMPLE_S):
         code = child.wait()
     if code:
-        raise subprocess.CalledProcessError(code, list(command))
+        raise subprocess.CalledProcessError(code, command)
     return Usage(ledger.cpu_s, time.monotonic() - started, ledger.peak_bytes)
 
 
@@ -143,6 +156,15 @@ def fingerprint(columns: str, files: Sequence[str]) -> tuple[int, int]:
         query = f"SELECT count(*), sum(hash(({columns}))::HUGEINT) FROM read_parquet(?)"
         [found] = database.execute(query, [list(files)]).fetchall()
     return int(found[0]), int(found[1] or 0)
+
+
+def options_of(name: str, about: str | None, **options: tuple[type, object, str]) -> argparse.Namespace:
+    """The options of a benchmark: its own, each by type, default and meaning, and `--json`."""
+    parser = argparse.ArgumentParser(prog=f"tidemark bench {name}", description=about)
+    parser.add_argument("--json", action="store_true", help="one object per line")
+    for option, (kind, default, meaning) in options.items():
+        parser.add_argument(f"--{option.replace('_', '-')}", type=kind, default=default, help=meaning)
+    return parser.parse_args()
 
 
 def say(text: str) -> None:

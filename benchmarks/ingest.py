@@ -4,24 +4,22 @@ Belongs here: how the two sides are run and compared. Both start from nothing in
 they and their children use counts, the start of the JVM too.
 """
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.harness import HOME_SETTINGS, Result, Usage, measure, peaks, say, show
+from benchmarks.harness import HOME_SETTINGS, Result, Usage, measure, options_of, peaks, say, show
 from benchmarks.ingest_data import write_log
 from benchmarks.ingest_sides import DELTA_COLUMNS, LETTER_COLUMNS
 from tidemark.storage.home import Home
-from tidemark.tables.lake_files import partitions, quiet_database
+from tidemark.tables import lake_files
 
 ROWS = 10_000_000
 SEED = 7
 CPU_TARGET = 3.0
 MEMORY_TARGET_GB = 6.0
-ROOT = Path(__file__).resolve().parent.parent
 
 Fingerprint = list[tuple[int, int, int]]
 
@@ -33,10 +31,9 @@ def main(json_output: bool, rows: int) -> int:
         peer = Path(scratch) / "peer"
         say(f"writing {rows:,} deltas as sealed segments")
         write_log(home.segments(0), rows=rows, seed=SEED)
-        side = [sys.executable, "-m", "benchmarks.ingest_sides"]
-        by_duckdb = measure([*side, "duckdb", str(home.root), str(peer)], cwd=ROOT)
+        by_duckdb = measure("ingest_sides", "duckdb", home.root, peer)
         say(f"duckdb: {_words(by_duckdb)}")
-        by_drain = measure([*side, "drain", str(home.root)], cwd=ROOT)
+        by_drain = measure("ingest_sides", "drain", home.root)
         say(f"drain:  {_words(by_drain)}")
         is_equal = _is_equal(home, peer)
     return show(_results(by_drain, by_duckdb, is_equal=is_equal), is_json=json_output)
@@ -58,7 +55,7 @@ def _is_equal(home: Home, peer: Path) -> bool:
         ("deltas", "event_ts", DELTA_COLUMNS),
         ("dead_letters", "received_ts", LETTER_COLUMNS),
     ):
-        ours = [file for partition in partitions(home.lake / table).values() for file in partition.files]
+        ours = lake_files.files(home.lake / table)
         theirs = [str(file) for file in (peer / table).rglob("*.parquet")]
         found = [_fingerprint(files, time, columns) for files in (ours, theirs)]
         say(f"{table}: {sum(hour[1] for hour in found[0]):,} rows, {'equal' if found[0] == found[1] else 'DIFFERENT'}")
@@ -68,7 +65,7 @@ def _is_equal(home: Home, peer: Path) -> bool:
 
 def _fingerprint(files: Sequence[str], time: str, columns: str) -> Fingerprint:
     """Per hour: rows, and the sum of the rows' hashes, which no order of rows or files can change."""
-    with quiet_database() as database:
+    with lake_files.quiet_database() as database:
         query = (
             f"SELECT epoch_us({time}) // 3600000000 AS hour, count(*), sum(hash(({columns}))::HUGEINT) "
             "FROM read_parquet(?, hive_partitioning = false) GROUP BY hour ORDER BY hour"
@@ -82,8 +79,5 @@ def _words(usage: Usage) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="tidemark bench ingest", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one object per line")
-    parser.add_argument("--rows", type=int, default=ROWS, help="how many deltas (default: 10 million)")
-    options = parser.parse_args()
+    options = options_of("ingest", __doc__, rows=(int, ROWS, "how many deltas (default: 10 million)"))
     sys.exit(main(options.json, options.rows))

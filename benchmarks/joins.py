@@ -3,7 +3,6 @@
 Belongs here: which sides are run, whether they give the same pairs, and what their figures are held to.
 """
 
-import argparse
 import json
 import sys
 import tempfile
@@ -11,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import HOME_SETTINGS, Result, fingerprint, measure, memory_below, say, show
-from benchmarks.windows import ENTITIES, HOURS, MEMORY_TARGET_GB, PER, ROOT, ROWS, SEED
+from benchmarks.harness import HOME_SETTINGS, Result, fingerprint, measure, memory_below, options_of, say, show
+from benchmarks.windows import ENTITIES, HOURS, MEMORY_TARGET_GB, PER, ROWS, SEED
 from benchmarks.windows_data import write_deltas
 from tidemark.storage.home import Home
 
@@ -49,8 +48,7 @@ def main(json_output: bool, rows: int, hours: int) -> int:
         peak = 0
         for side in ("spark", "duckdb"):
             (place / side).mkdir()
-            command = [sys.executable, "-m", "benchmarks.joins_sides", side, str(home.root), str(place / side / "out")]
-            usage = measure([*command, str(hours), str(place / "spark/out")], cwd=ROOT)
+            usage = measure("joins_sides", side, home.root, place / side / "out", hours, place / "spark/out")
             found |= json.loads((place / side / f"{side}.json").read_text())
             peak = max(peak, usage.peak_bytes)
         results = list(_results(place, found, rows))
@@ -70,9 +68,10 @@ def _results(place: Path, found: dict[str, Any], rows: int) -> Iterator[Result]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="tidemark bench joins", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one object per line")
-    parser.add_argument("--rows", type=int, default=ROWS, help="how many deltas (default: 10 million)")
-    parser.add_argument("--hours", type=int, default=HOURS, help="over how many hours (default: a week)")
-    options = parser.parse_args()
+    options = options_of(
+        "joins",
+        __doc__,
+        rows=(int, ROWS, "how many deltas (default: 10 million)"),
+        hours=(int, HOURS, "over how many hours (default: a week)"),
+    )
     sys.exit(main(options.json, options.rows, options.hours))

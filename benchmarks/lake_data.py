@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ Numbers = npt.NDArray[Any]
 
 def made(home: Home, spec: TableSpec) -> Path:
     """The folder of an empty table."""
-    lake = Lake(home, _no_session)
+    lake = Lake(home)
     lake.ensure(spec)
     return lake.path(spec.name)
 
@@ -102,7 +102,3 @@ def signal_rows(
     signal = pa.StructArray.from_arrays(list(fields.values()), names=list(fields))
     hashes = pa.array(random.integers(-(2**62), 2**62, count))
     return rows_of("signal", places, entities, event, received, signal=signal, identity_hash=hashes, **more)
-
-
-def _no_session() -> NoReturn:
-    raise AssertionError("data is written without a JVM")

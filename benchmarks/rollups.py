@@ -5,7 +5,6 @@ hashes. Then CPU-seconds of each tier, warm, and memory at its peak, the start i
 costs in a month and in a year of data, which must be the same.
 """
 
-import argparse
 import json
 import sys
 import tempfile
@@ -13,12 +12,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 from assets.rollups.schema import TIERS
-from benchmarks.harness import HOME_SETTINGS, Result, Usage, measure, peaks, say, show
+from benchmarks.harness import HOME_SETTINGS, Result, Usage, measure, options_of, peaks, say, show
 from benchmarks.rollups_data import write_deltas
 from benchmarks.rollups_late import MONTH_HOURS, YEAR_HOURS, Cost
 from benchmarks.rollups_sides import COLUMNS
 from tidemark.storage.home import Home
-from tidemark.tables.lake_files import partitions, quiet_database
+from tidemark.tables import lake_files
 
 ROWS = 10_000_000
 # A week: as many hours as one run takes at most.
@@ -28,7 +27,6 @@ SEED = 7
 SHAPES = {"many groups": (5_000, 60, 4.0), "few groups": (100, 1, 3.0)}
 MEMORY_TARGET_GB = 5.0
 COARSER_TARGET = 1.0
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(json_output: bool, rows: int) -> int:
@@ -45,36 +43,18 @@ def _compare(scratch: Path, shape: str, rows: int, entities: int, minutes: int, 
     home = Home(scratch / "home").create(HOME_SETTINGS)
     say(f"{shape}: writing {rows:,} deltas of {entities:,} entities")
     write_deltas(home, rows=rows, entities=entities, hours=HOURS, minutes=minutes, seed=SEED)
-    by_peer, peer = _run("duckdb", home, scratch, str(scratch / "peer"))
+    by_peer, peer = _run("duckdb", home, scratch, scratch / "peer")
     by_us, ours = _run("rollups", home, scratch)
     is_equal = all(_is_equal(home, scratch / "peer" / "all", spec.name) for spec in TIERS)
     name = f"DuckDB {version('duckdb')}"
     minute, *coarser = (spec.name for spec in TIERS)
     ratio = by_us[minute] / by_peer[minute]
     sums = sum(by_us[tier] for tier in coarser)
+    ours_s, peer_s, unit, of_minutes = by_us[minute], by_peer[minute], "CPU-seconds", sums / by_us[minute]
+    is_met, title = of_minutes <= COARSER_TARGET, f"hours, days and weeks, {shape}"
     return [
-        Result(
-            f"minutes, {shape}",
-            by_us[minute],
-            by_peer[minute],
-            name,
-            "CPU-seconds",
-            ratio,
-            target,
-            ratio <= target,
-            is_equal,
-        ),
-        Result(
-            f"hours, days and weeks, {shape}",
-            sums,
-            by_us[minute],
-            "minutes",
-            "CPU-seconds",
-            sums / by_us[minute],
-            COARSER_TARGET,
-            sums <= COARSER_TARGET * by_us[minute],
-            is_equal,
-        ),
+        Result(f"minutes, {shape}", ours_s, peer_s, name, unit, ratio, target, ratio <= target, is_equal),
+        Result(title, sums, ours_s, "minutes", unit, of_minutes, COARSER_TARGET, is_met, is_equal),
         peaks(f"memory, {shape}", ours, peer, name, MEMORY_TARGET_GB, is_equal=is_equal),
     ]
 
@@ -101,28 +81,13 @@ def _late_cost(hours: int) -> Cost:
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as scratch:
         home, answer = Home(Path(scratch) / "home").create(HOME_SETTINGS), Path(scratch) / "answer.json"
         say(f"a late delta into {hours // 24} days of data")
-        measure(
-            [sys.executable, "-W", "ignore", "-m", "benchmarks.rollups_late", str(home.root), str(answer), str(hours)],
-            cwd=ROOT,
-        )
+        measure("rollups_late", home.root, answer, hours)
         return Cost(**json.loads(answer.read_text()))
 
 
-def _run(side: str, home: Home, scratch: Path, *more: str) -> tuple[dict[str, float], Usage]:
+def _run(side: str, home: Home, scratch: Path, *more: Path) -> tuple[dict[str, float], Usage]:
     answer = scratch / f"{side}.json"
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "benchmarks.rollups_sides",
-        side,
-        str(home.root),
-        str(answer),
-        str(HOURS),
-        *more,
-    ]
-    usage = measure(command, cwd=ROOT)
+    usage = measure("rollups_sides", side, home.root, answer, HOURS, *more)
     taken: dict[str, float] = json.loads(answer.read_text())
     words = ", ".join(f"{name} {seconds:.1f}" for name, seconds in taken.items())
     say(f"{side}: CPU-seconds {words}; {usage.wall_s:.0f} s in all, {usage.peak_bytes / 1e9:.2f} GB at peak")
@@ -131,11 +96,11 @@ def _run(side: str, home: Home, scratch: Path, *more: str) -> tuple[dict[str, fl
 
 def _is_equal(home: Home, peer: Path, table: str) -> bool:
     """Whether both sides wrote the same rows, bucket by bucket."""
-    ours = [file for partition in partitions(home.lake / table).values() for file in partition.files]
+    ours = lake_files.files(home.lake / table)
     theirs = [str(file) for file in (peer / table).rglob("*.parquet")]
     found = []
     for files in (ours, theirs):
-        with quiet_database() as database:
+        with lake_files.quiet_database() as database:
             query = (
                 f"SELECT bucket_start, count(*), sum(hash(({COLUMNS}))::HUGEINT) "
                 "FROM read_parquet(?, hive_partitioning = false) GROUP BY ALL ORDER BY ALL"
@@ -147,8 +112,5 @@ def _is_equal(home: Home, peer: Path, table: str) -> bool:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="tidemark bench rollups", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one object per line")
-    parser.add_argument("--rows", type=int, default=ROWS, help="how many deltas (default: 10 million)")
-    options = parser.parse_args()
+    options = options_of("rollups", __doc__, rows=(int, ROWS, "how many deltas (default: 10 million)"))
     sys.exit(main(options.json, options.rows))

@@ -21,7 +21,7 @@ from resources.session import start_session
 from tidemark.model.ranges import Range
 from tidemark.model.timegrid import HOUR_US
 from tidemark.storage.home import Home
-from tidemark.tables.lake_files import partitions, quiet_database
+from tidemark.tables import lake_files
 from tidemark.tables.tiers import Tier
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def late_cost(home: Home, hours: int) -> Cost:
     for (source, target), transform in zip(CHAIN, tuple(count_tier(tier) for tier in Tier), strict=True):
         start_us = target.grain.floor(LATE_US)
         window = Range(start_us, target.grain.next(start_us))
-        seen, held = _executions(lake.spark), partitions(home.lake / source.name)
+        seen, held = int(_store(lake.spark).executionsCount()), lake_files.partitions(home.lake / source.name)
         replace_sums(lake, source, target, transform, window)
         files = _files_read(lake.spark, seen)
         inputs = [held[each] for each in held if window.holds(each)]
@@ -71,11 +71,7 @@ def late_cost(home: Home, hours: int) -> Cost:
 
 
 def _live(home: Home, table: str) -> set[str]:
-    return {file for partition in partitions(home.lake / table).values() for file in partition.files}
-
-
-def _executions(spark: "SparkSession") -> int:
-    return int(_store(spark).executionsCount())
+    return set(lake_files.files(home.lake / table))
 
 
 def _files_read(spark: "SparkSession", since: int) -> int:
@@ -102,7 +98,7 @@ def _store(spark: "SparkSession") -> Any:
 
 def _is_right(home: Home) -> bool:
     """Whether every tier has exactly the sums of the deltas, by DuckDB."""
-    with quiet_database() as database:
+    with lake_files.quiet_database() as database:
         database.execute("SET TimeZone = 'UTC'")
         for spec in TIERS:
             deltas = SIGNALS_SQL.format(files=home.lake / "deltas")

@@ -4,7 +4,6 @@ Belongs here: which sides are run, whether they give the same rows, and what the
 process of its own, warm. Reading vectors and the index are measured beside it (`vectors_reads.py`, `vectors_index.py`).
 """
 
-import argparse
 import json
 import sys
 import tempfile
@@ -13,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import vectors_index, vectors_reads
-from benchmarks.harness import HOME_SETTINGS, Result, fingerprint, measure, say, show
+from benchmarks.harness import HOME_SETTINGS, Result, fingerprint, measure, options_of, say, show
 from benchmarks.vectors_data import write_vector_deltas
 from tidemark.storage.home import Home
-from tidemark.tables.lake_files import partitions
+from tidemark.tables import lake_files
 
-ROOT = Path(__file__).resolve().parent.parent
 DELTAS, VECTORS, DIMENSIONS, CHANGED, HOURS, SEED = 1_000_000, 100_000, 384, 16, 12, 7
 # A function of pandas for each vector had not come to an end after a quarter of an hour: it gets so many times fewer
 # vectors and deltas, and its figure is multiplied by that.
@@ -58,8 +56,7 @@ def _fold(place: Path, deltas: int, vectors: int) -> Iterator[Result]:
     cpu_s = found["ours"]["cpu_s"]
     for name, title in peers.items():
         theirs = found[name]["cpu_s"] * (PART if folded[name] is part else 1)
-        own = partitions(folded[name].lake / "vectors").values()
-        mine = fingerprint(COMPARED, [file for each in own for file in each.files])
+        mine = fingerprint(COMPARED, lake_files.files(folded[name].lake / "vectors"))
         other = fingerprint(COMPARED, files[name])
         say(f"{mine[0]:,} vectors, {title} {other[0]:,}, {'equal' if mine == other else 'DIFFERENT'}")
         target = TARGET_TIMES if name == "apply_in_pandas" else None
@@ -99,18 +96,18 @@ def _write(home: Home, deltas: int, vectors: int, *, is_chained: bool = False) -
 
 
 def _run(place: Path, side: str, home: Home, *more: Home) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.vectors_sides", side, str(home.root), str(place)]
-    measure([*command, *(str(each.root) for each in more)], cwd=ROOT)
+    measure("vectors_sides", side, home.root, place, *(each.root for each in more))
     found: dict[str, Any] = json.loads((place / f"{side}.json").read_text())
     return found
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="tidemark bench vectors", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one object per line")
-    parser.add_argument("--deltas", type=int, default=DELTAS, help="how many deltas are folded (default: a million)")
-    parser.add_argument("--vectors", type=int, default=VECTORS, help="of how many vectors (default: 100,000)")
-    parser.add_argument("--only", default=",".join(PARTS), help=f"which parts (default: all of {', '.join(PARTS)})")
-    options = parser.parse_args()
+    options = options_of(
+        "vectors",
+        __doc__,
+        deltas=(int, DELTAS, "how many deltas are folded (default: a million)"),
+        vectors=(int, VECTORS, "of how many vectors (default: 100,000)"),
+        only=(str, ",".join(PARTS), f"which parts (default: all of {', '.join(PARTS)})"),
+    )
     chosen = [name for name in PARTS if name in options.only.split(",")]
     sys.exit(main(options.json, options.deltas, options.vectors, chosen))

@@ -124,7 +124,7 @@ def _ours(home: Home, rounds: list[Any]) -> tuple[_Usage, dict[str, Any]]:
 
 
 def _duckdb(home: Home, rounds: list[Any]) -> tuple[_Usage, dict[str, Any]]:
-    files = [file for part in lake_files.partitions(home.lake / VECTORS.name).values() for file in part.files]
+    files = lake_files.files(home.lake / VECTORS.name)
     with lake_files.quiet_database() as database:
 
         def read(numbers: Any) -> dict[str, Any]:

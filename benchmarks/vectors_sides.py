@@ -23,7 +23,7 @@ from assets.vectors.schema import VECTORS
 from benchmarks.harness import SAMPLE_S, Ledger, looking
 from resources.lake import Lake
 from tidemark.storage.home import Home
-from tidemark.tables.lake_files import partitions
+from tidemark.tables import lake_files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,7 +116,7 @@ def numpy_side(root: Path, target: Path) -> dict[str, Any]:
     """A plain loop over vectors: read with Arrow, sort, fold, write."""
     found: dict[str, Any] = {}
     with measured(found, "numpy"):
-        files = [file for part in partitions(root / "lake" / "deltas").values() for file in part.files]
+        files = lake_files.files(root / "lake" / "deltas")
         rows = pq.ParquetDataset(files, partitioning=None).read([*_READ, "vector"])
         rows = rows.filter(pc.is_valid(rows["vector"])).sort_by([(name, "ascending") for name in _READ])
         keys = rows["key"].combine_chunks()

@@ -4,7 +4,6 @@ Belongs here: which sides are run, whether they give the same rows, and what the
 process of its own, warm; memory is the peak of the whole process.
 """
 
-import argparse
 import json
 import sys
 import tempfile
@@ -12,12 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import HOME_SETTINGS, Result, Usage, fingerprint, measure, memory_below, say, show
+from benchmarks.harness import HOME_SETTINGS, Result, Usage, fingerprint, measure, memory_below, options_of, say, show
 from benchmarks.windows_data import Traffic, write_deltas
 from benchmarks.windows_sides import WINDOWS, measured_hours
 from tidemark.storage.home import Home
 
-ROOT = Path(__file__).resolve().parent.parent
 ROWS, ENTITIES, HOURS, SEED = 10_000_000, 100_000, 168, 7
 PER = 10_000_000
 # A day of them: files are counted, whatever their contents.
@@ -68,9 +66,8 @@ def _compared(place: Path, traffic: Traffic, rows: int, hours: int, names: list[
 
 def run_side(place: Path, side: str, home: Home, hours: int, names: list[str]) -> tuple[dict[str, Any], Usage]:
     """The measurements of a side, and the total of its process."""
-    command = [sys.executable, "-m", "benchmarks.windows_sides", side, str(home.root), str(place / side / "out")]
     (place / side).mkdir()
-    usage = measure([*command, str(hours), ",".join(names)], cwd=ROOT)
+    usage = measure("windows_sides", side, home.root, place / side / "out", hours, ",".join(names))
     found = json.loads((place / side / f"{side}.json").read_text())
     return found, usage
 
@@ -100,8 +97,7 @@ def _late(place: Path) -> Iterator[Result]:
         home = Home(place / f"late_{days}").create(HOME_SETTINGS)
         write_deltas(home, rows=LATE_ROWS * days, entities=1_000, hours=24 * days, seed=SEED)
         (place / f"of_{days}").mkdir()
-        side = [sys.executable, "-m", "benchmarks.windows_sides", "late", str(home.root), str(place / f"of_{days}/x")]
-        measure([*side, str(24 * days), ""], cwd=ROOT)
+        measure("windows_sides", "late", home.root, place / f"of_{days}/x", 24 * days, "")
         found.append(json.loads((place / f"of_{days}" / "late.json").read_text()))
     for name, small in found[0].items():
         large = found[1][name]
@@ -113,10 +109,11 @@ def _late(place: Path) -> Iterator[Result]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="tidemark bench windows", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one object per line")
-    parser.add_argument("--rows", type=int, default=ROWS, help="how many deltas (default: 10 million)")
-    parser.add_argument("--hours", type=int, default=HOURS, help="over how many hours (default: a week)")
-    parser.add_argument("--only", default=",".join(WINDOWS), help="which windows (default: all)")
-    options = parser.parse_args()
+    options = options_of(
+        "windows",
+        __doc__,
+        rows=(int, ROWS, "how many deltas (default: 10 million)"),
+        hours=(int, HOURS, "over how many hours (default: a week)"),
+        only=(str, ",".join(WINDOWS), "which windows (default: all)"),
+    )
     sys.exit(main(options.json, options.rows, options.hours, [n for n in WINDOWS if n in options.only.split(",")]))

@@ -86,10 +86,6 @@ class FaultyDisk(RealDisk):
         """Every call that might have failed, including those that did."""
         return self.faults.trace
 
-    def fail_from_now(self, fault: Fault) -> None:
-        """Add a fault; its calls are counted from here on."""
-        self.faults.add(fault)
-
     def fail(self, fault: Fault) -> None:
         """Add a fault; its calls are counted from now on."""
         self.faults.add(fault)

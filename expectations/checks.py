@@ -130,7 +130,7 @@ def evaluate(
             else:
                 targets.append(target)
         except RecordError as error:
-            yield _refusal(suite, partition, str(error))
+            yield _stored(suite, partition, str(error))
     by_moment = sorted(targets, key=lambda target: target.recorded.moment)
     for _, group in groupby(by_moment, key=lambda target: target.recorded.moment):
         together = list(group)
@@ -218,42 +218,36 @@ def _evaluation(
     if result.failed:
         metadata["result"] = dg.MetadataValue.md(_table(result))
         metadata["examples"] = dg.MetadataValue.json({name_of(each): examples_of(each) for each in result.failed})
-    return AssetCheckEvaluation(
-        asset_key=dg.AssetKey(suite.table),
-        check_name=CHECK_NAME,
-        passed=result.passed,
-        description=result.message,
-        metadata=metadata,
-        blocking=True,
-        partition=target.recorded.record.partition,
-        target_materialization_data=target.data,
-    )
+    partition = target.recorded.record.partition
+    return _stored(suite, partition, result.message, passed=result.passed, about=target.data, metadata=metadata)
 
 
 def _settled(suite: Suite, target: Target) -> AssetCheckEvaluation:
     """The result of a partition whose input was dropped: an input is never dropped under a failed partition (R5)."""
     is_edited = target.recorded.edit is not None
+    why = SETTLED_AND_EDITED if is_edited else SETTLED
+    return _stored(suite, target.recorded.partition, why, passed=not is_edited, about=target.data)
+
+
+def _stored(
+    suite: Suite,
+    partition: str | None,
+    message: str,
+    *,
+    passed: bool = False,
+    about: AssetCheckEvaluationTargetMaterializationData | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> AssetCheckEvaluation:
+    """A result as the orchestrator stores it; one about no materialization is a refusal: nothing could be checked."""
     return AssetCheckEvaluation(
         asset_key=dg.AssetKey(suite.table),
         check_name=CHECK_NAME,
-        passed=not is_edited,
-        description=SETTLED_AND_EDITED if is_edited else SETTLED,
-        blocking=True,
-        partition=target.recorded.partition,
-        target_materialization_data=target.data,
-    )
-
-
-def _refusal(suite: Suite, partition: str | None, why: str) -> AssetCheckEvaluation:
-    """The result of a partition that cannot be checked: it has no record, or nothing is left to compare it with."""
-    return AssetCheckEvaluation(
-        asset_key=dg.AssetKey(suite.table),
-        check_name=CHECK_NAME,
-        passed=False,
-        severity=dg.AssetCheckSeverity.ERROR,
-        description=why,
+        passed=passed,
+        description=message,
+        metadata=metadata,
         blocking=True,
         partition=partition,
+        target_materialization_data=about,
     )
 
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from assets.graph import made_of
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
+from assets.records import of_generation
 from assets.tables import EVERY_TABLE, GRAPH
 from assets.vectors.index_schema import VECTOR_INDEX
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
@@ -324,8 +325,7 @@ def _dimensions(lake: Lake) -> pa.Table:
 
 def _comparable(recorded: Recorded) -> Record | None:
     """The previous record, if it is of the same generation: epochs and watermarks only rise within one (C2)."""
-    previous = recorded.previous
-    return previous if previous and previous.generation == recorded.record.generation else None
+    return of_generation(recorded.previous, recorded.record.generation)
 
 
 def _integers(values: Iterable[int | None]) -> pa.Array:

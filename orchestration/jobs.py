@@ -3,6 +3,8 @@
 Belongs here: which assets go together. All of them run in one process: a process per step would start a JVM per step.
 """
 
+from functools import partial
+
 import dagster as dg
 
 from assets.ingest.asset import dead_letters, deltas
@@ -15,25 +17,23 @@ from tidemark.model.timegrid import HOUR, Grain
 from tidemark.tables.tiers import Tier
 
 EXECUTOR = dg.in_process_executor
+_job = partial(dg.define_asset_job, executor_def=EXECUTOR)
 
-drain_job = dg.define_asset_job(
+drain_job = _job(
     "drain_job",
     selection=["drain"],
-    executor_def=EXECUTOR,
     description="Commit all sealed segments to deltas and dead_letters, report the touched hours and check them.",
 )
 
-refresh_job = dg.define_asset_job(
+refresh_job = _job(
     "refresh_job",
     selection=[REFRESH],
-    executor_def=EXECUTOR,
     description="Make every partition that is behind its inputs, table by table, and check it.",
 )
 
-rebuild_job = dg.define_asset_job(
+rebuild_job = _job(
     "rebuild_job",
     selection=[deltas, dead_letters],
-    executor_def=EXECUTOR,
     description="Write hours of deltas and dead_letters again, from the segments of committed plans.",
 )
 
@@ -47,33 +47,25 @@ def _sums(grain: Grain) -> str:
 
 # A job for the tiers of each partition: `rollups_job` for those of hours, then `days_job`, `weeks_job` and so on.
 ROLLUP_JOBS = [
-    dg.define_asset_job(
+    _job(
         "rollups_job" if grain is HOUR else f"{grain.name}s_job",
         selection=[tier.table for tier in Tier if tier.partition_grain is grain],
-        executor_def=EXECUTOR,
         description=_sums(grain),
     )
     for grain in dict.fromkeys(tier.partition_grain for tier in Tier)
 ]
 
-windows_job = dg.define_asset_job(
-    "windows_job",
-    selection=[windowed_counts],
-    executor_def=EXECUTOR,
-    description="All windows of all entities, as of one minute.",
+windows_job = _job(
+    "windows_job", selection=[windowed_counts], description="All windows of all entities, as of one minute."
 )
 
-compaction_job = dg.define_asset_job(
-    "compaction_job",
-    selection=[vector_checkpoints],
-    executor_def=EXECUTOR,
-    description="Checkpoints of the vectors that are due.",
+compaction_job = _job(
+    "compaction_job", selection=[vector_checkpoints], description="Checkpoints of the vectors that are due."
 )
 
-vectors_job = dg.define_asset_job(
+vectors_job = _job(
     "vectors_job",
     selection=[vectors, vector_conflicts, vector_index],
-    executor_def=EXECUTOR,
     description="Fold new vector deltas into the vectors that they are about, compare their clocks, and index them.",
 )
 

@@ -13,7 +13,6 @@ When the command is repeated after a crash, it repeats each step or finds it don
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from assets.rollups.schema import COUNTS
 from assets.trust import found_wrong, repair_first
@@ -42,9 +41,6 @@ from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.plans import durable_epochs
 from tidemark.tables.tiers import Tier
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 # What may be dropped, finest first.
 DROPPED = {tier: COUNTS[tier] for tier in CUT_AT}
@@ -112,7 +108,7 @@ def drop_settled(home: Home, cuts: Cuts, clock: Callable[[], int]) -> tuple[Drop
     dropped = tuple(_droppings(home, cuts))
     remember(home, cuts)
     failpoint("retain.decided")
-    lake, before = Lake(home, _no_session, clock=clock), dropped_before(home)
+    lake, before = Lake(home, clock=clock), dropped_before(home)
     for tier, spec in DROPPED.items():
         if tier in cuts:
             lake.drop(spec, before[tier])
@@ -204,7 +200,3 @@ def _refuse_unsettled(home: Home, cuts: Cuts) -> None:
                     f"the first of them {shown(behind[0])}. Nothing was dropped; compute them first: "
                     "./tidemark backfill."
                 )
-
-
-def _no_session() -> "SparkSession":
-    raise AssertionError("dropping partitions starts no JVM")

@@ -84,7 +84,9 @@ class TinyPlatform:
         """Send the deltas of a table, as one write, and seal it."""
         deltas = as_deltas(text, first_number=self._sent + 1)
         self._sent += len(deltas)
-        times = [_moment(str(delta["event_ts"])) for delta in deltas if "event_ts" in delta]
+        times = [
+            datetime.fromisoformat(str(delta["event_ts"])).astimezone(UTC) for delta in deltas if "event_ts" in delta
+        ]
         self._now_us = max([self._now_us, *(to_us(time) + HOUR_US for time in times)])
         with Platform.open(self.home, clock=lambda: self._now_us) as platform:
             platform.producer("test").write(deltas)
@@ -126,10 +128,6 @@ def _value(cell: str) -> Any:
         return json.loads(cell)
     except json.JSONDecodeError:
         return cell
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text).astimezone(UTC)
 
 
 def _shown(value: Any) -> Any:

@@ -12,7 +12,6 @@ from assets.tables import TABLES
 from assets.trust import against, found_wrong, unfinished
 from assets.vectors.index_schema import VECTOR_INDEX
 from assets.vectors.new_deltas import due_buckets
-from assets.vectors.records import last_record
 from assets.vectors.schema import VECTOR_CONFLICTS, VECTORS
 from orchestration.instance import open_instance
 from orchestration.runs import Progress, RunResults, run
@@ -60,7 +59,7 @@ def _index_due(instance: "DagsterInstance", home: Home, due: Collection[str]) ->
     if VECTORS.name in due:
         return [VECTOR_INDEX.name]
     state = lake_files.readable_state(home.lake / VECTORS.name)
-    record = last_record(instance, VECTOR_INDEX.name)
+    record = Record.found(instance, VECTOR_INDEX.name)
     is_behind = state is not None and (record is None or record.input_versions.get(VECTORS.name) != state.version)
     is_due = is_behind or unfinished(home, instance, VECTOR_INDEX.name)
     return [VECTOR_INDEX.name] if is_due and not found_wrong(home, instance, VECTORS.name) else []

@@ -7,11 +7,12 @@ Belongs here: whether it is due, whether it is blocked, and the run. Does not be
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from assets.records import of_generation
 from assets.rollups.schema import TRAILING_COUNTS, WINDOWED_COUNTS
 from assets.trust import against
 from orchestration.instance import open_instance
 from orchestration.runs import Progress, RunResults, run
-from resources.record import Record, RecordError
+from resources.record import Record
 from tidemark.event_time.clock import system_clock
 from tidemark.model.timegrid import HOUR, MINUTE
 from tidemark.shard_state.clock_reset import ceiling_us
@@ -84,8 +85,5 @@ def materialize_windowed_counts(home: Home, as_of: str = "", *, progress: Progre
 def _last(instance: "DagsterInstance", home: Home) -> Record | None:
     """The last record, if it belongs to the stored table."""
     known = KnownTableFile(home.plans, NAME).read()
-    try:
-        found = Record.latest(instance, NAME)
-    except RecordError:
-        return None
-    return found if found.generation == known.generation and not find_break(home.lake / NAME, known) else None
+    found = of_generation(Record.found(instance, NAME), known.generation)
+    return found if found and not find_break(home.lake / NAME, known) else None

@@ -44,19 +44,21 @@ RETENTION_HOURS = 168
 
 
 class Lake:
-    """The tables of one home. `spark` is called when a session is first needed, and not before."""
+    """The tables of one home. `spark` is called when a session is first needed; without it, nothing here needs one."""
 
     def __init__(
-        self, home: Home, spark: Callable[[], "SparkSession"], *, clock: Callable[[], int] | None = None
+        self, home: Home, spark: "Callable[[], SparkSession] | None" = None, *, clock: Callable[[], int] = system_clock
     ) -> None:
         self.home = home
-        self.clock = clock or system_clock
+        self.clock = clock
         self._spark = spark
         self._locks: dict[str, FileLock] = {}
 
     @property
     def spark(self) -> "SparkSession":
         """The session; starts a JVM if none is running."""
+        if self._spark is None:
+            raise AssertionError("this lake was opened to be read and changed without a JVM")
         return self._spark()
 
     def path(self, table: str) -> Path:

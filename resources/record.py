@@ -128,6 +128,14 @@ class Record(Struct, frozen=True, kw_only=True, rename=_STORED):
         return _record_of(events[0])
 
     @classmethod
+    def found(cls, instance: "DagsterInstance", asset: str) -> "Record | None":
+        """The same of an asset; None if there is none that can be read."""
+        try:
+            return cls.latest(instance, asset)
+        except RecordError:
+            return None
+
+    @classmethod
     def latest_by_partition(
         cls,
         instance: "DagsterInstance",

@@ -33,14 +33,10 @@ class Toolchain:
     jars: tuple[Path, ...]
 
 
-def share_directory() -> Path:
-    """The launcher's directory for files that belong to this Python environment but are not Python."""
-    return Path(sys.prefix) / "share" / "tidemark"
-
-
 def find_toolchain() -> Toolchain:
     """Java and the jars, after checking that both exist."""
-    share = share_directory()
+    # The launcher's directory for files that belong to this Python environment but are not Python.
+    share = Path(sys.prefix) / "share" / "tidemark"
     jars = tuple(sorted((share / "jars").glob("*.jar")))
     if not jars:
         raise ToolchainMissingError("The set of Delta jars", share / "jars")

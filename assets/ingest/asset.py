@@ -4,7 +4,6 @@ Belongs here: what the orchestrator sees of the drain and the rebuild. `drain` b
 hours it touched; materializing an hour of `deltas` or `dead_letters` rebuilds it from the log.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import dagster as dg
@@ -15,13 +14,14 @@ from assets.ingest.rebuild import committed_number, plan_store, rebuild
 from assets.ingest.records import drain_record, hour_records, new_in_hours
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.metadata import KINDS, OWNERS
-from assets.partitions import partitions_in, starts_in
+from assets.partitions import partitions_in, starts_of
+from assets.records import Writing
 from assets.requested import report_now
 from assets.table_asset import Materialize, TableAsset
 from assets.watermarks import record_watermarks
 from resources.lake import Lake, TableSpec
 from resources.platform import TidemarkResource
-from resources.record import Record, RecordError
+from resources.record import Record
 from tidemark.log.manifest import Entry
 from tidemark.model.ranges import Range
 from tidemark.model.timegrid import hour_key
@@ -62,8 +62,7 @@ def drain_asset(check: DrainCheck) -> dg.AssetsDefinition:
 def _drain(
     context: dg.AssetExecutionContext, tidemark: TidemarkResource, check: DrainCheck
 ) -> dg.MaterializeResult[None]:
-    started = time.monotonic()
-    lake = tidemark.lake
+    lake, run = tidemark.lake, Writing(context, tidemark.lake, tidemark.now_us)
     for result in drain_all(lake):
         context.log.info(
             "plan %d: %d accepted, %d refused, %d copies",
@@ -78,20 +77,10 @@ def _drain(
     touched = unreported_hours(context.instance, lake, plan)
     new = new_in_hours(_unreported(context.instance, lake, plan))
     note_first_hour(lake.home, plan, touched)
-    duration_ms = _since(started)
     reported: dict[str, list[str]] = {}
     for spec, starts in ((DELTAS, touched.event), (DEAD_LETTERS, touched.receipt)):
         previous = _recorded(context.instance, spec, starts)
-        records = hour_records(
-            lake,
-            spec,
-            starts,
-            plan,
-            previous,
-            duration_ms=duration_ms,
-            now_us=tidemark.now_us(),
-            new=new if spec is DELTAS else None,
-        )
+        records = hour_records(run, spec, starts, plan, previous, new=new if spec is DELTAS else None)
         for record in records:
             report_now(context, record)
         reported[spec.name] = [record.partition for record in records if record.partition]
@@ -99,8 +88,7 @@ def _drain(
     failpoint("record.logged")
     check(context, lake, reported)
     save_index(lake.home, index_of(lake.home, Log(lake.home), plan.upto if plan else {}))
-    last = _last_drain(context.instance)
-    record = drain_record(lake, plan, last, duration_ms=duration_ms, now_us=tidemark.now_us())
+    record = drain_record(run, plan, Record.found(context.instance, "drain"))
     return dg.MaterializeResult(
         metadata={"hours": len(touched.event), "plan": plan.number if plan else 0, **record.to_metadata()}
     )
@@ -129,16 +117,9 @@ def unreported_hours(instance: dg.DagsterInstance, lake: Lake, plan: Plan | None
 
 def _unreported(instance: dg.DagsterInstance, lake: Lake, plan: Plan | None) -> Iterator[Entry]:
     """The committed segments that no drain has recorded, read one by one."""
-    last = _last_drain(instance)
+    last = Record.found(instance, "drain")
     reported = {shard: end for shard, (_, end) in last.epochs.items()} if last else {}
     return Log(lake.home).below(plan.upto if plan else {}, after=reported)
-
-
-def _last_drain(instance: dg.DagsterInstance) -> Record | None:
-    try:
-        return Record.latest(instance, "drain")
-    except RecordError:
-        return None
 
 
 def _recorded(instance: dg.DagsterInstance, spec: TableSpec, starts: Iterable[int]) -> dict[str, Record]:
@@ -163,20 +144,12 @@ def _of_another_generation(instance: dg.DagsterInstance, lake: Lake, spec: Table
 def _rebuild_of(spec: TableSpec) -> Materialize:
     """How hours of a table are rebuilt from the segments of committed plans."""
 
-    def rebuild_hours(
-        context: dg.AssetExecutionContext, tidemark: TidemarkResource, windows: Sequence[Range]
-    ) -> list[Record]:
-        started, lake = time.monotonic(), tidemark.lake
-        plan = plan_store(lake).committed(rebuild(lake, spec, partitions_in(windows, spec.grain)))
-        starts = [start for each in windows for start in starts_in(each, spec.grain)]
-        previous, duration_ms = _recorded(context.instance, spec, starts), _since(started)
-        return hour_records(lake, spec, starts, plan, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
+    def rebuild_hours(run: Writing, windows: Sequence[Range]) -> list[Record]:
+        plan = plan_store(run.lake).committed(rebuild(run.lake, spec, partitions_in(windows, spec.grain)))
+        starts = starts_of(windows, spec.grain)
+        return hour_records(run, spec, starts, plan, _recorded(run.instance, spec, starts))
 
     return rebuild_hours
-
-
-def _since(started: float) -> int:
-    return round((time.monotonic() - started) * 1000)
 
 
 def _table(spec: TableSpec, more: str) -> TableAsset:

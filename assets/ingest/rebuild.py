@@ -201,11 +201,7 @@ def _open(lake: Lake, spec: TableSpec, opening: Opening) -> None:
     if opening.number and opening.hours != [] and committed_number(lake, spec) < opening.number:
         _replace(lake, spec, opening.hours, opening.number, is_opening=True)
     elif committed_number(lake, spec) < opening.number:
-        lake.append_once(spec, read_empty(lake, spec), number=opening.number)
+        # No row: this moves the marker and nothing else.
+        lake.append_once(spec, lake.read(spec.name).limit(0), number=opening.number)
     known = lake.known(spec.name)
     lake.known_file(spec.name).write(msgspec.structs.replace(known, opening=None))
-
-
-def read_empty(lake: Lake, spec: TableSpec) -> "DataFrame":
-    """An empty DataFrame with the table's columns: committing it moves the marker and nothing else."""
-    return lake.read(spec.name).limit(0)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from assets.ingest.schema import DELTAS
-from assets.records import Recorder, levels
-from resources.lake import Lake, TableSpec
+from assets.records import Recorder, Writing, levels
+from resources.lake import TableSpec
 from resources.record import Record
 from tidemark.log.manifest import Entry, HourCounts
 from tidemark.model.timegrid import hour_key
@@ -20,14 +20,12 @@ from tidemark.tables.plans import Plan
 
 
 def hour_records(
-    lake: Lake,
+    run: Writing,
     spec: TableSpec,
     starts: Iterable[int],
     plan: Plan | None,
     previous: Mapping[str, Record],
     *,
-    duration_ms: int,
-    now_us: int,
     new: Mapping[str, "NewInHour"] | None = None,
 ) -> list[Record]:
     """One record for each hour of `deltas` or `dead_letters`, as of the table's latest version.
@@ -38,8 +36,8 @@ def hour_records(
     Rows in are the deltas that the log has for the hour. Refused rows are, for an hour of `dead_letters`, the deltas
     that the log refused; for an hour of `deltas`, the ones that it accepted and the drain found to be duplicates.
     """
-    log, wanted, upto = Log(lake.home), sorted(starts), plan.upto if plan else {}
-    recorder = Recorder(lake, spec.name, duration_ms=duration_ms, now_us=now_us)
+    lake, wanted, upto = run.lake, sorted(starts), plan.upto if plan else {}
+    log, recorder = Log(lake.home), Recorder(run, spec.name)
     path, version = lake.path(spec.name), recorder.known.version
     index = index_of(lake.home, log, upto)
     counted = index.event if spec is DELTAS else index.receipt
@@ -107,11 +105,11 @@ def _changed(new: NewInHour | None, previous: Record | None, counts: HourCounts,
     return {**previous.changed, **now} if is_known else {}
 
 
-def drain_record(lake: Lake, plan: Plan | None, previous: Record | None, *, duration_ms: int, now_us: int) -> Record:
+def drain_record(run: Writing, plan: Plan | None, previous: Record | None) -> Record:
     """The record of the drain: everything up to `epochs` has been reported to the orchestrator."""
-    log, upto = Log(lake.home), plan.upto if plan else {}
+    lake, log, upto = run.lake, Log(run.lake.home), plan.upto if plan else {}
     sealed = list(log.totals(upto))
-    return Recorder(lake, DELTAS.name, asset="drain", duration_ms=duration_ms, now_us=now_us).record(
+    return Recorder(run, DELTAS.name, asset="drain").record(
         None,
         lake_files.partitions(lake.path(DELTAS.name)).values(),
         levels(lake, plan),

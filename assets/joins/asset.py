@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 
 from assets.graph import Derived
+from assets.inputs import Inputs
 from assets.joins.rows import delta_pairs, session_pairs
 from assets.partitions import starts_in
 from assets.stale import look_back
 from assets.table_asset import TableAsset
 from assets.tables import GRAPH
 from assets.windows.catalog import STREAMS
-from assets.windows.factory import Inputs, hourly_asset, separate_asset
+from assets.windows.factory import hourly_asset, separate_asset
 from assets.windows.schema import WINDOW_HOUR, window_table
 from resources.lake import Lake
 from tidemark.model.ranges import Range, within

@@ -40,7 +40,9 @@ def delta_pairs(deltas: DataFrame, join: Join, left: Stream, right: Stream, hour
         "pair_id": _pair_id(*(f"{side}_{name}" for side in ("left", "right") for name in OF_DELTA[:4])),
         "window_start": F.timestamp_micros("pane_us"),
         "window_end": F.timestamp_micros(F.col("pane_us") + F.lit(size_us)),
-        "right_windows": F.transform("right_panes_us", F.timestamp_micros) if slides else _no_windows(),
+        "right_windows": F.transform("right_panes_us", F.timestamp_micros)
+        if slides
+        else F.array().cast("array<timestamp>"),
         WINDOW_HOUR: F.timestamp_micros(floor_us(F.col("pane_us"), HOUR_US)),
     }
     return pairs.withColumns(columns).select(*join_table(join, left, right).names)
@@ -90,10 +92,6 @@ def _hashed(side: DataFrame, keys: Sequence[str], hours: Range) -> DataFrame:
     A hash table cannot spill to disk, so the rows in one place must fit its memory, however long the range is.
     """
     return together(side, [*keys, "pane_us"], hours, hours_each=6).hint("shuffle_hash")
-
-
-def _no_windows() -> Column:
-    return F.array().cast("array<timestamp>")
 
 
 def _pair_id(*columns: str) -> Column:

@@ -4,26 +4,22 @@ Belongs here: read, transform, replace, record. The tiers are declared in `tidem
 ranges of partitions is one Spark job (O2), a pure function of one version of the input (decision 0052, pure functions).
 """
 
-import time
 from collections.abc import Callable, Sequence
 
-import dagster as dg
 from pyspark.sql import DataFrame
 
-from assets.inputs import input_of
-from assets.partitions import partitions_in, starts_in
+from assets.inputs import Inputs, replace_partitions
+from assets.partitions import starts_of
+from assets.records import Writing
 from assets.rollups.records import rollup_records
 from assets.rollups.transform import count_tier
 from assets.table_asset import TableAsset
 from assets.tables import GRAPH
-from assets.trust import refuse_edited
 from resources.lake import Lake, LakeError, TableSpec
-from resources.platform import TidemarkResource
 from resources.record import Record
 from tidemark.counts.retention import settled_before
 from tidemark.counts.windows import shown
 from tidemark.model.ranges import Range, within
-from tidemark.storage.failpoints import failpoint
 from tidemark.storage.home import Home
 from tidemark.tables.tiers import Tier
 
@@ -38,22 +34,9 @@ def rollup_asset(tier: Tier) -> TableAsset:
     derived = GRAPH[tier.table]
     source = derived.needs[0].table
 
-    def materialize(
-        context: dg.AssetExecutionContext, tidemark: TidemarkResource, windows: Sequence[Range]
-    ) -> list[Record]:
-        started, lake = time.monotonic(), tidemark.lake
-        version = replace_sums(lake, source, derived.spec, count_tier(tier), *windows)
-        failpoint("rollup.committed")
-        return rollup_records(
-            context.instance,
-            lake,
-            source,
-            version,
-            derived.spec,
-            [start for each in windows for start in starts_in(each, derived.spec.grain)],
-            duration_ms=round((time.monotonic() - started) * 1000),
-            now_us=tidemark.now_us(),
-        )
+    def materialize(run: Writing, windows: Sequence[Range]) -> list[Record]:
+        version = replace_sums(run.lake, source, derived.spec, count_tier(tier), *windows)
+        return rollup_records(run, source, version, derived.spec, starts_of(windows, derived.spec.grain))
 
     return TableAsset(derived, materialize, is_held_by_tables=True, takes_gaps=True)
 
@@ -63,19 +46,12 @@ def replace_sums(
 ) -> int:
     """Sum up ranges of partitions, the earliest first, replace them in one commit, and return the input's version."""
     refuse_settled(lake.home, target, windows[0])
-    with lake.lock(target.name):
-        made_from = input_of(lake, source.name)
-        refuse_edited(lake, GRAPH[target.name], windows)
-        lake.settle(target)
-        rows = lake.read(source.name, made_from.version, within=within(source.partition_by, windows))
-        # The sums are small: one file per partition, sorted for lookups.
-        filed = (
-            rows.transform(transform)
-            .repartition(target.partition_by)
-            .sortWithinPartitions(target.partition_by, *target.order_by)
-        )
-        lake.replace(target, filed, hours=partitions_in(windows, target.grain), made_from=made_from)
-    return made_from.version
+
+    def sums(inputs: Inputs) -> DataFrame:
+        rows = lake.read(source.name, inputs[source.name].version, within=within(source.partition_by, windows))
+        return rows.transform(transform)
+
+    return replace_partitions(lake, GRAPH[target.name], sums, *windows, made_from=source.name)[source.name].version
 
 
 def refuse_settled(home: Home, target: TableSpec, window: Range) -> None:

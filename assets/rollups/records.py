@@ -4,12 +4,11 @@ Belongs here: how epochs and watermarks propagate along the asset graph (T3). No
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from assets.records import Levels, Recorder, widest
+from assets.records import Levels, Recorder, Writing, of_generation, widest
 from assets.rollups.schema import MINUTE_COUNTS, TRAILING_COUNTS, WINDOWED_COUNTS
 from resources.lake import Lake, TableSpec
-from resources.record import Record, RecordError, believed
+from resources.record import Record, believed
 from tidemark.counts.tables import Tables
 from tidemark.counts.windows import Span
 from tidemark.observe.sealed_log import Watermark
@@ -17,24 +16,14 @@ from tidemark.tables import lake_files
 from tidemark.tables.lineage import Input
 from tidemark.tables.tiers import Tier
 
-if TYPE_CHECKING:
-    from dagster import DagsterInstance
-
 
 def rollup_records(
-    instance: "DagsterInstance",
-    lake: Lake,
-    source: TableSpec,
-    source_version: int,
-    target: TableSpec,
-    starts: Sequence[int],
-    *,
-    duration_ms: int,
-    now_us: int,
+    run: Writing, source: TableSpec, source_version: int, target: TableSpec, starts: Sequence[int]
 ) -> list[Record]:
     """One record for each partition of `target`, computed from `source` at one version."""
+    instance, lake = run.instance, run.lake
     read = Input(source_version, lake.known(source.name).generation)
-    recorder = Recorder(lake, target.name, {source.name: read}, duration_ms=duration_ms, now_us=now_us)
+    recorder = Recorder(run, target.name, {source.name: read})
     held = lake_files.partitions(lake.path(target.name), recorder.known.version)
     inputs = {start: source.grain.starts(start, target.grain.next(start)) for start in starts}
     keys = [source.grain.key(start) for each in inputs.values() for start in each]
@@ -69,24 +58,21 @@ def input_watermark(inputs: Iterable[Mapping[str, Record]], ceiling: int | None)
 
 
 def windowed_record(
-    instance: "DagsterInstance",
-    lake: Lake,
+    run: Writing,
     inputs: Mapping[str, Mapping[str, Record]],
     tables: Tables,
     spans: Mapping[Tier, Sequence[Span]],
     *,
     as_of_us: int,
-    duration_ms: int,
-    now_us: int,
 ) -> Record:
     """The record of `windowed_counts`, which is as of one time and has no partitions for the orchestrator."""
-    name, minutes = WINDOWED_COUNTS.name, inputs[MINUTE_COUNTS.name]
+    lake, name, minutes = run.lake, WINDOWED_COUNTS.name, inputs[MINUTE_COUNTS.name]
     read = {
         spec.name: Input(tables.versions[spec.name], lake.known(spec.name).generation)
         for spec in TRAILING_COUNTS.values()
     }
-    recorder = Recorder(lake, name, read, duration_ms=duration_ms, now_us=now_us)
-    previous = _last(instance, name, recorder.known.generation)
+    recorder = Recorder(run, name, read)
+    previous = of_generation(Record.found(run.instance, name), recorder.known.generation)
     applied, flushed, _ = (_per_shard(max, each) for each in _levels_of(minutes.values()))
     return recorder.record(
         None,
@@ -98,14 +84,6 @@ def windowed_record(
         rows_in=sum(_rows_read(lake, spec, tables, spans[tier]) for tier, spec in TRAILING_COUNTS.items()),
         as_of_us=as_of_us,
     )
-
-
-def _last(instance: "DagsterInstance", asset: str, generation: int) -> Record | None:
-    try:
-        found = Record.latest(instance, asset)
-    except RecordError:
-        return None
-    return found if found.generation == generation else None
 
 
 def _holder(records: Iterable[Record]) -> str | None:

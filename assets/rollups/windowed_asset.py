@@ -5,13 +5,13 @@ and is replaced whole. It follows the clock and not its inputs: a late delta re-
 here at the next hour (decision 0016).
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import dagster as dg
 from pydantic import Field
 
+from assets.records import Writing
 from assets.rollups.records import input_watermark, windowed_record
 from assets.rollups.schema import TRAILING_COUNTS, WINDOWED_COUNTS
 from assets.rollups.windowed import count_windows, spans_of
@@ -60,7 +60,7 @@ def windowed_counts(
     context: dg.AssetExecutionContext, config: WindowedConfig, tidemark: TidemarkResource
 ) -> dg.MaterializeResult[None]:
     """Read one snapshot of the tiers, sum up the buckets, replace the table, and return one record."""
-    started, lake, spec = time.monotonic(), tidemark.lake, WINDOWED_COUNTS
+    lake, spec, run = tidemark.lake, WINDOWED_COUNTS, Writing(context, tidemark.lake, tidemark.now_us)
     half_lives = [half_life(name) for name in lake.home.settings.counts.half_lives]
     with lake.lock(spec.name):
         marks = input_watermarks(lake.home.plans, NAMES)
@@ -76,16 +76,9 @@ def windowed_counts(
         rows = count_windows(tiers, as_of_us=as_of_us, half_lives=half_lives)
         lake.replace(spec, rows.sort(*spec.order_by, "signal"), hours=None)
     failpoint("rollup.committed")
-    record = windowed_record(
-        context.instance,
-        lake,
-        inputs,
-        tables,
-        {tier: [span for cut in spans_of(tier, as_of_us, half_lives).values() for span in cut] for tier in TRAILING},
-        as_of_us=as_of_us,
-        duration_ms=round((time.monotonic() - started) * 1000),
-        now_us=tidemark.now_us(),
-    )
+    cuts = {tier: spans_of(tier, as_of_us, half_lives).values() for tier in TRAILING}
+    spans = {tier: [span for cut in of_tier for span in cut] for tier, of_tier in cuts.items()}
+    record = windowed_record(run, inputs, tables, spans, as_of_us=as_of_us)
     record_watermarks(lake.home.plans, [record], marks)
     failpoint("record.logged")
     return dg.MaterializeResult(metadata={"as_of": shown(as_of_us), **record.to_metadata()})

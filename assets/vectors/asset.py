@@ -7,7 +7,6 @@ Both tables are folded on, bucket by bucket: a run folds its requested buckets i
 bucket gets its own record. A bucket without a reliable record is folded from the start; that gives the same rows (O2).
 """
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import dagster as dg
 from assets.ingest.schema import DELTAS
 from assets.inputs import input_of
 from assets.partitions import FROM_ANY
+from assets.records import Writing
 from assets.requested import report, requested_buckets
 from assets.table_asset import asset_of
 from assets.trust import refuse_any
@@ -64,7 +64,7 @@ def vector_conflicts(context: dg.AssetExecutionContext, tidemark: TidemarkResour
 def _materialize(
     context: dg.AssetExecutionContext, tidemark: TidemarkResource, spec: TableSpec, write: Write
 ) -> dg.MaterializeResult[None]:
-    started, lake, buckets = time.monotonic(), tidemark.lake, requested_buckets(context)
+    lake, buckets, run = tidemark.lake, requested_buckets(context), Writing(context, tidemark.lake, tidemark.now_us)
     previous = Record.latest_by_partition(context.instance, spec.name)
     with lake.lock(spec.name):
         version = input_of(lake, DELTAS.name).version
@@ -78,25 +78,21 @@ def _materialize(
             lake.path(spec.name), made_from=_made_from(lake, version), made={*buckets, *resting}
         )
     failpoint("rollup.committed")
-    return report_buckets(context, tidemark, spec, version, buckets, previous, started=started)
+    return report_buckets(run, spec, version, buckets, previous)
 
 
 def report_buckets(
-    context: dg.AssetExecutionContext,
-    tidemark: TidemarkResource,
+    run: Writing,
     spec: TableSpec,
     version: int,
     buckets: Sequence[int],
     previous: Mapping[str, Record],
     more: Mapping[str, Mapping[str, Any]] | None = None,
-    *,
-    started: float,
 ) -> dg.MaterializeResult[None]:
     """Record what a run has made of these buckets from a version of `deltas`; `more` is metadata by key."""
-    lake, duration_ms = tidemark.lake, round((time.monotonic() - started) * 1000)
-    records = bucket_records(lake, spec, version, buckets, previous, duration_ms=duration_ms, now_us=tidemark.now_us())
-    report(context, records, more)
-    record_watermarks(lake.home.plans, records)
+    records = bucket_records(run, spec, version, buckets, previous)
+    report(run.context, records, more)
+    record_watermarks(run.lake.home.plans, records)
     failpoint("record.logged")
     return dg.MaterializeResult()
 

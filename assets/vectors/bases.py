@@ -8,7 +8,7 @@ cut. So every state as of the cut or later, or by a write received since, contai
 that belongs below it would have happened before the cut, and the log refuses that.
 """
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assets.vectors.histories import as_checkpoints, fold_marked, placed_envelopes, so_far, whole_vector
@@ -41,8 +41,9 @@ def plan_bases(deltas: DataFrame, checkpoints: DataFrame, *, cut_us: int) -> Dat
     )
     numbered = numbered.withColumn("is_held", F.expr(f"{_PLACED} AND NOT is_broken"))
     reach = F.coalesce(F.max(F.when(F.col("is_held"), F.col("number"))).over(whole_vector()), F.lit(0))
+    is_old = (F.col("event_us") < cut_us) & (F.col("received_us") < cut_us)
     known = numbered.withColumn("reach", reach).where(F.col("reach") > F.col("start"))
-    return known.where(F.col("is_held") | _is_old(cut_us)).select(
+    return known.where(F.col("is_held") | is_old).select(
         *(*KEYS, *ARRIVAL, *PLACE_COLUMNS, "number", "start", "reach", "is_held"),
         (F.col("is_held") & (F.col("number") == F.col("reach"))).alias("emit"),
     )
@@ -85,7 +86,3 @@ def _with_old(deltas: DataFrame, cut_us: int) -> DataFrame:
     is_old = (F.unix_micros("event_ts") < cut_us) & (F.unix_micros("received_ts") < cut_us)
     old = own.where(is_old & F.col("removed_bytes").isNull()).select("namespace", "key").distinct()
     return own.join(old, on=["namespace", "key"], how="left_semi")
-
-
-def _is_old(cut_us: int) -> Column:
-    return (F.col("event_us") < cut_us) & (F.col("received_us") < cut_us)

@@ -5,7 +5,6 @@ base holds (K5), which is one more commit to `deltas`. How rows are computed is 
 `assets/ingest/removal.py`; the order of the steps is in `orchestration/compact.py`.
 """
 
-import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from assets.ingest.removal import GOES, bases_of, with_fate, without_payloads
 from assets.ingest.schema import DELTAS, PLACE
 from assets.inputs import input_of
 from assets.partitions import FROM_ANY
+from assets.records import Writing
 from assets.requested import requested_buckets
 from assets.table_asset import asset_of
 from assets.trust import edited, failed, refuse_any
@@ -37,7 +37,7 @@ from tidemark.observe.status import read_cut
 from tidemark.storage.failpoints import failpoint
 from tidemark.tables import lake_files
 from tidemark.tables.lineage import Input
-from tidemark.tables.plans import plan_at
+from tidemark.tables.plans import durable_at
 from tidemark.vectors.checkpoints import CompactionRules, Strategy
 from tidemark.vectors.reading.reads import read_rates
 from tidemark.vectors.tables import PAYLOADS_REMOVED, bucket_sql
@@ -67,7 +67,8 @@ def vector_checkpoints(
     context: dg.AssetExecutionContext, config: CompactionConfig, tidemark: TidemarkResource
 ) -> dg.MaterializeResult[None]:
     """Make the checkpoints that are due in the buckets, then bases if a cut was given; one commit each."""
-    started, lake, spec, now_us = time.monotonic(), tidemark.lake, VECTOR_CHECKPOINTS, tidemark.now_us()
+    run = Writing(context, tidemark.lake, tidemark.now_us)
+    lake, spec, now_us = run.lake, VECTOR_CHECKPOINTS, run.clock()
     buckets, previous = requested_buckets(context), Record.latest_by_partition(context.instance, spec.name)
     with lake.lock(spec.name):
         version = input_of(lake, DELTAS.name).version
@@ -83,7 +84,7 @@ def vector_checkpoints(
             compacted = make_bases(lake, version, config.cut_us, compacted)
             failpoint("compact.bases")
     more = {spec.grain.key(bucket): done.to_metadata() for bucket, done in compacted.items()}
-    return report_buckets(context, tidemark, spec, version, buckets, previous, more, started=started)
+    return report_buckets(run, spec, version, buckets, previous, more)
 
 
 def rules_of(config: CompactionConfig, lake: Lake) -> CompactionRules:
@@ -166,8 +167,7 @@ def refuse_unsettled(lake: Lake, version: int, cut_us: int) -> None:
             "The log does not refuse changes before that moment yet, so a base could miss one. Nothing was changed; "
             "use ./tidemark compact --remove, which cuts the log first."
         )
-    plan = plan_at(lake.home, version)
-    if not cut.is_settled(plan.durable if plan else {}):
+    if not cut.is_settled(durable_at(lake.home, version)):
         raise LakeError(
             "Changes from before the cut are not in the tables yet, because they are not sealed or not drained. "
             "Nothing was changed; drain first: ./tidemark drain."

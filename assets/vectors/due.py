@@ -15,7 +15,6 @@ from assets.ingest.schema import DELTAS
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.table_spec import TableSpec
 from tidemark.vectors.checkpoints import CompactionRules, DueReason, Strategy, due_reasons
 from tidemark.vectors.tables import bucket_of
 
@@ -55,10 +54,10 @@ class Due(NamedTuple):
 
 def find_due(home: Home, rules: CompactionRules, now_us: int) -> Due:
     """The vectors that are due; empty if there are none."""
-    vectors, deltas = _files(home, VECTORS), _files(home, DELTAS)
+    vectors, deltas = (lake_files.files(home.lake / spec.name) for spec in (VECTORS, DELTAS))
     if not vectors or not deltas:
         return Due({}, ())
-    checkpoints = _files(home, VECTOR_CHECKPOINTS)
+    checkpoints = lake_files.files(home.lake / VECTOR_CHECKPOINTS.name)
     kept = rules.keep_recent if rules.strategy in (Strategy.TIERED_MERGE, Strategy.ADAPTIVE) else 0
     values: dict[str, object] = {"kept": kept, "now": now_us, "vectors": vectors, "deltas": deltas}
     values |= {"checkpoints": checkpoints} if checkpoints else {}
@@ -80,7 +79,3 @@ def find_due(home: Home, rules: CompactionRules, now_us: int) -> Due:
     counts = {names[number].value: count for number, count in sorted(Counter(reasons.tolist()).items()) if number}
     due = found.select(["namespace", "vector_id"]).filter(pa.array(reasons > 0)).to_pylist()
     return Due(counts, tuple(sorted({bucket_of(row["namespace"], row["vector_id"]) for row in due})))
-
-
-def _files(home: Home, spec: TableSpec) -> list[str]:
-    return [file for part in lake_files.partitions(home.lake / spec.name).values() for file in part.files]

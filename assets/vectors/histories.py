@@ -5,24 +5,23 @@ gives states after marked deltas. The first two need no payload. Does not belong
 (`checkpoints.py`, `bases.py`), reading and writing (`compaction.py`).
 """
 
-from collections.abc import Iterable, Iterator
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from assets.vectors.schema import BUCKET, BUCKET_SQL, VECTOR_CHECKPOINTS
-from assets.vectors.transform import ARRIVAL, KEYS, PLACED_AT_ONCE, starts_of, vector_deltas, whole_vectors
+from assets.vectors.transform import ARRIVAL, KEYS, PAYLOAD, placed, starts_of, vector_deltas
 from tidemark.tables.table_spec import sql_type
 from tidemark.vectors.fold import fold_batches
-from tidemark.vectors.places import PLACE_COLUMNS, with_places
+from tidemark.vectors.places import PLACE_COLUMNS
 from tidemark.vectors.schema import DELTA_FIELDS, STATES
 
 _KINDS = {**dict(DELTA_FIELDS), "received_us": pa.int64(), "standing": pa.string()}
 _PLACED = (*KEYS, *ARRIVAL, *PLACE_COLUMNS, "received_us", "standing")
 _PLACED_DDL = ", ".join(f"`{name}` {sql_type(_KINDS[name])}" for name in _PLACED)
 _STATES_DDL = ", ".join(f"`{field.name}` {sql_type(field.type)}" for field in STATES)
-_PAYLOAD = ("op", "values", "indices", "factor", "amount", "metadata", "clock")
 
 
 def so_far(*order_by: str) -> WindowSpec:
@@ -37,17 +36,8 @@ def whole_vector() -> WindowSpec:
 
 def placed_envelopes(deltas: DataFrame) -> DataFrame:
     """The vector deltas among rows of `deltas`, whole vectors of them, with their places and without their payloads."""
-    envelopes = deltas.where("kind = 'vector'").select(
-        "namespace",
-        F.col("key").alias("vector_id"),
-        *ARRIVAL,
-        F.unix_micros("event_ts").alias("event_us"),
-        F.unix_micros("received_ts").alias("received_us"),
-        F.coalesce("origin", "producer").alias("origin"),
-        "delta_id",
-        F.col("vector.parent_id").alias("parent_id"),
-    )
-    return envelopes.repartition(*KEYS).sortWithinPartitions(*KEYS).mapInArrow(_placed, _PLACED_DDL)
+    envelopes = vector_deltas(deltas, ("parent_id",), F.unix_micros("received_ts").alias("received_us"))
+    return envelopes.repartition(*KEYS).sortWithinPartitions(*KEYS).mapInArrow(partial(placed, _PLACED), _PLACED_DDL)
 
 
 def counted(placed: DataFrame, checkpoints: DataFrame) -> DataFrame:
@@ -93,7 +83,7 @@ def fold_marked(marked: DataFrame, deltas: DataFrame, starts: DataFrame) -> Data
     `marked` are deltas with their places: all deltas of a vector from its start, which is a row of `starts` (from
     `vector_checkpoints`) or its first delta. Their payloads are taken from `deltas`.
     """
-    payloads = vector_deltas(deltas).select(*ARRIVAL, *_PAYLOAD)
+    payloads = vector_deltas(deltas).select(*ARRIVAL, *PAYLOAD[:-1])
     rows = marked.select(*KEYS, *ARRIVAL, *PLACE_COLUMNS, "emit").join(payloads, on=list(ARRIVAL), how="inner")
     together = rows.unionByName(starts_of(starts).withColumn("emit", F.lit(False)), allowMissingColumns=True)
     ordered = together.repartition(*KEYS).sortWithinPartitions(*KEYS, *PLACE_COLUMNS)
@@ -116,8 +106,3 @@ def as_checkpoints(states: DataFrame) -> DataFrame:
 def place_of_checkpoint() -> list[str]:
     """The columns of the table that tell a vector's checkpoints apart."""
     return [*KEYS, "eff_ts", "depth", "event_ts", "origin", "delta_id"]
-
-
-def _placed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for table in whole_vectors(batches, PLACED_AT_ONCE):
-        yield from with_places(table).select(list(_PLACED)).combine_chunks().to_batches()

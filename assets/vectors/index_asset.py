@@ -12,8 +12,6 @@ Versions that the pointer names stay readable: VACUUM deletes a file only when a
 than the retention (a week). A reader that opened an index may read it for that long after the pointer moved.
 """
 
-import time
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +21,7 @@ from pydantic import Field
 from assets.inputs import input_of
 from assets.metadata import data_version_tags
 from assets.partitions import FROM_ANY
+from assets.records import Writing
 from assets.table_asset import asset_of
 from assets.trust import refuse_any
 from assets.vectors.asset import GROUP
@@ -37,7 +36,7 @@ from assets.vectors.index_step import (
     pointer_rows,
     rows_of_parts,
 )
-from assets.vectors.records import index_record, last_record, record_of_all
+from assets.vectors.records import index_record, record_of_all
 from assets.vectors.schema import VECTORS
 from assets.vectors.transform import arranged
 from assets.watermarks import input_watermarks, record_watermarks
@@ -50,7 +49,7 @@ from tidemark.storage.home import Home
 from tidemark.tables.lineage import Input
 from tidemark.vectors.index.errors import IndexDamageError
 from tidemark.vectors.index.tables import Versions, origin_of, versions_of
-from tidemark.vectors.reading.stored_index import States, files_since, namespaces_in, pointers, read_index, states_in
+from tidemark.vectors.reading.stored_index import files_since, namespaces_in, pointers, read_index, states_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,11 +78,11 @@ def vector_index(
     context: dg.AssetExecutionContext, config: IndexConfig, tidemark: TidemarkResource
 ) -> dg.MaterializeResult[None]:
     """Fold the changes of `vectors` into each namespace's index, or build it; publish all of them together."""
-    started, lake = time.monotonic(), tidemark.lake
+    lake, run = tidemark.lake, Writing(context, tidemark.lake, tidemark.now_us)
     marks = input_watermarks(lake.home.plans, [VECTORS.name])
     # Before the version is read, so that no record is ahead of the rows.
     source = record_of_all(lake, Record.latest_by_partition(context.instance, VECTORS.name).values())
-    previous = last_record(context.instance, VECTOR_INDEX.name)
+    previous = Record.found(context.instance, VECTOR_INDEX.name)
     with lake.lock(VECTOR_INDEX.name):
         version = input_of(lake, VECTORS.name).version
         refuse_any(context.instance, lake, VECTOR_INDEX.name, VECTORS.name)
@@ -91,14 +90,7 @@ def vector_index(
         steps = next_indexes(lake.home, version, seed=config.seed, is_rebuild=config.rebuild)
         write_indexes(lake, steps, version)
     failpoint("rollup.committed")
-    record = index_record(
-        lake,
-        version,
-        source,
-        previous,
-        duration_ms=round((time.monotonic() - started) * 1000),
-        now_us=tidemark.now_us(),
-    )
+    record = index_record(run, version, source, previous)
     record_watermarks(lake.home.plans, [record], marks)
     failpoint("record.logged")
     return dg.MaterializeResult(metadata={**_told(steps), **record.to_metadata()}, tags=data_version_tags(record))
@@ -115,20 +107,15 @@ def next_indexes(home: Home, version: int, *, seed: int, is_rebuild: bool) -> li
     for name in sorted({*known, *namespaces_in(unread)}):
         everything = partial(states_in, everywhere, name)
         try:
-            step = (
-                _next_index(home, known[name], states_in(since[name], name), everything, seed)
-                if name in known
-                else None
-            )
+            step = None
+            if row := known.get(name):
+                changed = states_in(since[name], name)
+                step = next_index(read_index(home, row), origin_of(row), changed, everything, seed=seed)
         except IndexDamageError:
-            step = None  # it has no data of its own, so it is made again
+            pass  # it has no data of its own, so it is made again
         step = step or build_index(name, everything(), seed=seed)
         steps += [step] if step else []
     return steps
-
-
-def _next_index(home: Home, row: "pa.Table", changed: States, everything: Callable[[], States], seed: int) -> Step:
-    return next_index(read_index(home, row), origin_of(row), changed, everything, seed=seed)
 
 
 def write_indexes(lake: Lake, steps: list[Step], version: int) -> None:

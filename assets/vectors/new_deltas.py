@@ -25,7 +25,7 @@ from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import KnownTableFile, edits_of, find_break
 from tidemark.tables.lineage import UNKNOWN, Lineage, LineageFile, Made, follow
-from tidemark.tables.plans import plan_at
+from tidemark.tables.plans import durable_at
 from tidemark.tables.table_spec import TableSpec
 from tidemark.vectors.checksums import checksums_of
 from tidemark.vectors.reading.snapshot import is_rewriting
@@ -87,7 +87,7 @@ def bucket_states(home: Home, spec: TableSpec, records: Mapping[str, Record], ve
 def covered_epochs(home: Home, states: Mapping[int, BucketState], buckets: Iterable[int]) -> dict[int, Covered]:
     """The epochs that some buckets cover, in the form that a fold needs."""
     versions = {bucket: states[bucket].made_from for bucket in buckets}
-    held = {version: _durable(home, version) for version in versions.values() if version is not None}
+    held = {version: durable_at(home, version) for version in versions.values() if version is not None}
     return {bucket: None if version is None else held[version] for bucket, version in versions.items()}
 
 
@@ -115,7 +115,7 @@ def buckets_in(files: Iterable[str]) -> set[int]:
 
 def all_files(home: Home, version: int) -> list[str]:
     """The files of `deltas` at a version."""
-    return [file for part in lake_files.partitions(home.lake / DELTAS.name, version).values() for file in part.files]
+    return lake_files.files(home.lake / DELTAS.name, version)
 
 
 def names_parents(home: Home, version: int) -> bool:
@@ -154,7 +154,7 @@ def _changes(path: Path, after: int, upto: int) -> _Changes:
             if "add" in action and action["add"].get("dataChange", True)
         ]
         if new and present is None:
-            present = {file for part in lake_files.partitions(path, upto).values() for file in part.files}
+            present = set(lake_files.files(path, upto))
         added[version] = [file for file in new if present and file in present]
     return _Changes(after, added)
 
@@ -181,12 +181,6 @@ def _since(
             version = record.input_versions.get(DELTAS.name, UNKNOWN)
             found[bucket] = version if made.changed > record.table_version else max(version, source)
     return found
-
-
-def _durable(home: Home, version: int) -> dict[int, int]:
-    """Shard → last epoch that `deltas` held at a version."""
-    plan = plan_at(home, version)
-    return plan.durable if plan else {}
 
 
 def _look_at(files: Sequence[str]) -> dict[str, frozenset[int]]:

@@ -4,25 +4,21 @@ Belongs here: where each number of a record comes from. No Spark: the contents o
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from assets.ingest.schema import DELTAS
-from assets.records import Levels, Ranges, Recorder, reach_at, widest
+from assets.records import Levels, Ranges, Recorder, Writing, of_generation, reach_at, widest
 from assets.vectors.index_schema import PARTS, VECTOR_INDEX
 from assets.vectors.new_deltas import made_from_version, vector_sources
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from resources.lake import Lake, TableSpec
-from resources.record import Record, RecordError, believed
+from resources.record import Record, believed
 from tidemark.observe.sealed_log import Watermark
 from tidemark.tables import lake_files
 from tidemark.tables.lineage import Input
 from tidemark.vectors.index.tables import versions_of
 from tidemark.vectors.reading.stored_index import pointers
-
-if TYPE_CHECKING:
-    from dagster import DagsterInstance
 
 NO_FILES = lake_files.PartitionFiles(files=(), rows=0, bytes=0)
 _REACH = "SELECT shard, min(first_epoch), max(last_epoch) + 1 FROM read_parquet($1) WHERE deltas > 0 GROUP BY shard"
@@ -34,36 +30,21 @@ _DELTAS = {
 }
 
 
-def last_record(instance: "DagsterInstance", table: str) -> Record | None:
-    """The record of the table's last materialization; None if there is none that can be read."""
-    try:
-        return Record.latest(instance, table)
-    except RecordError:
-        return None
-
-
 def bucket_records(
-    lake: Lake,
-    spec: TableSpec,
-    version: int,
-    buckets: Sequence[int],
-    previous: Mapping[str, Record],
-    *,
-    duration_ms: int,
-    now_us: int,
+    run: Writing, spec: TableSpec, version: int, buckets: Sequence[int], previous: Mapping[str, Record]
 ) -> list[Record]:
     """One record for each of these buckets as it is now, made from `deltas` at one version.
 
     `durable` says how far it reaches: everything up to there is in it, and the next fold continues after that.
     """
-    source = Input(version, lake.known(DELTAS.name).generation)
-    recorder = Recorder(lake, spec.name, {DELTAS.name: source}, duration_ms=duration_ms, now_us=now_us)
+    lake, source = run.lake, Input(version, run.lake.known(DELTAS.name).generation)
+    recorder = Recorder(run, spec.name, {DELTAS.name: source})
     reached, watermark = reach_at(lake, version, vector_sources(lake.home))
     held = lake_files.partitions(lake.path(spec.name), recorder.known.version)
     records = []
     for bucket in buckets:
         part, key = held.get(bucket, NO_FILES), spec.grain.key(bucket)
-        before = _of_generation(previous.get(key), recorder.known.generation)
+        before = of_generation(previous.get(key), recorder.known.generation)
         epochs, rows_in = _contents(part.files, _DELTAS[spec.name]) if spec.name in _DELTAS else ({}, part.rows)
         records.append(recorder.record(key, [part], reached, watermark, before, epochs=epochs, rows_in=rows_in))
     return records
@@ -82,16 +63,14 @@ def record_of_all(lake: Lake, records: Iterable[Record]) -> Record | None:
     return msgspec.structs.replace(last, partition=None, epochs=widest(of_all))
 
 
-def index_record(
-    lake: Lake, version: int, source: Record | None, previous: Record | None, *, duration_ms: int, now_us: int
-) -> Record:
+def index_record(run: Writing, version: int, source: Record | None, previous: Record | None) -> Record:
     """The record of `vector_index`, made from `vectors` at one version, which reaches at least as far as `source` says.
 
     It names its input and also the versions of its parts, which are what a check reads.
     """
-    spec, read = VECTOR_INDEX, Input(version, lake.known(VECTORS.name).generation)
-    recorder = Recorder(lake, spec.name, {VECTORS.name: read}, duration_ms=duration_ms, now_us=now_us)
-    before = _of_generation(previous, recorder.known.generation)
+    lake, spec, read = run.lake, VECTOR_INDEX, Input(version, run.lake.known(VECTORS.name).generation)
+    recorder = Recorder(run, spec.name, {VECTORS.name: read})
+    before = of_generation(previous, recorder.known.generation)
     of = source or before
     tables = {each.name: lake_files.partitions(lake.path(each.name)).values() for each in (*PARTS, spec)}
     named = [versions_of(row)._asdict() for row in pointers(lake.home).values()]
@@ -107,11 +86,6 @@ def index_record(
         rows_in=sum(part.rows for part in lake_files.partitions(lake.path(VECTORS.name), version).values()),
         bytes=sum(part.bytes for parts_of in tables.values() for part in parts_of),
     )
-
-
-def _of_generation(record: Record | None, generation: int) -> Record | None:
-    """A record, unless it is about an earlier life of the table."""
-    return record if record and record.generation == generation else None
 
 
 def _contents(files: Sequence[str], deltas_in: str) -> tuple[Ranges, int]:

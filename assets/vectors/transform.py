@@ -6,9 +6,10 @@ here: the current state of every vector, which tasks fold from files (`job.py`),
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from assets.vectors.schema import BUCKET, BUCKET_SQL
@@ -23,6 +24,8 @@ KEYS = ("namespace", "vector_id")
 ARRIVAL = ("shard", "epoch", "ordinal")
 # The columns that decide a delta's place, without its payload.
 ENVELOPE = (*KEYS, *ARRIVAL, "event_us", "origin", "delta_id", "parent_id")
+# What an operation does, and on top of which delta.
+PAYLOAD = ("op", "values", "indices", "factor", "amount", "metadata", "clock", "parent_id")
 # Envelopes of whole vectors are placed together, about so many rows at once.
 PLACED_AT_ONCE = 1 << 16
 
@@ -34,9 +37,8 @@ _ENVELOPES_DDL = ", ".join(
 )
 
 
-def vector_deltas(deltas: DataFrame) -> DataFrame:
+def vector_deltas(deltas: DataFrame, payload: Sequence[str] = PAYLOAD, *more: Column) -> DataFrame:
     """The vector deltas among rows of `deltas`, as the fold names their columns; none has a place yet."""
-    payload = ("op", "values", "indices", "factor", "amount", "metadata", "clock", "parent_id")
     return deltas.where("kind = 'vector'").select(
         "namespace",
         F.col("key").alias("vector_id"),
@@ -45,6 +47,7 @@ def vector_deltas(deltas: DataFrame) -> DataFrame:
         F.coalesce("origin", "producer").alias("origin"),
         "delta_id",
         *(F.col(f"vector.{name}").alias(name) for name in payload),
+        *more,
     )
 
 
@@ -65,7 +68,8 @@ def place_families(deltas: DataFrame) -> DataFrame:
     Only envelopes are brought together, so a vector's payloads need not fit in memory at once.
     """
     envelopes = deltas.select(*ENVELOPE).repartition(*KEYS).sortWithinPartitions(*KEYS)
-    return deltas.join(envelopes.mapInArrow(_placed, _ENVELOPES_DDL), list(ARRIVAL), how="inner")
+    places = envelopes.mapInArrow(partial(placed, (*ARRIVAL, *(name for name, _ in _PLACES))), _ENVELOPES_DDL)
+    return deltas.join(places, list(ARRIVAL), how="inner")
 
 
 def starts_of(states: DataFrame) -> DataFrame:
@@ -126,10 +130,10 @@ def arranged(rows: DataFrame, order_by: Sequence[str]) -> DataFrame:
     return rows.repartition(BUCKET).sortWithinPartitions(BUCKET, *order_by)
 
 
-def _placed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Places of the envelopes of whole vectors; those of one vector come together."""
+def placed(names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Envelopes of whole vectors, those of one together, with their places: the columns of these names."""
     for table in whole_vectors(batches, PLACED_AT_ONCE):
-        yield from with_places(table).select([*ARRIVAL, *(name for name, _ in _PLACES)]).combine_chunks().to_batches()
+        yield from with_places(table).select(list(names)).combine_chunks().to_batches()
 
 
 def whole_vectors(batches: Iterable[pa.RecordBatch], rows_at_once: int) -> Iterator[pa.Table]:

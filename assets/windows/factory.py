@@ -5,49 +5,40 @@ the partitions of some ranges in one job (O2), a record for each. Does not belon
 (`transform.py` and its neighbours), the list of tables (`catalog.py`).
 """
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
-import dagster as dg
 from pyspark.sql import DataFrame
 
 from assets.graph import Derived, made_of
 from assets.ingest.schema import DELTAS
-from assets.inputs import input_of
-from assets.partitions import partitions_in, starts_in
+from assets.inputs import Inputs, replace_partitions
+from assets.records import Writing
 from assets.table_asset import Materialize, TableAsset
 from assets.tables import GRAPH
-from assets.trust import refuse_edited
 from assets.windows.catalog import PANES, STREAMS, by_event_time, of_type
 from assets.windows.late import late_deltas
 from assets.windows.records import Carried, window_records
 from assets.windows.schema import LATE_DELTAS
 from assets.windows.transform import count_windows
 from resources.lake import Lake
-from resources.platform import TidemarkResource
 from resources.record import Record
 from tidemark.model.ranges import Range, any_of
-from tidemark.storage.failpoints import failpoint
 from tidemark.streams import Stream
-from tidemark.tables.lineage import Input
 
 # The rows of a range of hours, from `deltas` at one version.
 Compute: TypeAlias = Callable[[DataFrame, Range], DataFrame]
-# The tables that rows are made from, by name, each at the version that is read.
-Inputs: TypeAlias = Mapping[str, Input]
 
 
 def stream_assets() -> list[TableAsset]:
     """The assets of all streams and joins that are defined."""
     late = by_event_time(STREAMS)
-    return [*(pane_asset(stream) for stream in of_type(STREAMS, PANES)), *([late_asset(late)] if late else [])]
-
-
-def pane_asset(stream: Stream) -> TableAsset:
-    """The asset of a stream with tumbling, fixed or sliding windows."""
-    return hourly_asset(GRAPH[stream.name], pane_windows(stream), sources=[stream.source])
+    panes = (
+        hourly_asset(GRAPH[stream.name], pane_windows(stream), sources=[stream.source])
+        for stream in of_type(STREAMS, PANES)
+    )
+    return [*panes, *([late_asset(late)] if late else [])]
 
 
 def late_asset(streams: Sequence[Stream]) -> TableAsset:
@@ -68,12 +59,9 @@ def hourly_asset(derived: Derived, compute: Compute, *, sources: Iterable[str]) 
     """An asset with a partition an hour, made from `deltas`; `sources` are the streams whose watermarks it follows."""
     followed = tuple(dict.fromkeys(sources))
 
-    def materialize(
-        context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Sequence[Range]
-    ) -> list[Record]:
-        started = time.monotonic()
-        inputs = write_hours(tidemark.lake, derived, compute, *hours)
-        return recorded(context, tidemark, derived, inputs, hours, sources=followed, started=started)
+    def materialize(run: Writing, hours: Sequence[Range]) -> list[Record]:
+        inputs = write_hours(run.lake, derived, compute, *hours)
+        return window_records(run, derived, inputs, hours, sources=followed)
 
     # Only the rows that the asked hours are made from are read, however far these lie apart.
     return TableAsset(derived, materialize, takes_gaps=True)
@@ -89,22 +77,17 @@ def separate_asset(
     """An asset whose ranges of hours are made one by one; `carried` gives the carry-over that they are made from."""
     followed = tuple(sources)
 
-    def materialize(context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Range) -> list[Record]:
-        started, lake = time.monotonic(), tidemark.lake
-        inputs = replace_hours(lake, derived, lambda inputs: rows(lake, inputs, hours), hours)
-        into = carried(lake, inputs, hours) if carried else None
-        return recorded(context, tidemark, derived, inputs, [hours], sources=followed, started=started, carried=into)
+    def materialize(run: Writing, hours: Range) -> list[Record]:
+        inputs = replace_partitions(run.lake, derived, lambda inputs: rows(run.lake, inputs, hours), hours)
+        into = carried(run.lake, inputs, hours) if carried else None
+        return window_records(run, derived, inputs, [hours], sources=followed, carried=into)
 
     return TableAsset(derived, one_by_one(materialize))
 
 
-def one_by_one(
-    materialize: Callable[[dg.AssetExecutionContext, TidemarkResource, Range], list[Record]],
-) -> Materialize:
+def one_by_one(materialize: Callable[[Writing, Range], list[Record]]) -> Materialize:
     """Range after range: if rows are carried from hour to hour, or reach back, each range is made separately."""
-    return lambda context, tidemark, hours: [
-        record for each in hours for record in materialize(context, tidemark, each)
-    ]
+    return lambda run, hours: [record for each in hours for record in materialize(run.anew(), each)]
 
 
 def write_hours(lake: Lake, derived: Derived, compute: Compute, *hours: Range) -> Inputs:
@@ -113,56 +96,13 @@ def write_hours(lake: Lake, derived: Derived, compute: Compute, *hours: Range) -
     def rows(inputs: Inputs) -> DataFrame:
         return rows_of(needed_deltas(lake, derived, inputs, *hours), derived, compute, hours)
 
-    return replace_hours(lake, derived, rows, *hours)
+    return replace_partitions(lake, derived, rows, *hours)
 
 
 def needed_deltas(lake: Lake, derived: Derived, inputs: Inputs, *hours: Range) -> DataFrame:
     """The deltas that ranges of hours are made from, by the graph."""
     is_needed = made_of(derived.needs, DELTAS.name, hours)
     return lake.read(DELTAS.name, inputs[DELTAS.name].version, within=is_needed)
-
-
-def replace_hours(lake: Lake, derived: Derived, rows: Callable[[Inputs], DataFrame], *hours: Range) -> Inputs:
-    """Replace ranges of hours, in one commit, by rows made from the inputs as they are now; returns these inputs.
-
-    The versions of the inputs are chosen under the table's lock: so the last writer is also the last reader, and rows
-    of an older version never replace rows of a newer one.
-    """
-    spec = derived.spec
-    with lake.lock(spec.name):
-        inputs = {table: input_of(lake, table) for table in dict.fromkeys((DELTAS.name, *derived.inputs))}
-        refuse_edited(lake, derived, hours)
-        lake.settle(spec)
-        # Windows are small: one file per partition, sorted for lookups.
-        filed = rows(inputs).repartition(spec.partition_by).sortWithinPartitions(spec.partition_by, *spec.order_by)
-        lake.replace(spec, filed, hours=partitions_in(hours, spec.grain), made_from=inputs[DELTAS.name])
-    failpoint("rollup.committed")
-    return inputs
-
-
-def recorded(
-    context: dg.AssetExecutionContext,
-    tidemark: TidemarkResource,
-    derived: Derived,
-    inputs: Inputs,
-    hours: Iterable[Range],
-    *,
-    sources: Iterable[str],
-    started: float,
-    carried: Carried | None = None,
-) -> list[Record]:
-    """The records of hours that were just replaced; `started` is when that began, by `time.monotonic`."""
-    return window_records(
-        context.instance,
-        tidemark.lake,
-        derived,
-        inputs,
-        [start for each in hours for start in starts_in(each, derived.spec.grain)],
-        sources=sources,
-        duration_ms=round((time.monotonic() - started) * 1000),
-        now_us=tidemark.now_us(),
-        carried=carried,
-    )
 
 
 def rows_of(deltas: DataFrame, derived: Derived, compute: Compute, hours: Sequence[Range]) -> DataFrame:

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 
 from assets.graph import Derived
 from assets.ingest.schema import DELTAS
-from assets.records import Ranges, Recorder, reach_at
-from resources.lake import Lake, TableSpec
+from assets.partitions import starts_of
+from assets.records import Ranges, Recorder, Writing, reach_at
+from resources.lake import TableSpec
 from resources.record import Record
+from tidemark.model.ranges import Range
 from tidemark.tables import lake_files
 from tidemark.tables.lineage import Input
 
 if TYPE_CHECKING:
     import duckdb
-    from dagster import DagsterInstance
 
 
 # The epochs of pairs of deltas, and of parts of sessions.
@@ -49,23 +50,20 @@ class Carried:
 
 
 def window_records(
-    instance: "DagsterInstance",
-    lake: Lake,
+    run: Writing,
     derived: Derived,
     inputs: Mapping[str, Input],
-    starts: Sequence[int],
+    hours: Iterable[Range],
     *,
     sources: Iterable[str],
-    duration_ms: int,
-    now_us: int,
     carried: Carried | None = None,
 ) -> list[Record]:
     """One record for each hour, computed from the inputs as they were read, and from the carry-over."""
-    spec, more = derived.spec, carried or Carried()
-    recorder = Recorder(lake, spec.name, inputs, duration_ms=duration_ms, now_us=now_us)
+    lake, spec, more = run.lake, derived.spec, carried or Carried()
+    starts, recorder = starts_of(hours, spec.grain), Recorder(run, spec.name, inputs)
     reached, watermark = reach_at(lake, inputs[DELTAS.name].version, sources)
     files = lake_files.partitions(lake.path(spec.name), recorder.known.version)
-    own = Record.latest_by_partition(instance, spec.name, [spec.grain.key(start) for start in starts])
+    own = Record.latest_by_partition(run.instance, spec.name, [spec.grain.key(start) for start in starts])
     held_in = _contents_by_start({start: files[start].files for start in starts if start in files}, spec)
     records = []
     for start in starts:

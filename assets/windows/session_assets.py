@@ -4,28 +4,26 @@ Belongs here: reading the carry-over, going forward as long as the carry-over ch
 Does not belong here: which deltas are a session (`sessions.py`) or a batch (`adaptive.py`).
 """
 
-import time
 from collections.abc import Mapping
 from itertools import takewhile
 
-import dagster as dg
 from pyspark.sql import DataFrame
 
 from assets.graph import Derived
 from assets.ingest.schema import DELTAS
-from assets.inputs import input_of
+from assets.inputs import Inputs, input_of, replace_partitions
 from assets.partitions import existing, starts_in
+from assets.records import Writing
 from assets.requested import report_now
 from assets.table_asset import TableAsset
 from assets.tables import GRAPH
 from assets.windows.adaptive import batch_rows, closed_batches, count_batches
 from assets.windows.catalog import STREAMS, of_type
-from assets.windows.factory import Inputs, needed_deltas, one_by_one, recorded, replace_hours, separate_asset
+from assets.windows.factory import needed_deltas, one_by_one, separate_asset
 from assets.windows.open_schema import open_name
-from assets.windows.records import Carried
+from assets.windows.records import Carried, window_records
 from assets.windows.session_rows import closed_by_hour, open_rows, parts_of
 from resources.lake import Lake, TableSpec
-from resources.platform import TidemarkResource
 from resources.record import Record
 from tidemark.model.ranges import Range, contiguous, within
 from tidemark.model.timegrid import HOUR, HOUR_US
@@ -50,9 +48,9 @@ def open_asset(stream: Stream, graph: Mapping[str, Derived] = GRAPH) -> TableAss
     """The asset of the sessions that are open at each hour's end."""
     derived = graph[open_name(stream)]
 
-    def materialize(context: dg.AssetExecutionContext, tidemark: TidemarkResource, hours: Range) -> list[Record]:
-        records = _write_open(context, tidemark, stream, derived, hours)
-        _go_forward(context, tidemark, stream, derived, hours, records[-1])
+    def materialize(run: Writing, hours: Range) -> list[Record]:
+        records = _write_open(run, stream, derived, hours)
+        _go_forward(run, stream, derived, hours, records[-1])
         return records
 
     return TableAsset(derived, one_by_one(materialize))
@@ -103,11 +101,9 @@ def carried_to(lake: Lake, table: str, version: int, hours: Range) -> dict[int, 
     return {start + HOUR_US: checksum for start, checksum in found.items()}
 
 
-def _write_open(
-    context: dg.AssetExecutionContext, tidemark: TidemarkResource, stream: Stream, derived: Derived, hours: Range
-) -> list[Record]:
+def _write_open(run: Writing, stream: Stream, derived: Derived, hours: Range) -> list[Record]:
     """Write the sessions open at the end of each hour of a range, from those open before it."""
-    started, lake, spec = time.monotonic(), tidemark.lake, derived.spec
+    lake, spec = run.lake, derived.spec
     # No other process may change the carry-over after it is read and before the new rows are written.
     with lake.lock(spec.name):
         lake.settle(spec)
@@ -120,41 +116,27 @@ def _write_open(
             parts = parts_of(needed_deltas(lake, derived, inputs, hours), carried, stream, hours)
             return open_rows(parts, stream, hours)
 
-        inputs = replace_hours(lake, derived, rows, hours)
+        inputs = replace_partitions(lake, derived, rows, hours)
         known = lake.known(spec.name).version
         out_of = table_checksums.partition_checksums(lake.path(spec.name), known, starts_in(hours, HOUR))
     into = {**first, **{start + HOUR_US: checksum for start, checksum in out_of.items()}}
     carried, sources = Carried(into=into, out_of=out_of), [stream.source]
-    return recorded(context, tidemark, derived, inputs, [hours], sources=sources, started=started, carried=carried)
+    return window_records(run, derived, inputs, [hours], sources=sources, carried=carried)
 
 
-def _go_forward(
-    context: dg.AssetExecutionContext,
-    tidemark: TidemarkResource,
-    stream: Stream,
-    derived: Derived,
-    hours: Range,
-    last: Record,
-) -> None:
+def _go_forward(run: Writing, stream: Stream, derived: Derived, hours: Range, last: Record) -> None:
     """Go on from some hours as long as the carry-over to the next ones is not the one that they were made from (N2).
 
     These hours are reported one by one, because they are not among the run's requested partitions.
     """
-    while following := _hours_after(context, tidemark, stream, derived, hours, last):
-        records = _write_open(context, tidemark, stream, derived, following)
+    while following := _hours_after(run, stream, derived, hours, last):
+        records = _write_open(run.anew(), stream, derived, following)
         for record in records:
-            report_now(context, record)
+            report_now(run.context, record)
         hours, last = following, records[-1]
 
 
-def _hours_after(
-    context: dg.AssetExecutionContext,
-    tidemark: TidemarkResource,
-    stream: Stream,
-    derived: Derived,
-    hours: Range,
-    last: Record,
-) -> Range | None:
+def _hours_after(run: Writing, stream: Stream, derived: Derived, hours: Range, last: Record) -> Range | None:
     """The hours to make next because of the last hour's carry-over, if there are any.
 
     The carry-over of an hour that was made before is known only when it is made again, so such an hour is taken alone.
@@ -162,29 +144,27 @@ def _hours_after(
     """
     spec, start = derived.spec, hours.end_us
     key = spec.grain.key(start)
-    made = Record.latest_by_partition(context.instance, spec.name, [key]).get(key)
+    made = Record.latest_by_partition(run.instance, spec.name, [key]).get(key)
     if made is None:
-        return hours_to_cross(context, tidemark, stream, spec, start) if last.carried_out else None
+        return hours_to_cross(run, stream, spec, start) if last.carried_out else None
     has_changed = made.generation == last.generation and made.carried_in != last.carried_out
     return Range(start, start + HOUR_US) if has_changed else None
 
 
-def hours_to_cross(
-    context: dg.AssetExecutionContext, tidemark: TidemarkResource, stream: Stream, spec: TableSpec, start_us: int
-) -> Range | None:
+def hours_to_cross(run: Writing, stream: Stream, spec: TableSpec, start_us: int) -> Range | None:
     """The hours from one that was never made to the one in which the last carried session closes, if they exist yet.
 
     They include no hour that was made, and none with deltas of its own: such an hour is stale by itself, and perhaps
     blocked (O4).
     """
-    lake = tidemark.lake
+    lake = run.lake
     closes_us = last_event_us(lake, spec, start_us - HOUR_US) + stream.window.gap_us
     keys = [spec.grain.key(start) for start in range(start_us, closes_us + 1, HOUR_US)]
     others = {
-        *Record.latest_by_partition(context.instance, spec.name, keys),
+        *Record.latest_by_partition(run.instance, spec.name, keys),
         *map(spec.grain.key, lake_files.partitions(lake.path(DELTAS.name))),
     }
-    there = existing(lake.home.settings, spec.grain, keys, tidemark.now_us())
+    there = existing(lake.home.settings, spec.grain, keys, run.clock())
     crossed = list(takewhile(lambda key: key not in others, there))
     return Range(start_us, start_us + len(crossed) * HOUR_US) if crossed else None
 

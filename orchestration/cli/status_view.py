@@ -10,8 +10,9 @@ from rich.table import Table
 
 from orchestration.cli.watermark_view import watermark_tree_table
 from orchestration.run_status import BackfillStatus, CheckStatus, OrchestratorStatus, RunStatus
-from orchestration.snapshot import Snapshot, seconds_between
+from orchestration.snapshot import Snapshot
 from tidemark.cli.output import at, counted, duration, in_bytes, table
+from tidemark.observe.home_status import seconds_between
 from tidemark.observe.lake_status import TableStatus
 from tidemark.observe.status import ShardStatus
 from tidemark.shard_state.live import LiveStatus

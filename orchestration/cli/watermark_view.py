@@ -5,8 +5,8 @@ Belongs here: drawing the tree. Its contents come from `tidemark/observe/waterma
 
 from rich.table import Table
 
-from orchestration.snapshot import seconds_between
 from tidemark.cli.output import at, duration, table
+from tidemark.observe.home_status import seconds_between
 from tidemark.observe.watermark_tree import Node, WatermarkTree
 
 

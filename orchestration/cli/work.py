@@ -26,7 +26,7 @@ from orchestration.materialize import (
     materialize_everything_stale,
     materialize_hours,
 )
-from orchestration.runs import Progress, RunResults, Step
+from orchestration.runs import RunResults, Step
 from orchestration.vectors import materialize_vectors
 from orchestration.windowed_counts import materialize_windowed_counts
 from tidemark.cli.app import as_json, command
@@ -94,12 +94,8 @@ def rebuild(home: Home, first: int | None, end: int | None, as_json: bool) -> No
     hours = _hours(home, first, end)
     with watched("rebuilding", EVERYTHING) as watch:
         outcome = materialize_hours(home, INGESTED, hours, progress=watch)
-        outcome += _refresh(home, watch)
+        outcome += materialize_everything_stale(home, progress=watch) + materialize_vectors(home, progress=watch)
     _tell(outcome, as_json)
-
-
-def _refresh(home: Home, watch: Progress) -> RunResults:
-    return materialize_everything_stale(home, progress=watch) + materialize_vectors(home, progress=watch)
 
 
 @command

@@ -15,11 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from orchestration.cli.status_view import lake_table, watermark_table
-from orchestration.snapshot import stream_watermarks
-from tidemark.cli.account import account_as_json, account_table
+from tidemark.answers.account import account_as_json
+from tidemark.cli.account import account_table
 from tidemark.cli.output import table
 from tidemark.model.timegrid import from_us
 from tidemark.observe.account import Account, take_account
+from tidemark.observe.home_status import stream_watermarks
 from tidemark.observe.lake_status import TableStatus, read_tables
 from tidemark.observe.status import read_status
 from tidemark.storage.home import Home

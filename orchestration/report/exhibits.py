@@ -79,6 +79,7 @@ def late_rows(late: Lateness) -> Exhibit:
         f"{late.late:,} of {late.deltas:,} deltas ({late.late / late.deltas:.1%}) came when the watermark had passed "
         f"the end of their hour.{_left_out(over_time, 'late deltas')}"
     )
+    newest = sorted({start: late.hours.get((start, "in time"), 0) for start, _ in late.hours}.items())[-200:]
     drawing = plots.bars_over_time(
         over_time, {"late": plots.CORAL}, unit="late deltas", width=plots.NARROW, height=290, has_legend=False
     )
@@ -89,7 +90,7 @@ def late_rows(late: Lateness) -> Exhibit:
         columns=["hour of the event (UTC)", "late", "in time"],
         rows=[
             (f"{from_us(start):%Y-%m-%d %H:%M}", f"{late.hours.get((start, 'late'), 0):,}", f"{in_time:,}")
-            for start, in_time in _newest({start: late.hours.get((start, "in time"), 0) for start, _ in late.hours})
+            for start, in_time in newest
         ],
         is_wide=False,
     )
@@ -271,7 +272,3 @@ def _rows(over_time: Timeline, names: Sequence[str]) -> list[Sequence[str]]:
         (f"{from_us(start):%Y-%m-%d %H:%M}", *(f"{over_time.buckets.get((start, name), 0):,}" for name in names))
         for start in over_time.totals
     ]
-
-
-def _newest(hours: Mapping[int, int]) -> list[tuple[int, int]]:
-    return sorted(hours.items())[-200:]

@@ -7,7 +7,6 @@ no Python memory. The numbers of `status` are taken from there. Nothing is writt
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestration.report.figures import AHEAD, LATENESS_RANGES, Figures, Hourly, Lag, LagPoint, Lateness
@@ -18,7 +17,7 @@ from tidemark.model.deltas import Verdict
 from tidemark.model.timegrid import HOUR_US, hour_start
 from tidemark.observe.account import take_account
 from tidemark.storage.home import Home
-from tidemark.tables.lake_files import partitions, quiet_database
+from tidemark.tables import lake_files
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,7 +30,7 @@ DETAIL_CHARACTERS = 160
 
 def gather(home: Home, *, now_us: int) -> Figures:
     """Read the home as it is now."""
-    files = {name: _files(home.lake / name) for name in ("deltas", "dead_letters", "hourly_counts")}
+    files = {name: lake_files.files(home.lake / name) for name in ("deltas", "dead_letters", "hourly_counts")}
     # Taken after the files: what a drain commits in between is missed once, and never counted twice.
     snapshot = take_snapshot(home, now_us=now_us)
     manifests = [Manifest(home.segments(shard.shard)) for shard in snapshot.shards]
@@ -40,7 +39,7 @@ def gather(home: Home, *, now_us: int) -> Figures:
         for shard, manifest in zip(snapshot.shards, manifests, strict=True)
         for entry in manifest.since(snapshot.durable.get(shard.shard, 0) + 1)
     ]
-    with quiet_database() as database:
+    with lake_files.quiet_database() as database:
         has_accepted = _create_accepted(database, files["deltas"], waiting)
         return Figures(
             snapshot=snapshot,
@@ -51,10 +50,6 @@ def gather(home: Home, *, now_us: int) -> Figures:
             counts=_counts(database, files["hourly_counts"]),
             details=_details(database, [*files["dead_letters"], *waiting]),
         )
-
-
-def _files(table: Path) -> list[str]:
-    return [file for partition in partitions(table).values() for file in partition.files]
 
 
 def _arrivals(entries: Iterable[Entry]) -> Hourly:

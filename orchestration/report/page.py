@@ -18,8 +18,8 @@ from orchestration.report.exhibits import Exhibit
 from orchestration.report.figures import Figures
 from orchestration.report.gather import gather
 from orchestration.report.plots import PALETTE
-from orchestration.snapshot import stream_watermarks
 from tidemark.cli.output import at, in_bytes
+from tidemark.observe.home_status import stream_watermarks
 from tidemark.storage.home import Home
 from tidemark.storage.privacy import as_user_asked
 

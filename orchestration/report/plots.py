@@ -87,29 +87,23 @@ def bars_over_time(
 
 def ranked_bars(numbers: Mapping[str, int], tones: Mapping[str, Tone], *, width: int = NARROW) -> str:
     """One horizontal bar per name, in the given order, with its number at its end."""
-    rows = [{"name": name, "number": number, "label": f"{number:,}"} for name, number in numbers.items()]
-    base = _chart(rows).encode(
+    base = _labelled(numbers).encode(
         # Room for the number of the longest bar.
         x=alt.X("number:Q", axis=None, scale=alt.Scale(domain=[0, 1.18 * max(numbers.values(), default=1) or 1])),
         y=alt.Y("name:N", title=None, sort=None, axis=_name_axis(numbers)),
     )
-    colour = alt.Color(
-        "name:N", scale=alt.Scale(domain=list(numbers), range=[tones[name].light for name in numbers]), legend=None
-    )
+    colour = _series_colour({name: tones[name] for name in numbers}, field="name", has_legend=False)
     text = base.mark_text(align="left", dx=5, color=INK.light, fontSize=12).encode(text="label:N")
-    return _svg(base.mark_bar(size=15).encode(color=colour) + text, width, 23 * len(rows) + 14)
+    return _svg(base.mark_bar(size=15).encode(color=colour) + text, width, 23 * len(numbers) + 14)
 
 
 def ranges(numbers: Mapping[str, int], tones: Mapping[str, Tone], *, unit: str) -> str:
     """A vertical bar per range, with its number on top."""
-    rows = [{"name": name, "number": number, "label": f"{number:,}"} for name, number in numbers.items()]
-    base = _chart(rows).encode(
+    base = _labelled(numbers).encode(
         x=alt.X("name:N", title=None, sort=None, axis=alt.Axis(labelAngle=-35, ticks=False, minExtent=64)),
         y=alt.Y("number:Q", title=unit, axis=_number_axis(numbers.values())),
     )
-    colour = alt.Color(
-        "name:N", scale=alt.Scale(domain=list(numbers), range=[tones[name].light for name in numbers]), legend=None
-    )
+    colour = _series_colour({name: tones[name] for name in numbers}, field="name", has_legend=False)
     text = base.mark_text(dy=-7, color=MUTED.light, fontSize=10.5).encode(text="label:N")
     return _svg(base.mark_bar(size=26).encode(color=colour) + text, NARROW, 290)
 
@@ -173,6 +167,10 @@ def tones_of(names: Sequence[str]) -> dict[str, Tone]:
 
 def _chart(rows: list[dict[str, Any]]) -> alt.Chart:
     return alt.Chart(alt.Data(values=rows))  # type: ignore[no-untyped-call]  # of all of altair, only this has no types
+
+
+def _labelled(numbers: Mapping[str, int]) -> alt.Chart:
+    return _chart([{"name": name, "number": number, "label": f"{number:,}"} for name, number in numbers.items()])
 
 
 def _series_colour(tones: Mapping[str, Tone], *, field: str = "series", has_legend: bool = True) -> alt.Color:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidemark.storage.home import Home
+from tidemark.storage.home import Below, Home
 
 # `0` forbids it: commands and runs are processes with a JVM of their own.
 VARIABLE = "TIDEMARK_WARM"
@@ -36,7 +36,12 @@ class BrokenMessageError(OSError):
 class Place:
     """The files of a home's warm host. Only its owner may look into the folder."""
 
-    folder: Path
+    root: Path
+
+    lock = Below("lock", "Held by the host while it takes requests: there is one at most.")
+    state = Below("state.json", "What `status` shows.")
+    log = Below("log", "What it printed, for debugging.")
+    door = Below("socket", "Where it takes requests.")
 
     @classmethod
     def of(cls, home: Home) -> "Place":
@@ -45,33 +50,13 @@ class Place:
 
     def make(self) -> None:
         """Make the folder: closed to all others, also in a home that is open to its group."""
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        self.folder.chmod(0o700)
-
-    @property
-    def lock(self) -> Path:
-        """Held by the host while it takes requests: there is one at most."""
-        return self.folder / "lock"
-
-    @property
-    def state(self) -> Path:
-        """What `status` shows."""
-        return self.folder / "state.json"
-
-    @property
-    def log(self) -> Path:
-        """What it printed, for debugging."""
-        return self.folder / "log"
-
-    @property
-    def door(self) -> Path:
-        """Where it takes requests."""
-        return self.folder / "socket"
+        self.root.mkdir(mode=0o700, exist_ok=True)
+        self.root.chmod(0o700)
 
     @contextlib.contextmanager
     def address(self) -> Iterator[str]:
         """The socket under a short name: the system takes 108 bytes at most, and homes may lie deeper."""
-        folder = os.open(self.folder, os.O_PATH | os.O_DIRECTORY)
+        folder = os.open(self.root, os.O_PATH | os.O_DIRECTORY)
         try:
             yield f"/proc/self/fd/{folder}/{self.door.name}"
         finally:

@@ -16,6 +16,7 @@ import pytest
 from deltalake import write_deltalake
 
 from assets.names import HELD_BACK
+from assets.records import Writing
 from assets.refresh import refresh_asset
 from assets.table_asset import TableAsset
 from assets.tables import GRAPH, TABLES
@@ -85,10 +86,10 @@ def by_refresh(home: Home) -> tuple[Runs, Whys]:
     made: Runs = []
 
     def table(name: str) -> TableAsset:
-        def make(context: dg.AssetExecutionContext, _: TidemarkResource, windows: Sequence[Range]) -> list[Record]:
+        def make(run: Writing, windows: Sequence[Range]) -> list[Record]:
             grain = TABLES[name].grain
             keys = [grain.key(start) for each in windows for start in grain.starts(each.start_us, each.end_us)]
-            compute(home, context.instance, [name], keys)
+            compute(home, run.instance, [name], keys)
             made.append(({name}, keys))
             return []
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -11,18 +10,21 @@ import pytest
 from deltalake import write_deltalake
 
 from assets.ingest.schema import DELTAS
+from assets.records import Writing
 from assets.windows import session_assets
 from assets.windows.catalog import session_tables
 from resources.lake import Lake
 from resources.record import Record
 from tests.support.live import TEN_O_CLOCK
 from tests.support.orchestrator import record_of, tell
+from tests.support.small_lake import table_rows
 from tests.support.windows import stream
 from tidemark.model.ranges import Range
 from tidemark.model.timegrid import DAY_US, HOUR, HOUR_US, MINUTE_US
 from tidemark.storage.home import Home
 from tidemark.streams import WindowSpec, WindowType
 from tidemark.tables import lake_files
+from tidemark.tables.table_spec import TIMESTAMP
 
 WEEK_LONG = stream(WindowSpec(WindowType.SESSION, gap_us=7 * DAY_US), name="visits")
 OPEN = session_tables(WEEK_LONG)[0]
@@ -49,16 +51,14 @@ class Platform:
             for start in range(of.start_us, of.end_us, HOUR_US)
         ]
 
-    def write(self, context: Any, tidemark: Any, stream: Any, derived: Any, of: Range) -> list[Record]:
+    def write(self, run: Any, stream: Any, derived: Any, of: Range) -> list[Record]:
         self.written.append(of)
         return self.records(of)
 
     def go_forward(self, of: Range) -> list[Range]:
         """What is written after a range that was asked for."""
-        tidemark = SimpleNamespace(lake=self.lake, now_us=lambda: self.now_us)
-        context: Any = SimpleNamespace(instance=self.instance)
-        last = self.records(of)[-1]
-        session_assets._go_forward(context, tidemark, WEEK_LONG, OPEN, of, last)  # type: ignore[arg-type]
+        run = Writing(dg.build_asset_context(instance=self.instance), self.lake, lambda: self.now_us)
+        session_assets._go_forward(run, WEEK_LONG, OPEN, of, self.records(of)[-1])
         return self.written
 
 
@@ -126,14 +126,9 @@ def test_the_last_event_of_what_is_open_is_read_from_the_table(tmp_path: Path) -
     lake = Lake(Home(tmp_path / "home").create(), lambda: pytest.fail("no JVM is needed for this"))
     lake.ensure(OPEN.spec)
     ends = [TEN_O_CLOCK + 20 * MINUTE_US, TEN_O_CLOCK + 40 * MINUTE_US + 1]
-    rows = {
-        column.name: pa.array(ends if column.name == "last_event_ts" else [TEN_O_CLOCK] * 2, pa.int64()).cast(
-            column.type
-        )
-        if pa.types.is_timestamp(column.type)
-        else pa.array([1, 1]).cast(column.type)
-        for column in OPEN.spec.columns
-    }
-    write_deltalake(lake.path(OPEN.spec.name), pa.table(rows), mode="append")
+    values = {TIMESTAMP: TEN_O_CLOCK, pa.string(): "any"}
+    row = {column.name: values.get(column.type, 1) for column in OPEN.spec.columns}
+    rows = [{**row, "last_event_ts": end_us} for end_us in ends]
+    write_deltalake(lake.path(OPEN.spec.name), table_rows(OPEN.spec, rows), mode="append")
     assert session_assets.last_event_us(lake, OPEN.spec, TEN_O_CLOCK) == ends[1]
     assert session_assets.last_event_us(lake, OPEN.spec, TEN_O_CLOCK + HOUR_US) == TEN_O_CLOCK + HOUR_US

@@ -38,7 +38,7 @@ def deltas() -> None:
 
 
 def table(derived: Derived) -> dg.AssetsDefinition:
-    return automated(TableAsset(derived, lambda context, tidemark, hours: []).definition)
+    return automated(TableAsset(derived, lambda run, hours: []).definition)
 
 
 class Platform:

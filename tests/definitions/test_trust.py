@@ -13,13 +13,13 @@ import pytest
 
 from assets.graph import graph_of
 from assets.ingest.schema import DELTAS
+from assets.inputs import Inputs, replace_partitions
 from assets.rollups.schema import CHAIN, TIERS
 from assets.tables import GRAPH as TABLE_GRAPH
 from assets.tables import TABLES
 from assets.trust import EditedInputError, WrongInputError, found_wrong, refuse_edited, refuse_wrong
 from assets.vectors.schema import VECTORS
 from assets.windows.catalog import derived_tables
-from assets.windows.factory import Inputs, replace_hours
 from orchestration import automation
 from orchestration.build import build_defs
 from orchestration.runs import run
@@ -40,7 +40,7 @@ from tidemark.tables import lake_files
 from tidemark.tables.known_table import Edit
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 NOW = datetime(2026, 3, 25, 10, 30, tzinfo=UTC)
 # Another hour, day and week than the edited one.
@@ -56,11 +56,7 @@ OF_EVERYTHING = [
 
 @pytest.fixture
 def lake(home: Home) -> Lake:
-    return Lake(home, no_session)
-
-
-def no_session() -> "SparkSession":
-    raise AssertionError("it was computed")
+    return Lake(home)
 
 
 def counted(home: Home) -> None:
@@ -174,10 +170,10 @@ def test_o4_no_table_of_a_stream_is_made_of_an_edited_hour(home: Home, lake: Lak
         raise AssertionError("it was computed")
 
     with pytest.raises(AssertionError, match="it was computed"):
-        replace_hours(lake, GRAPH[name], computed, LONG)  # type: ignore[arg-type]
+        replace_partitions(lake, GRAPH[name], computed, LONG)  # type: ignore[arg-type]
     edit(lake, edited)
     with pytest.raises(EditedInputError, match=f"{name} is made of {edited}"):
-        replace_hours(lake, GRAPH[name], computed, LONG)  # type: ignore[arg-type]
+        replace_partitions(lake, GRAPH[name], computed, LONG)  # type: ignore[arg-type]
 
 
 def edit(lake: Lake, table: str) -> None:

@@ -10,8 +10,10 @@ import dagster as dg
 import pytest
 
 from assets.ingest.schema import DELTAS
+from assets.inputs import replace_partitions
+from assets.records import Writing
 from assets.windows.catalog import derived_tables
-from assets.windows.factory import replace_hours, write_hours
+from assets.windows.factory import write_hours
 from assets.windows.records import window_records
 from resources.lake import Lake, LakeError
 from tests.support.live import TEN_O_CLOCK
@@ -78,7 +80,7 @@ class BusyLake:
 def test_every_input_is_read_as_it_is_when_the_lock_was_taken(name: str) -> None:
     """Who waited for the lock has not read before it: older rows would take the place of newer ones, for ever."""
     lake: Any = BusyLake()
-    inputs = replace_hours(lake, TABLES[name], lambda inputs: Rows(inputs[DELTAS.name].version), HOUR)  # type: ignore[arg-type,return-value]
+    inputs = replace_partitions(lake, TABLES[name], lambda inputs: Rows(inputs[DELTAS.name].version), HOUR)  # type: ignore[arg-type,return-value]
     assert inputs == dict.fromkeys((DELTAS.name, *TABLES[name].inputs), Input(6, 1))
     assert lake.replaced == {name: (6, Input(6, 1))}
 
@@ -103,9 +105,8 @@ def test_a_record_says_which_inputs_and_which_definition_its_rows_are_of(tmp_pat
     lake.ensure(DELTAS)
     inputs = {DELTAS.name: Input(0, 2), "lefts": Input(7, 1), "rights": Input(8, 3)}
     with dg.DagsterInstance.ephemeral() as instance:
-        [record] = window_records(
-            instance, lake, TABLES["pairs"], inputs, [TEN_O_CLOCK], sources=[], duration_ms=1, now_us=TEN_O_CLOCK
-        )
+        run = Writing(dg.build_asset_context(instance=instance), lake, lambda: TEN_O_CLOCK)
+        [record] = window_records(run, TABLES["pairs"], inputs, [HOUR], sources=[])
     assert record.input_versions == {DELTAS.name: 0, "lefts": 7, "rights": 8}
     assert record.input_generations == {DELTAS.name: 2, "lefts": 1, "rights": 3}
     assert record.definition == TABLES["pairs"].definition is not None

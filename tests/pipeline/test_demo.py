@@ -25,7 +25,7 @@ from tidemark.model.deltas import Reason, Verdict
 from tidemark.model.timegrid import HOUR, MINUTE_US
 from tidemark.observe.status import read_status
 from tidemark.storage.home import HOME_VARIABLE, Home
-from tidemark.tables.lake_files import partitions, quiet_database
+from tidemark.tables import lake_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,7 +112,9 @@ def test_o2_a_lone_hour_is_computed_and_judged_with_the_day_in_one_run_and_has_a
             made_by = {event.partition_key: event.run_id for event in events}
             assert len(events) == len(made_by), "each hour once"
             made_in |= {*made_by.values()}
-            held = {HOUR.key(start): files.rows for start, files in partitions(home.lake / spec.name).items()}
+            held = {
+                HOUR.key(start): files.rows for start, files in lake_files.partitions(home.lake / spec.name).items()
+            }
             records = Record.latest_by_partition(instance, spec.name)
             assert {key: record.rows_out for key, record in records.items() if record.rows_out} == held
             assert records.keys() == made_by.keys() >= {friday, sunday}
@@ -134,9 +136,9 @@ def test_the_busiest_entities_have_the_counts_of_what_was_sent(first: dict[str, 
 def test_r2_counts_equal_a_count_over_the_deltas_for_any_entity_signal_window_and_minute(
     home: Home, first: dict[str, Any]
 ) -> None:
-    files = [file for partition in partitions(home.lake / "deltas").values() for file in partition.files]
+    files = lake_files.files(home.lake / "deltas")
     random, asked = Random(SEED), 0
-    with quiet_database() as database:
+    with lake_files.quiet_database() as database:
         database.execute(
             "CREATE TABLE signals AS SELECT namespace, signal.*, epoch_us(event_ts) AS at_us "
             "FROM read_parquet($1, hive_partitioning = false) WHERE kind = 'signal'",

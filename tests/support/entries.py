@@ -2,11 +2,22 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from tests.support.live import TEN_O_CLOCK
 from tidemark.log.batch_record import BatchRecord, Trigger
 from tidemark.log.manifest import Entry, HourCounts, Manifest
 from tidemark.model.timegrid import MINUTE_US, hour_key
 from tidemark.observe.sealed_log import Log
+
+# Of shard 0, with one delta; of what matters to a test, it says something else.
+_ANY = Entry(
+    *(0, 1, "", 1, 2, [], 1, 1, "", HourCounts(accepted=1)),
+    *({}, {}, {}, {}, {}),
+    sealed_us=0,
+    incarnation=1,
+    previous="",
+)
 
 
 class LogOf(Log):
@@ -35,25 +46,13 @@ def entry(
     number: int, from_epoch: int, to_epoch: int, hours: Iterable[int], *batches: BatchRecord, shard: int = 0
 ) -> Entry:
     """An entry that has a delta in each of these hours, and records some batches."""
-    return Entry(
+    return replace(
+        _ANY,
         shard=shard,
         number=number,
-        file="",
         from_epoch=from_epoch,
         to_epoch=to_epoch,
-        lost=[],
-        rows=1,
-        bytes=1,
-        sha256="",
-        verdicts=HourCounts(accepted=1),
         event_hours={hour_key(hour): HourCounts(accepted=1) for hour in hours},
-        receipt_hours={},
-        stamp_hours={},
-        producers={},
-        watermarks={},
-        sealed_us=0,
-        incarnation=1,
-        previous="",
         batches=list(batches),
     )
 
@@ -61,8 +60,8 @@ def entry(
 def next_entry(manifest: Manifest, *, sealed_us: int, epochs: int = 1, lost: int = 0, refused: int = 0) -> Entry:
     """An entry that follows the last one of a manifest; its segment is not there."""
     first, number = manifest.to_epoch, manifest.count + 1
-    return Entry(
-        shard=0,
+    return replace(
+        _ANY,
         number=number,
         file=f"{number:08d}.parquet",
         from_epoch=first,
@@ -72,13 +71,8 @@ def next_entry(manifest: Manifest, *, sealed_us: int, epochs: int = 1, lost: int
         bytes=100 * epochs,
         sha256=f"{number:064d}",
         verdicts=HourCounts(accepted=epochs, refused=refused),
-        event_hours={},
-        receipt_hours={},
-        stamp_hours={},
         producers={"web": (first, first)},
-        watermarks={},
         sealed_us=sealed_us,
-        incarnation=1,
         previous=manifest.head,
     )
 

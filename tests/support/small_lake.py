@@ -27,6 +27,15 @@ SPECS = COUNTS
 SOURCES = dict(zip(Tier, (source for source, _ in CHAIN), strict=True))
 
 
+def table_rows(spec: TableSpec, rows: Sequence[dict[str, Any]]) -> pa.Table:
+    """Rows of a table; times are given in microseconds, and what is not given is null."""
+    columns = {}
+    for column in spec.columns:
+        given = pa.int64() if pa.types.is_timestamp(column.type) else column.type
+        columns[column.name] = pa.array([row.get(column.name) for row in rows], given).cast(column.type)
+    return pa.table(columns)
+
+
 @dataclass(frozen=True)
 class Event:
     """A signal, as short as it can be."""
@@ -37,6 +46,32 @@ class Event:
     count: int = 1
     weight: int = 0
     namespace: str = "shop"
+
+
+def signal_row(epoch: int, event: Event, **more: Any) -> dict[str, Any]:
+    """A row of `deltas`; it arrived when it happened, unless something else is said."""
+    payload = {"entity_id": event.entity, "signal": event.signal, "count": event.count}
+    return {
+        "shard": 0,
+        "epoch": epoch,
+        "ordinal": 0,
+        "namespace": event.namespace,
+        "kind": "signal",
+        "key": event.entity,
+        "delta_id": f"d{epoch}",
+        "event_ts": event.at_us,
+        "received_ts": event.at_us,
+        "producer": "test",
+        "sequence": epoch,
+        "origin": "test",
+        "source": "local",
+        "priority": "normal",
+        "identity_hash": 0,
+        "content_hash": 0,
+        "signal": {**payload, "weight_millionths": event.weight},
+        "event_hour": floor_to(event.at_us, HOUR_US),
+        **more,
+    }
 
 
 class SmallLake:
@@ -57,31 +92,7 @@ class SmallLake:
         sent = list(events)
         self.events += sent
         rows = [
-            {
-                "shard": 0,
-                "epoch": self._numbers + 1,
-                "ordinal": place,
-                "namespace": event.namespace,
-                "kind": "signal",
-                "key": event.entity,
-                "delta_id": f"d{len(self.events)}-{place}",
-                "event_ts": event.at_us,
-                "received_ts": event.at_us,
-                "producer": "test",
-                "sequence": self._numbers + 1,
-                "origin": "test",
-                "source": "local",
-                "priority": "normal",
-                "identity_hash": place,
-                "content_hash": place,
-                "signal": {
-                    "entity_id": event.entity,
-                    "signal": event.signal,
-                    "count": event.count,
-                    "weight_millionths": event.weight,
-                },
-                "event_hour": floor_to(event.at_us, HOUR_US),
-            }
+            signal_row(self._numbers + 1, event, ordinal=place, delta_id=f"d{len(self.events)}-{place}")
             for place, event in enumerate(sent)
         ]
         self._write(DELTAS, rows, mode="append")
@@ -165,15 +176,8 @@ class SmallLake:
             table.delete(_predicate(spec, *starts), commit_properties=self._ours(spec))
 
     def _write(self, spec: TableSpec, rows: Sequence[dict[str, Any]], **options: Any) -> None:
-        types = {column.name: column.type for column in spec.columns}
-        columns = {
-            name: pa.array([row.get(name) for row in rows], pa.int64()).cast(kind)
-            if pa.types.is_timestamp(kind)
-            else pa.array([row.get(name) for row in rows], kind)
-            for name, kind in types.items()
-        }
         path = self.home.lake / spec.name
-        write_deltalake(path, pa.table(columns), commit_properties=self._ours(spec), **options)
+        write_deltalake(path, table_rows(spec, rows), commit_properties=self._ours(spec), **options)
 
     def _ours(self, spec: TableSpec) -> CommitProperties:
         self._numbers += 1

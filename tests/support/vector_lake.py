@@ -12,8 +12,10 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from assets.ingest.schema import DELTAS
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
+from tests.support.small_lake import table_rows
 from tests.support.vector_oracle import Delta, canonical, place_of, random_deltas, table_of
-from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to
+from tests.support.vector_tables import delta_row
+from tidemark.model.timegrid import MINUTE_US
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import KnownTableFile
@@ -125,15 +127,8 @@ class VectorLake:
         return self._other_numbers
 
     def _write(self, spec: TableSpec, rows: Iterable[dict[str, Any]], app: str, number: int, **options: Any) -> None:
-        given = list(rows)
-        columns = {
-            column.name: pa.array([row.get(column.name) for row in given], pa.int64()).cast(column.type)
-            if pa.types.is_timestamp(column.type)
-            else pa.array([row.get(column.name) for row in given], column.type)
-            for column in spec.columns
-        }
         ours = CommitProperties(app_transactions=[Transaction(app, number)])
-        write_deltalake(self.home.lake / spec.name, pa.table(columns), commit_properties=ours, **options)
+        write_deltalake(self.home.lake / spec.name, table_rows(spec, list(rows)), commit_properties=ours, **options)
 
 
 def _state_row(state: pa.Table) -> dict[str, Any]:
@@ -143,16 +138,6 @@ def _state_row(state: pa.Table) -> dict[str, Any]:
 
 
 def _delta_row(delta: Delta) -> dict[str, Any]:
-    payload = {name: delta.get(name) for name in ("op", "parent_id", "clock", *_PAYLOAD)}
-    return {
-        **{name: delta[name] for name in ("shard", "epoch", "ordinal", "namespace", "delta_id")},
-        "kind": "vector",
-        "key": delta["vector_id"],
-        "event_ts": delta["event_us"],
-        "received_ts": delta.get("received_us", 0),
-        # Whose origin is not said is its producer's.
-        **({"origin": delta["origin"]} if delta["epoch"] % 2 else {"producer": delta["origin"]}),
-        "identity_hash": 0,
-        "vector": {"vector_id": delta["vector_id"], **payload},
-        "event_hour": floor_to(delta["event_us"], HOUR_US),
-    }
+    # Whose origin is not said is its producer's.
+    origin = delta["origin"] if delta["epoch"] % 2 else None
+    return {**delta_row(delta), "origin": origin, "producer": None if origin else delta["origin"]}

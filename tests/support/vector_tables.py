@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from assets.ingest.schema import DELTAS
 from resources.session import frame_of
+from tests.support.small_lake import table_rows
 from tests.support.vector_oracle import Delta
 from tidemark.model.timegrid import HOUR_US, floor_to
 from tidemark.tables.table_spec import TableSpec
@@ -16,15 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PAYLOAD = ("op", "values", "indices", "factor", "amount", "parent_id", "clock", "metadata")
-
-
-def table_rows(spec: TableSpec, rows: Sequence[dict[str, Any]]) -> pa.Table:
-    """Rows of a table; times are given in microseconds, and what is not given is null."""
-    columns = {}
-    for column in spec.columns:
-        given = pa.int64() if pa.types.is_timestamp(column.type) else column.type
-        columns[column.name] = pa.array([row.get(column.name) for row in rows], given).cast(column.type)
-    return pa.table(columns)
 
 
 def delta_row(delta: Delta) -> dict[str, Any]:

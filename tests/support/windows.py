@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
-
 from assets.ingest.schema import DELTAS
 from resources.session import frame_of
+from tests.support.small_lake import Event as Signal
+from tests.support.small_lake import signal_row, table_rows
 from tidemark.model.deltas import Kind
 from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to
 from tidemark.streams import Aggregate, Function, Lateness, LatePolicy, Stream, WindowSpec, WindowType
@@ -136,31 +136,18 @@ def late_of(events: Iterable[Event], of: Stream) -> dict[int, tuple[str, int, in
 
 
 def deltas_of(spark: "SparkSession", events: Sequence[Event]) -> "DataFrame":
-    """The events as rows of `deltas`; what is not given is null."""
-    given: dict[str, list[Any]] = {
-        "shard": [event.shard for event in events],
-        "epoch": list(range(1, len(events) + 1)),
-        "ordinal": [0] * len(events),
-        "namespace": ["shop"] * len(events),
-        "kind": ["signal"] * len(events),
-        "key": [event.entity for event in events],
-        "delta_id": [f"d{place}" for place in range(len(events))],
-        "event_ts": [event.at_us for event in events],
-        "received_ts": [event.received_us for event in events],
-        "watermark_ts": [event.stamp_us for event in events],
-        "signal": [
-            {"entity_id": event.entity, "signal": "view", "count": event.amount, "weight_millionths": 0}
-            for event in events
-        ],
-        "event_hour": [floor_to(event.at_us, HOUR_US) for event in events],
-    }
-    columns = {
-        column.name: pa.array(given[column.name], pa.int64()).cast(column.type)
-        if column.name in given and pa.types.is_timestamp(column.type)
-        else pa.array(given.get(column.name, [None] * len(events)), column.type)
-        for column in DELTAS.columns
-    }
-    return frame_of(spark, pa.table(columns))
+    """The events as rows of `deltas`."""
+    rows = [
+        signal_row(
+            epoch,
+            Signal(event.at_us, event.entity, count=event.amount),
+            shard=event.shard,
+            received_ts=event.received_us,
+            watermark_ts=event.stamp_us,
+        )
+        for epoch, event in enumerate(events, start=1)
+    ]
+    return frame_of(spark, table_rows(DELTAS, rows))
 
 
 TEN_MINUTES = 10 * MINUTE_US

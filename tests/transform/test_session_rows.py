@@ -2,14 +2,17 @@
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from assets.ingest.schema import DELTAS
 from assets.joins.rows import delta_pairs, session_pairs
 from assets.windows.open_schema import open_table
 from assets.windows.schema import window_table
 from assets.windows.session_rows import admitted, closed_rows, open_rows, parts_of
+from resources.session import frame_of
+from tests.support.small_lake import Event, signal_row, table_rows
 from tests.support.spark import plan_of
 from tidemark.model.deltas import Kind
 from tidemark.model.ranges import Range
-from tidemark.model.timegrid import HOUR_US, MINUTE_US, from_us
+from tidemark.model.timegrid import HOUR_US, MINUTE_US
 from tidemark.streams import Aggregate, Function, Join, JoinForm, Lateness, LatePolicy, Stream, WindowSpec, WindowType
 
 if TYPE_CHECKING:
@@ -44,29 +47,16 @@ def stream(name: str, window: WindowSpec, late: Lateness | None = None, **more: 
 
 
 def deltas_of(spark: "SparkSession", signals: list[Signal]) -> "DataFrame":
-    ddl = (
-        "shard int, epoch bigint, ordinal int, namespace string, kind string, key string, delta_id string, "
-        "event_ts timestamp, received_ts timestamp, watermark_ts timestamp, event_hour timestamp, "
-        "signal struct<entity_id: string, signal: string, count: bigint, weight_millionths: bigint>"
-    )
     rows = [
-        (
-            each.entity == "b",  # a key lies in one shard (Q3)
+        signal_row(
             number,
-            0,
-            "shop",
-            "signal",
-            each.entity,
-            f"d{number}",
-            from_us(each.at_us),
-            from_us(each.at_us),
-            None if each.stamp_us is None else from_us(each.stamp_us),
-            from_us(each.at_us - each.at_us % HOUR_US),
-            (each.entity, each.signal, each.clicks, each.weight),
+            Event(each.at_us, each.entity, each.signal, each.clicks, each.weight),
+            shard=int(each.entity == "b"),  # a key lies in one shard (Q3)
+            watermark_ts=each.stamp_us,
         )
         for number, each in enumerate(signals, start=1)
     ]
-    return spark.createDataFrame([(int(row[0]), *row[1:]) for row in rows], ddl)
+    return frame_of(spark, table_rows(DELTAS, rows))
 
 
 def nothing_open(spark: "SparkSession", visits: Stream) -> "DataFrame":

@@ -12,8 +12,9 @@ from expectations.results import CheckResult
 from expectations.runner import run_suite
 from expectations.suite import read_suite
 from resources.session import frame_of
+from tests.support.small_lake import table_rows
 from tests.support.suites import failures
-from tests.support.vector_tables import delta_row, table_rows
+from tests.support.vector_tables import delta_row
 from tidemark.model.buckets import BUCKET, bucket_keys
 from tidemark.model.timegrid import HOUR_US
 from tidemark.tables.table_spec import TableSpec

@@ -59,7 +59,7 @@ def test_a_coroutine_is_told_that_the_outcome_is_unknown_and_what_was_never_writ
         try:
             async with AsyncPlatform.open(new_home(tmp_path), disk=disk, **OPTIONS) as platform:
                 producer = await platform.producer("web")
-                disk.fail_from_now(Fault(SYNCS, nth=8, is_lasting=True))
+                disk.fail(Fault(SYNCS, nth=8, is_lasting=True))
                 for at in range(100):
                     await (await producer.write([signal(str(at))])).wait()
         except CoordinatorError as error:

@@ -11,7 +11,7 @@ from deltalake import write_deltalake
 from assets.windows.schema import window_table
 from orchestration.cli.app import main
 from tests.support.live import TEN_O_CLOCK, new_home
-from tidemark.cli.windows import parse_key
+from tidemark.answers.windows import parse_key
 from tidemark.model.timegrid import HOUR_US, MINUTE_US, floor_to, from_us
 from tidemark.storage.home import Home
 from tidemark.streams import Stream, load_streams

@@ -149,7 +149,7 @@ def test_a_write_that_the_disk_refuses_changes_nothing_and_may_be_tried_again(ki
         owner = Owner(disk)
         for round_ in range(ROUNDS):
             owner.commit(fixed_changes(round_))
-        disk.fail_from_now(Fault(frozenset({kind}), nth))
+        disk.fail(Fault(frozenset({kind}), nth))
         before = owner.content()
         try:
             owner.ledger.write(fixed_changes(ROUNDS))

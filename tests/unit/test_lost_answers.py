@@ -137,7 +137,7 @@ def test_r5_a_drop_whose_answer_is_lost_is_no_failure(
         raise error
 
     monkeypatch.setattr(lake_module, "delete_partitions", lose_the_answer)
-    lake = Lake(small.home, object)  # type: ignore[arg-type]
+    lake = Lake(small.home)
     before = version_of(lake, NAME)
     lake.drop(HOURLY_COUNTS, 5 * HOUR_US)
     assert before < lake.known(NAME).version == version_of(lake, NAME)
@@ -150,7 +150,7 @@ def test_r5_a_drop_that_was_not_committed_is_a_failed_write(small: SmallLake, mo
         raise DeltaError("the question was lost")
 
     monkeypatch.setattr(lake_module, "delete_partitions", lose_the_question)
-    lake = Lake(small.home, object)  # type: ignore[arg-type]
+    lake = Lake(small.home)
     before = version_of(lake, NAME)
     with pytest.raises(WriteFailedError, match="nothing of it was committed: the question was lost"):
         lake.drop(HOURLY_COUNTS, 5 * HOUR_US)

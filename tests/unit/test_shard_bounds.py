@@ -130,7 +130,7 @@ def test_a_reservation_that_cannot_be_written_stops_the_shard_and_gives_the_writ
     disk = FaultyDisk(RealDisk(), [])
     platform = open_platform(new_home(tmp_path), disk=disk)
     producer = platform.producer("web")
-    disk.fail_from_now(Fault(SYNCS, nth=1, is_lasting=True))
+    disk.fail(Fault(SYNCS, nth=1, is_lasting=True))
     with pytest.raises(ShardStoppedError, match="Start it again") as refused:
         producer.write([signal("a")])
     assert refused.value.write == [signal("a")]

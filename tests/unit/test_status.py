@@ -28,10 +28,11 @@ from orchestration.run_status import (
     OrchestratorStatus,
     RunStatus,
 )
-from orchestration.snapshot import Pending, Snapshot, read_pending, snapshot_as_json, take_snapshot
+from orchestration.snapshot import Snapshot, snapshot_as_json, take_snapshot
 from tests.support.live import TEN_O_CLOCK, HandClock, new_home, open_platform, signal
 from tidemark.cli.output import duration
 from tidemark.model.timegrid import HOUR_US, MINUTE_US, SECOND_US
+from tidemark.observe.home_status import Pending, read_pending
 from tidemark.observe.status import read_status
 from tidemark.storage.home import Home
 
@@ -68,7 +69,7 @@ def printed(snapshot: Snapshot) -> str:
 
 
 def empty_snapshot(orchestrator: OrchestratorStatus, error: str | None = None) -> Snapshot:
-    return Snapshot("/home", NOON, [], {}, Pending(), {}, orchestrator, error)
+    return Snapshot("/home", NOON, [], {}, Pending(), {}, orchestrator=orchestrator, orchestrator_error=error)
 
 
 def test_a_streams_lag_is_the_time_since_its_watermark(home: Home) -> None:

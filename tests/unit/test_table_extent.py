@@ -28,7 +28,7 @@ def commit(lake: Lake, number: int) -> None:
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """`deltas` with one plan of three, which is remembered."""
-    lake = Lake(Home(tmp_path / "home").create(), object)  # type: ignore[arg-type]
+    lake = Lake(Home(tmp_path / "home").create())
     lake.ensure(DELTAS)
     for number in (1, 2, 3):
         PlanStore(lake.home.plans / NAME, 1).write(Plan(number, 1, {}, [], {0: 10 * number + 1}, 0))

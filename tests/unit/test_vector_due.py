@@ -11,7 +11,8 @@ from assets.ingest.schema import DELTAS
 from assets.vectors.due import find_due
 from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from orchestration.cli.app import main
-from tests.support.vector_tables import delta_row, table_rows
+from tests.support.small_lake import table_rows
+from tests.support.vector_tables import delta_row
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from tidemark.storage.home import Home
 from tidemark.vectors.checkpoints import CompactionRules, Strategy

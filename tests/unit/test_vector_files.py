@@ -38,13 +38,9 @@ def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "run", run_in_this_process)
 
 
-def _no_session() -> Any:
-    pytest.fail("No session is needed.")
-
-
 def made_lake(path: Path) -> tuple[VectorLake, Lake]:
     tables = VectorLake(Home(path).create())
-    return tables, Lake(tables.home, _no_session)
+    return tables, Lake(tables.home)
 
 
 def fold(lake: Lake, covered: dict[int, int] | None) -> None:
@@ -218,7 +214,7 @@ def test_a_fold_anew_begins_at_bases_whose_payloads_are_gone_k5(
 def test_deltas_of_a_shard_that_was_silent_are_new(tmp_path: Path) -> None:
     """Also those of low epochs: what is covered says nothing of that shard."""
     home = Home(tmp_path).create("shards = 2\n")
-    tables, lake = VectorLake(home), Lake(home, _no_session)
+    tables, lake = VectorLake(home), Lake(home)
     tables.send([delta(9, "create", "a", [1.0])])
     fold(lake, None)
     tables.send([delta(1, "create", "b", [2.0]) | {"shard": 1}])

@@ -173,7 +173,7 @@ def test_only_its_user_may_reach_it(home: Home) -> None:
     home.root.chmod(0o750)  # open to its group
     assert done(home, "account")[0] == 0
     place = Place.of(home)
-    assert place.folder.stat().st_mode & 0o777 == 0o700
+    assert place.root.stat().st_mode & 0o777 == 0o700
     assert place.door.stat().st_mode & 0o777 == 0o600
 
 

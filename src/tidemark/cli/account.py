@@ -3,12 +3,10 @@
 Belongs here: displaying it. How it is computed is in `tidemark/observe/account.py`.
 """
 
-from typing import Any
-
 import click
-from msgspec import to_builtins
 from rich.table import Table
 
+from tidemark.answers.account import account_as_json
 from tidemark.cli.app import as_json, command
 from tidemark.cli.output import answer_json, console, table
 from tidemark.observe.account import Account, take_account
@@ -28,16 +26,6 @@ def account(home: Home, as_json: bool) -> None:
             click.echo(f"DOES NOT ADD UP: {sentence}")
     if taken.disagreements:
         raise click.exceptions.Exit(1)
-
-
-def account_as_json(taken: Account) -> dict[str, Any]:
-    """`account` has integers only: `received`, and outcomes that add up to it."""
-    return {
-        "account": to_builtins(taken.outcomes),
-        "reasons": taken.reasons,
-        "duplicates": {"at_arrival": taken.duplicates_at_arrival, "at_drain": taken.duplicates_at_drain},
-        "disagreements": taken.disagreements,
-    }
 
 
 def account_table(taken: Account) -> Table:

@@ -4,20 +4,18 @@ Belongs here: the options, and how the answer looks. How it is computed is in `t
 the tables, without a JVM, and equals a count over `deltas`.
 """
 
-import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 
+from tidemark.answers.counts import ask_counts, counts_as_json
+from tidemark.answers.plain import ParameterError, parse_time
 from tidemark.cli.app import as_json, command
 from tidemark.cli.output import answer_json, at, console, say, table
 from tidemark.counts.lake import Counts, LakeCounts, Reach
 from tidemark.counts.windows import Window, shown
-from tidemark.model.timegrid import to_us
 from tidemark.storage.home import Home
-from tidemark.tables.tiers import Tier
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -31,11 +29,9 @@ class MomentType(click.ParamType[int]):
         if isinstance(value, int):
             return value
         try:
-            found = datetime.fromisoformat(str(value))
-            # The first and the last year have times that are in no year of UTC.
-            return to_us((found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC))
-        except (ValueError, OverflowError):
-            self.fail(f"{value!r} is not a time; write 2026-03-02T14:05 or 2026-03-02T14:05:00Z (UTC).", param, ctx)
+            return parse_time(str(value))
+        except ParameterError as error:
+            self.fail(str(error), param, ctx)
 
 
 @command
@@ -56,29 +52,15 @@ def counts(home: Home, entity: str, namespace: str, signal: str | None, as_of: i
     deltas that were sent and not drained yet are not in it, and it says how far it reaches.
     """
     lake = LakeCounts(home)
-    as_of_us = Tier.MINUTE.floor(time.time_ns() // 1_000) if as_of is None else as_of
-    if signal is None:
-        found = lake.signals(entity, as_of_us, namespace=namespace)
-    else:
-        found = {signal: lake.windows(entity, signal, as_of_us, namespace=namespace)}
-    if all(each.first_us is None for each in found.values()):
-        lake.refuse_unknown(namespace)
-        say(_nothing(lake, entity, signal, as_of_us, namespace))
+    asked = ask_counts(lake, entity, namespace=namespace, signal=signal, as_of_us=as_of)
+    if asked.is_empty:
+        say(_nothing(lake, entity, signal, asked.as_of_us, namespace))
     if as_json:
-        answer_json({"namespace": namespace, "entity": entity, **answer(found, signal, as_of_us)})
+        answer_json(counts_as_json(asked))
     elif signal is not None:
-        _show_windows(f"{signal} of {entity}", found[signal])
-    elif found:
-        _show_signals(f"Signals of {entity}", found)
-
-
-def answer(found: dict[str, Counts], signal: str | None, as_of_us: int) -> dict[str, Any]:
-    """For scripts: the counts of one signal, or a table by name of all of them."""
-    if signal is not None:
-        one = found[signal]
-        return {"signal": signal, **_one(one), "reach": _reach(one.reach)}
-    reach = next((_reach(each.reach) for each in found.values()), None)
-    return {"as_of": shown(as_of_us), "signals": {name: _one(each) for name, each in found.items()}, "reach": reach}
+        _show_windows(f"{signal} of {entity}", asked.found[signal])
+    elif asked.found:
+        _show_signals(f"Signals of {entity}", asked.found)
 
 
 def sparkline(values: Sequence[int]) -> str:
@@ -86,27 +68,6 @@ def sparkline(values: Sequence[int]) -> str:
     most = max(values, default=0)
     marks = {-1: "−", 0: "·"}
     return "".join(BARS[(len(BARS) * value - 1) // most] if value > 0 else marks[max(value, -1)] for value in values)
-
-
-def _one(counted: Counts) -> dict[str, Any]:
-    return {
-        "as_of": shown(counted.as_of_us),
-        "counts": {str(window): each.count for window, each in counted.windows.items()},
-        "weights_millionths": {str(window): each.weight_sum for window, each in counted.windows.items()},
-        "deltas": {str(window): each.deltas for window, each in counted.windows.items()},
-        "velocity_per_hour": {str(window): speed for window, speed in counted.velocity.items()},
-        "first_event": None if counted.first_us is None else shown(counted.first_us),
-        "last_day": {"from": shown(counted.hours[0][0]), "hours": [count for _, count in counted.hours]},
-    }
-
-
-def _reach(reach: Reach) -> dict[str, Any]:
-    return {
-        "versions": reach.versions,
-        "epochs": {str(shard): epoch for shard, epoch in reach.epochs.items()},
-        "watermark": None if reach.watermark_us is None else shown(reach.watermark_us),
-        "recounted_hours": [shown(hour) for hour in reach.recounted_hours],
-    }
 
 
 def _show_windows(title: str, counted: Counts) -> None:

@@ -7,31 +7,26 @@ from typing import Any
 
 import click
 
+from tidemark.answers.nearest import ask_nearest, nearest_as_json, parse_probes, parse_values
+from tidemark.answers.plain import ParameterError
 from tidemark.cli.app import as_json, command
 from tidemark.cli.output import answer_json, console, say, table
 from tidemark.storage.home import Home
 from tidemark.vectors.index.metrics import Metric
-from tidemark.vectors.reading.nearest import NEIGHBOURS, Found, open_index
-
-ALL = "all"
+from tidemark.vectors.reading.nearest import NEIGHBOURS, Found
 
 
-class ProbesType(click.ParamType[int | str]):
+class ProbesType(click.ParamType[int]):
     """A number of lists, or all of them."""
 
     name = "probes"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """The text as it was written, or a number."""
-        if value == ALL:
-            return ALL
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number."""
         try:
-            number = int(value)
-        except ValueError:
-            number = 0
-        if number < 1:
-            self.fail(f"{value!r} is neither a number of lists, 1 at least, nor 'all'.", param, ctx)
-        return number
+            return parse_probes(str(value))
+        except ParameterError as error:
+            self.fail(str(error), param, ctx)
 
 
 class ValuesType(click.ParamType[list[float]]):
@@ -42,9 +37,9 @@ class ValuesType(click.ParamType[list[float]]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[float]:
         """The numbers."""
         try:
-            return [float(each) for each in str(value).split(",")]
-        except ValueError:
-            self.fail(f"{value!r} are not numbers. Write them with commas between them: 0.1,0.2,0.3.", param, ctx)
+            return parse_values(str(value))
+        except ParameterError as error:
+            self.fail(str(error), param, ctx)
 
 
 @command
@@ -67,7 +62,7 @@ def nearest(
     values: list[float] | None,
     namespace: str | None,
     metric: str | None,
-    probes: int | str | None,
+    probes: int | None,
     as_json: bool,
 ) -> None:
     """The vectors nearest to the vector ID, which is itself left out, or to the numbers of --values.
@@ -77,41 +72,23 @@ def nearest(
     """
     if (vector_id is None) == (values is None):
         raise click.UsageError("Give an ID, or numbers with --values.")
-    with open_index(home, namespace) as index:
-        chosen = Metric(metric) if metric else None
-        # No index has so many lists: a number above the number of lists means all.
-        lists = 2**31 if probes == ALL else probes if isinstance(probes, int) else None
-        if values is not None:
-            found = index.nearest(values, k=k, probes=lists, metric=chosen)
-        else:
-            found = index.nearest_to(str(vector_id), k=k, probes=lists, metric=chosen)
+    found = ask_nearest(
+        home,
+        vector_id=vector_id,
+        values=values,
+        k=k,
+        namespace=namespace,
+        metric=Metric(metric) if metric else None,
+        probes=probes,
+    )
     if as_json:
-        answer_json(answer(found, vector_id))
+        answer_json(nearest_as_json(found, vector_id))
         return
     if not found.neighbours:
         say("There is no other vector.")
     else:
         console().print(_table(found, vector_id))
     click.echo(_reach(found))
-
-
-def answer(found: Found, vector_id: str | None) -> dict[str, Any]:
-    """For scripts."""
-    return {
-        "namespace": found.namespace,
-        "vector_id": vector_id,
-        "metric": found.metric.value,
-        "probes": found.probes,
-        "lists": found.lists,
-        "recall": found.recall,
-        "live": found.live,
-        "changed_since_index": found.changed,
-        "neighbours": [each._asdict() for each in found.neighbours],
-        "reach": {
-            "versions": found.versions,
-            "epochs": {str(shard): last for shard, last in found.epochs.items()},
-        },
-    }
 
 
 def _table(found: Found, vector_id: str | None) -> Any:

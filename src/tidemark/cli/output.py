@@ -4,13 +4,13 @@ Belongs here: the consoles, the progress bar and how numbers look. The texts bel
 """
 
 import json
-import math
 import sys
 import textwrap
-from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING
 
 import click
+
+from tidemark.answers.plain import without_infinity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,22 +22,8 @@ PLAIN_WIDTH = 120
 
 
 def answer_json(answer: object) -> None:
-    """Print one object on standard output, on one line.
-
-    JSON has no number for infinity nor for NaN: they are the texts "Infinity", "-Infinity" and "NaN", which `float()`
-    and JavaScript's `Number()` read back.
-    """
-    click.echo(json.dumps(_without_infinity(answer), ensure_ascii=False, allow_nan=False))
-
-
-def _without_infinity(answer: object) -> object:
-    if isinstance(answer, float) and not math.isfinite(answer):
-        return "NaN" if math.isnan(answer) else "Infinity" if answer > 0 else "-Infinity"
-    if isinstance(answer, Mapping):
-        return {key: _without_infinity(value) for key, value in answer.items()}
-    if isinstance(answer, (list, tuple)):
-        return [_without_infinity(each) for each in answer]
-    return answer
+    """Print one object on standard output, on one line; infinity and NaN are texts in it."""
+    click.echo(json.dumps(without_infinity(answer), ensure_ascii=False, allow_nan=False))
 
 
 def say(text: str) -> None:

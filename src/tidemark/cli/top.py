@@ -1,26 +1,16 @@
 """`top`: the entities with the highest counts of a signal, as of a minute.
 
-Belongs here: the options, and how the answer looks. Counts come from the tables and, beyond these, from the log,
-without a JVM: `tidemark/counts/warm/restore.py`.
+Belongs here: the options, and how the answer looks. How it is asked is in `tidemark/answers/top.py`; no JVM.
 """
-
-import time
 
 import click
 
+from tidemark.answers.top import ENTITIES, Top, ask_top, top_as_json
 from tidemark.cli.app import as_json, command
 from tidemark.cli.counts import MomentType
 from tidemark.cli.output import answer_json, at, console, say, table
-from tidemark.counts.lake import LakeCounts
-from tidemark.counts.retention import gone_before, refuse_gone
-from tidemark.counts.warm.cells import PLACES
-from tidemark.counts.warm.counters import Ranked, ranking
-from tidemark.counts.warm.restore import state_as_of
-from tidemark.counts.warm.state import State
-from tidemark.counts.windows import Window, on_a_minute, shown
-from tidemark.model.timegrid import MINUTE_US
+from tidemark.counts.windows import Window, shown
 from tidemark.storage.home import Home
-from tidemark.tables.tiers import Tier
 
 
 @command
@@ -33,7 +23,7 @@ from tidemark.tables.tiers import Tier
     show_default=True,
     help="How far back counts reach.",
 )
-@click.option("-n", "number", type=click.IntRange(min=1), default=10, show_default=True, help="How many.")
+@click.option("-n", "number", type=click.IntRange(min=1), default=ENTITIES, show_default=True, help="How many.")
 @click.option(
     "--as-of",
     type=MomentType(),
@@ -47,40 +37,19 @@ def top(home: Home, namespace: str, signal: str, window: str, number: int, as_of
     Everything flushed is counted, whether or not it is in the tables yet. A duplicate that was too old for the
     coordinator's memory is counted until the drain has found it.
     """
-    chosen = Window(window)
-    as_of_us = Tier.MINUTE.floor(time.time_ns() // 1_000) if as_of is None else on_a_minute(as_of)
-    refuse_gone(chosen, as_of_us, gone_before(home))
-    state = state_as_of(home, as_of_us // MINUTE_US, namespace=namespace, signal=signal)
-    found = ranking(state, namespace, signal, PLACES[chosen], number, state.head)
-    if not found:
-        LakeCounts(home).refuse_unknown(namespace)
-        say(f"Nothing in {namespace} has a {signal!r} in the {window} before {shown(as_of_us)}.")
+    found = ask_top(home, namespace=namespace, signal=signal, window=Window(window), number=number, as_of_us=as_of)
+    if not found.ranked:
+        say(f"Nothing in {namespace} has a {signal!r} in the {window} before {shown(found.as_of_us)}.")
     if as_json:
-        _answer(state, namespace, signal, chosen, as_of_us, found)
+        answer_json(top_as_json(found))
     else:
-        _show(state, signal, chosen, as_of_us, found)
+        _show(found)
 
 
-def _answer(state: State, namespace: str, signal: str, window: Window, as_of_us: int, found: list[Ranked]) -> None:
-    answer_json(
-        {
-            "namespace": namespace,
-            "signal": signal,
-            "window": str(window),
-            "as_of": shown(as_of_us),
-            "top": [{"entity": each.entity, "count": each.count} for each in found],
-            "reach": {
-                "tables": {str(shard): epoch for shard, epoch in state.covered.items()},
-                "log": {str(shard): epoch for shard, epoch in state.applied.items()},
-            },
-        }
-    )
-
-
-def _show(state: State, signal: str, window: Window, as_of_us: int, found: list[Ranked]) -> None:
-    rows = table(f"{signal}, {window}, as of {at(as_of_us)}", "entity", "count", numbers=("count",))
-    for each in found:
+def _show(top: Top) -> None:
+    rows = table(f"{top.signal}, {top.window}, as of {at(top.as_of_us)}", "entity", "count", numbers=("count",))
+    for each in top.ranked:
         rows.add_row(each.entity, f"{each.count:,}")
     console().print(rows)
-    for shard, epoch in sorted(state.applied.items()):
-        click.echo(f"shard {shard}: tables up to epoch {state.covered.get(shard, 0):,}, then the log up to {epoch:,}")
+    for shard, epoch in sorted(top.applied.items()):
+        click.echo(f"shard {shard}: tables up to epoch {top.covered.get(shard, 0):,}, then the log up to {epoch:,}")

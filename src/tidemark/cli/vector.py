@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidemark.answers.vector import CHAIN, MOST_EPOCH, ask_vector, vector_as_json
 from tidemark.cli.app import as_json, command
 from tidemark.cli.counts import MomentType
 from tidemark.cli.output import answer_json, at, console, table
-from tidemark.model.timegrid import from_us
 from tidemark.storage.home import Home
-from tidemark.vectors.errors import VectorsError
 from tidemark.vectors.reading.answers import ReadFrom, Source, Vector
 from tidemark.vectors.reading.reader import Vectors
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 # How many numbers are shown of a vector, and of a delta.
 SHOWN = 8
-MOST_EPOCH = (1 << 63) - 1
-_CHAIN = ("eff_us", "depth", "event_us", "origin", "delta_id", "parent_id", "op", "effect", "shard", "epoch", "ordinal")
 
 
 @command
@@ -50,63 +47,13 @@ def vector(
     and not drained yet are not in it.
     """
     with Vectors(home) as vectors:
-        space = _namespace(vectors, vector_id) if namespace is None else namespace
-        found = vectors.vector(vector_id, namespace=space, as_of=as_of, epoch=epoch)
-        deltas = vectors.chain(vector_id, namespace=space) if is_chain else None
+        found = ask_vector(vectors, vector_id, namespace=namespace, as_of_us=as_of, epoch=epoch, is_chain=is_chain)
         if as_json:
-            answer_json(answer(found, vectors.epochs, as_of, epoch, deltas))
+            answer_json(vector_as_json(found))
             return
-        _show(found, as_of, epoch)
-        if deltas is not None:
-            _show_chain(deltas)
-
-
-def answer(
-    found: Vector, epochs: dict[int, int], as_of_us: int | None, epoch: int | None, deltas: "pa.Table | None"
-) -> dict[str, Any]:
-    """For scripts: everything, with all numbers of the vector."""
-    place = found.place
-    return {
-        "namespace": found.namespace,
-        "vector_id": found.vector_id,
-        "as_of": None if as_of_us is None else _text(as_of_us),
-        "epoch": epoch,
-        "state": str(found.status),
-        "values": None if found.values is None else found.values.tolist(),
-        "metadata": found.metadata,
-        "clock": found.clock,
-        "last_change": place and {**place._asdict(), "eff_us": _text(place.eff_us), "event_us": _text(place.event_us)},
-        **found.arrival._asdict(),
-        "deltas": found.counts._asdict(),
-        "read_from": _read_from(found.read_from),
-        "reach": {"versions": found.versions, "epochs": {str(shard): last for shard, last in epochs.items()}},
-        **({} if deltas is None else {"chain": [_delta(row) for row in deltas.select(list(_CHAIN)).to_pylist()]}),
-    }
-
-
-def _namespace(vectors: Vectors, vector_id: str) -> str:
-    found = vectors.namespaces_of(vector_id)
-    if len(found) > 1:
-        raise VectorsError(f"{', '.join(found)} have a vector {vector_id!r}. Choose one with --namespace.")
-    if not found:
-        raise vectors.unknown(None, vector_id)
-    return found[0]
-
-
-def _read_from(read_from: ReadFrom) -> dict[str, Any]:
-    return {
-        "source": str(read_from.source),
-        "covered": read_from.covered,
-        "folded": read_from.folded,
-        "files": read_from.files,
-        "place": read_from.place and _text(read_from.place.eff_us),
-        "strategy": read_from.strategy,
-        "is_base": read_from.is_base,
-    }
-
-
-def _delta(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "eff_us": _text(row["eff_us"]), "event_us": _text(row["event_us"])}
+        _show(found.vector, as_of, epoch)
+        if found.chain is not None:
+            _show_chain(found.chain)
 
 
 def _show(found: Vector, as_of_us: int | None, epoch: int | None) -> None:
@@ -137,7 +84,7 @@ def _show_chain(deltas: "pa.Table") -> None:
     rows.collapse_padding = True
     for column in rows.columns:
         column.no_wrap = column.header not in ("delta", "parent")
-    for row in deltas.select(list(_CHAIN)).to_pylist():
+    for row in deltas.select(list(CHAIN)).to_pylist():
         same = row["eff_us"] == row["event_us"]
         cells = (_time(row["eff_us"]), str(row["depth"]), "then" if same else _time(row["event_us"]))
         names = (row["delta_id"], row["parent_id"] or "", row["op"] or "")
@@ -183,7 +130,3 @@ def _time(time_us: int) -> str:
     """To the second, and further if there is more."""
     rest = time_us % 1_000_000
     return at(time_us) + (f".{rest:06d}" if rest else "")
-
-
-def _text(time_us: int) -> str:
-    return from_us(time_us).isoformat().replace("+00:00", "Z")

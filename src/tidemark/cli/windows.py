@@ -3,11 +3,11 @@
 Belongs here: the options, and how the answer looks. How it is found is in `tidemark/streams/latest.py`; no JVM.
 """
 
-from datetime import datetime
 from typing import Any
 
 import click
 
+from tidemark.answers.windows import WINDOWS, parse_key, windows_as_json
 from tidemark.cli.app import as_json, command
 from tidemark.cli.output import answer_json, at, console, in_bytes, say, table
 from tidemark.model.timegrid import DAY_US, MINUTE_US, floor_to, to_us
@@ -24,7 +24,7 @@ IN_WORDS = {
 
 @command
 @click.argument("stream")
-@click.option("--last", type=click.IntRange(min=1), default=5, show_default=True, help="How many.")
+@click.option("--last", type=click.IntRange(min=1), default=WINDOWS, show_default=True, help="How many.")
 @click.option(
     "--key",
     "keys",
@@ -48,33 +48,6 @@ def windows(home: Home, stream: str, last: int, keys: tuple[str, ...], as_json: 
     else:
         console().print(window_table(found))
     click.echo(f"none older expected {at(found.watermark_us)}")
-
-
-def parse_key(keys: tuple[str, ...]) -> dict[str, str]:
-    """Field → value; a value without a field belongs to the only one. A value may contain a `=`."""
-    found: dict[str, str] = {}
-    for given in keys:
-        name, equals, value = given.partition("=")
-        found |= {name: value} if equals and name.replace(".", "_").isidentifier() else {"": given}
-    return found
-
-
-def windows_as_json(found: LatestWindows) -> dict[str, Any]:
-    """For scripts."""
-    return {
-        "stream": found.stream.name,
-        "version": found.version,
-        "watermark": None if found.watermark_us is None else _text(found.watermark_us),
-        "windows": [
-            {
-                "state": str(window.state),
-                "key": window.key,
-                **{name: _value(value) for name, value in window.statistics.items()},
-                "aggregates": {name: _value(value) for name, value in window.aggregates.items()},
-            }
-            for window in found.windows
-        ],
-    }
 
 
 def window_table(found: LatestWindows) -> Any:
@@ -122,13 +95,3 @@ def _number(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}"
-
-
-def _value(value: Any) -> Any:
-    return _text(to_us(value)) if isinstance(value, datetime) else value
-
-
-def _text(time_us: int) -> str:
-    from tidemark.model.timegrid import from_us
-
-    return from_us(time_us).isoformat()

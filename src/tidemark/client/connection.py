@@ -13,7 +13,7 @@ from typing import Any, cast
 from tidemark.client.address import Address, parse_address
 from tidemark.client.deliveries import Deliveries, Delivery
 from tidemark.client.errors import ConnectionLostError, NackedError
-from tidemark.client.in_flight import InFlight, Written
+from tidemark.client.in_flight import Heard, InFlight, Written
 from tidemark.client.window import Window
 from tidemark.wire.errors import NackReason, PayloadError, WireError
 from tidemark.wire.frames import Flag, Frame, FrameReader, FrameType, encode_frame
@@ -96,6 +96,8 @@ class Connection:
         self.goodbye: asyncio.Future[int] = self._loop.create_future()
         # Done when the connection has ended: with what ended it, or None if it was closed here.
         self.closed: asyncio.Future[ConnectionLostError | None] = self._loop.create_future()
+        # Told when everything up to a number has reached a level.
+        self.on_level: Callable[[LevelName, int], None] = lambda _level, _sequence: None
         self.window = Window(0, self._loop)
         self._in_flight = InFlight(0, self.window.answered)
 
@@ -136,8 +138,11 @@ class Connection:
         rows: int,
         flags: Flag = Flag.NONE,
         wanted: LevelName = LevelName.FLUSHED,
+        heard: Heard | None = None,
     ) -> asyncio.Future[Written]:
         """Send one write of so many deltas. The result comes when it has reached the level that is wanted.
+
+        `heard` is told of each level on the way there, and of that one.
 
         `NackedError`: it was not taken. `ConnectionLostError`: it may have been taken or not. New numbers are sent in
         their order; one that is known to be taken may be sent again, and is answered as a retry.
@@ -146,7 +151,7 @@ class Connection:
             raise self._error()
         future: asyncio.Future[Written] = self._loop.create_future()
         future.add_done_callback(_look_at)
-        self._in_flight.add(sequence, len(payload), rows, wanted, future)
+        self._in_flight.add(sequence, len(payload), rows, wanted, future, heard)
         self.window.sent(len(payload))
         self._send(Frame(kind, flags, sequence, payload))
         return future
@@ -159,8 +164,14 @@ class Connection:
 
     @property
     def unanswered(self) -> int:
-        """How many writes wait for an answer."""
-        return len(self._in_flight)
+        """How many writes wait for their first answer."""
+        return self._in_flight.unanswered
+
+    @property
+    def fileno(self) -> int:
+        """The socket's; -1 if there is none."""
+        socket = None if self._socket.transport is None else self._socket.transport.get_extra_info("socket")
+        return -1 if socket is None else socket.fileno()
 
     async def subscribe(self, wants: Subscribe) -> AsyncIterator[Delivery]:
         """Deliveries, until the subscription or the connection ends. Each has to be acknowledged."""
@@ -201,7 +212,10 @@ class Connection:
         elif self.closed.done():
             return
         elif frame.type == FrameType.ACK:
-            self._in_flight.acknowledge(frame.sequence, bool(frame.flags & Flag.BATCHED), decode(frame.payload, Ack))
+            ack = decode(frame.payload, Ack)
+            self._in_flight.acknowledge(frame.sequence, bool(frame.flags & Flag.BATCHED), ack)
+            if frame.flags & Flag.BATCHED:
+                self.on_level(ack.level, frame.sequence)
         elif frame.type == FrameType.NACK:
             self._nacked(frame.sequence, decode(frame.payload, Nack))
         elif frame.type == FrameType.BACKPRESSURE:

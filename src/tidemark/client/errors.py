@@ -46,6 +46,14 @@ class ConnectionLostError(ClientError):
         )
 
 
+class RefusedError(ClientError):
+    """The server refuses for good what was sent, or to speak with this client at all; `nack` says why."""
+
+    def __init__(self, nack: Nack) -> None:
+        self.nack = nack
+        super().__init__(f"The server refuses: {nack.message} ({nack.reason})")
+
+
 class FencedError(ClientError):
     """Another program has taken the producer over; this one must stop."""
 

@@ -28,15 +28,29 @@ class Written(NamedTuple):
     refused: int
     refusals: tuple[RefusedDelta, ...]  # the first of them
     is_retry: bool  # it was taken earlier, and the counts of that time are not known now: all zero
+    duplicates: tuple[int, ...] = ()  # places of the first duplicates
+
+
+# Told of a write at each level that it reaches.
+Heard = Callable[[Written], None]
 
 
 class _Sent:
     """A write on its way."""
 
-    __slots__ = ("future", "is_answered", "outcome", "refusals", "rows", "sequence", "size", "wanted")
+    __slots__ = ("future", "heard", "is_answered", "outcome", "refusals", "rows", "sequence", "size", "wanted")
 
-    def __init__(self, sequence: int, size: int, rows: int, wanted: LevelName, future: asyncio.Future[Written]) -> None:
+    def __init__(
+        self,
+        sequence: int,
+        size: int,
+        rows: int,
+        wanted: LevelName,
+        future: asyncio.Future[Written],
+        heard: Heard | None,
+    ) -> None:
         self.sequence, self.size, self.rows, self.wanted, self.future = sequence, size, rows, wanted, future
+        self.heard = heard
         self.is_answered = False  # at any level: it counts for the window no longer
         self.outcome = WriteOutcome(sequence, rows, 0, 0)
         self.refusals: tuple[RefusedDelta, ...] = ()
@@ -56,12 +70,22 @@ class InFlight:
         # Those that are known to be taken and were sent again: answered by name, and not by what comes after them.
         self._again: dict[int, _Sent] = {}
 
-    def __len__(self) -> int:
-        return len(self._new) + len(self._again) + sum(map(len, self._later.values()))
+    @property
+    def unanswered(self) -> int:
+        """How many have no answer at any level."""
+        return len(self._new) + len(self._again)
 
-    def add(self, sequence: int, size: int, rows: int, wanted: LevelName, future: asyncio.Future[Written]) -> None:
+    def add(
+        self,
+        sequence: int,
+        size: int,
+        rows: int,
+        wanted: LevelName,
+        future: asyncio.Future[Written],
+        heard: Heard | None = None,
+    ) -> None:
         """A write is sent now."""
-        sent = _Sent(sequence, size, rows, wanted, future)
+        sent = _Sent(sequence, size, rows, wanted, future, heard)
         if sequence <= self.mark:
             if sequence in self._again:
                 raise ValueError(f"write {sequence} is on its way already: wait for its answer")
@@ -111,19 +135,24 @@ class InFlight:
             sent.outcome = outcome
         if ack.refusals and sent.outcome.refused:
             sent.refusals = tuple(each for each in ack.refusals if each.sequence == sent.sequence) or sent.refusals
-        if RANK[ack.level] >= RANK[sent.wanted] and not sent.future.done():
-            said = sent.outcome
-            sent.future.set_result(
-                Written(
-                    ack.level,
-                    dict(ack.epochs),
-                    said.accepted,
-                    said.duplicate,
-                    said.refused,
-                    sent.refusals,
-                    said.is_retry,
-                )
-            )
+        is_there = RANK[ack.level] >= RANK[sent.wanted] and not sent.future.done()
+        if not is_there and sent.heard is None:
+            return
+        said = sent.outcome
+        written = Written(
+            ack.level,
+            dict(ack.epochs),
+            said.accepted,
+            said.duplicate,
+            said.refused,
+            sent.refusals,
+            said.is_retry,
+            said.duplicates,
+        )
+        if sent.heard is not None:
+            sent.heard(written)
+        if is_there:
+            sent.future.set_result(written)
 
     def refuse(self, sequence: int, nack: Nack) -> None:
         """One write was not taken."""
@@ -139,12 +168,13 @@ class InFlight:
 
     def _taken_out(self, sequence: int) -> _Sent | None:
         # Refused ones are at the front, or near it: what follows a gap is refused, too.
-        for place, sent in enumerate(self._new):
-            if sent.sequence >= sequence:
-                if sent.sequence != sequence:
-                    return None
-                del self._new[place]
-                return sent
+        for waiting in (self._new, *self._later.values()):
+            for place, sent in enumerate(waiting):
+                if sent.sequence == sequence:
+                    del waiting[place]
+                    return sent
+                if sent.sequence > sequence:
+                    break
         return None
 
     def fail(self, error: BaseException) -> None:

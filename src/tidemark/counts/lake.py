@@ -24,9 +24,8 @@ from tidemark.model.errors import TidemarkError
 from tidemark.model.timegrid import HOUR, HOUR_US, MINUTE_US, floor_to, to_us
 from tidemark.shard_state.clock_reset import corrected, read_resets
 from tidemark.storage.home import Home
-from tidemark.tables.known_table import app_id
 from tidemark.tables.lake_files import quiet_database
-from tidemark.tables.plans import PlanStore
+from tidemark.tables.plans import durable_in
 from tidemark.tables.tiers import DELTAS, TRAILING, Tier
 
 if TYPE_CHECKING:
@@ -282,10 +281,7 @@ class _Question:
         return found
 
     def _reach(self) -> Reach:
-        deltas = self._tables.deltas
-        number = deltas.opened.transaction_version(app_id(DELTAS, deltas.generation)) if deltas.opened else 0
-        plan = PlanStore(self._home.plans / DELTAS, deltas.generation).committed(int(number or 0))
-        epochs = plan.durable if plan else {}
+        epochs = durable_in(self._home, self._tables.deltas)
         return Reach(
             versions=self._tables.versions,
             epochs=epochs,

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -65,11 +66,27 @@ def _alone(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         return _alone(column.dictionary, kind).take(column.indices)
     if not pa.types.is_nested(kind):
-        return column.cast(kind)
+        return _without_hidden_views(column).cast(kind)
     types = [kind.field(place).type for place in range(kind.num_fields)]
     inner = [_alone(child, type_) for child, type_ in zip(_inner(column), types, strict=True)]
     own = column.buffers()[: 1 if pa.types.is_struct(kind) or pa.types.is_fixed_size_list(kind) else 2]
     return pa.Array.from_buffers(kind, len(column), own, column.null_count, children=inner)
+
+
+def _without_hidden_views(column: pa.Array) -> pa.Array:
+    """The same views, empty in rows without a value: Arrow does not validate those, and follows them when it casts."""
+    if not column.null_count:
+        return column
+    validity, _, *texts = column.buffers()
+    views = _views(column) * np.asarray(column.is_valid())[:, None]
+    return pa.Array.from_buffers(column.type, len(column), [validity, pa.py_buffer(views), *texts])
+
+
+def _views(column: pa.Array) -> npt.NDArray[np.int32]:
+    """The views of a column; each begins with the size of its text."""
+    if not len(column):
+        return np.empty((0, 4), np.int32)
+    return np.frombuffer(column.buffers()[1], np.int32, 4 * len(column)).reshape(-1, 4)
 
 
 def _inner(column: pa.Array) -> list[pa.Array]:
@@ -94,8 +111,7 @@ def _sizes(values: pa.Array) -> pa.Array:
     """The bytes of each value."""
     kind = values.type
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        # A view begins with the size of its text.
-        lengths = np.frombuffer(values.buffers()[1], np.int32)[: 4 * len(values) : 4]
+        lengths = _views(values)[:, 0]
         return pa.array(lengths.astype(np.int64), mask=~np.asarray(values.is_valid()))
     if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
         return pc.binary_length(values).cast(pa.int64())

@@ -251,6 +251,14 @@ def _layout(metadata: bytes, limits: Limits) -> Layout:
     return layout._replace(dictionaries=tuple(sorted(walk.dictionaries.items())))
 
 
+def _is_text(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 class _SchemaWalk:
     """Counts what a schema describes while it is walked."""
 
@@ -272,7 +280,9 @@ class _SchemaWalk:
             raise too_large(f"The Arrow schema has more than {_MOST_FIELDS} fields, all levels together.")
         if depth > self.limits.nesting:
             raise too_large(f"The Arrow schema is nested deeper than {self.limits.nesting}.")
-        self.count(field.text(0), most_text)
+        self.count(name := field.text(0), most_text)
+        if not _is_text(name):
+            raise bad("The Arrow schema has a name that is not UTF-8.")
         self.keys(field, 6, most_text)
         kind = field.number(2, _U8)
         if kind in _NOT_TAKEN:

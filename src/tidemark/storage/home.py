@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 from tidemark.model.errors import ConfigurationError
 from tidemark.model.settings import TEMPLATE, Settings, read_settings
@@ -23,11 +24,44 @@ def checkout() -> Path | None:
     return root if (root / "workspace.yaml").is_file() else None
 
 
+class HasRoot(Protocol):
+    """What lies in one folder."""
+
+    @property
+    def root(self) -> Path: ...
+
+
+class Below:
+    """A file or folder of something by its name below the root, and what is in it."""
+
+    def __init__(self, name: str, content: str) -> None:
+        self._name, self.__doc__ = name, content
+
+    def __get__(self, owner: HasRoot, _: object) -> Path:
+        return owner.root / self._name
+
+
 @dataclass(frozen=True)
 class Home:
     """The paths of one platform, and its settings."""
 
     root: Path
+
+    settings_file = Below("platform.toml", "The operator's settings.")
+    plans = Below("plans", "Plans of the next commits to tables, fixed before the first try.")
+    lake = Below("lake", "Delta tables, one folder each, and nothing else: VACUUM deletes files that it does not know.")
+    quarantine = Below("quarantine", "Folders of unreadable tables, as they were found; nothing reads them.")
+    dagster = Below("dagster", "The orchestrator's own storage.")
+    reports = Below("reports", "Reports for people.")
+    host = Below("host", "Socket, lock and log of the process that keeps everything imported for commands and runs.")
+    door = Below("door", "What the network door keeps: its sockets, its tokens, and where its subscribers are.")
+    reads = Below(
+        "reads",
+        "How often each vector was read, a file for each day: a hint for compaction, and nothing depends on it.",
+    )
+    work = Below(
+        "work", "Files that tasks of a run leave for others of the same run; when none is running, they may all go."
+    )
 
     @classmethod
     def locate(cls, option: str | Path | None = None) -> "Home":
@@ -69,11 +103,6 @@ class Home:
             )
         return self
 
-    @property
-    def settings_file(self) -> Path:
-        """The operator's settings."""
-        return self.root / "platform.toml"
-
     @cached_property
     def settings(self) -> Settings:
         """The settings, read once on first use."""
@@ -86,48 +115,3 @@ class Home:
     def segments(self, shard: int) -> Path:
         """Sealed segments of one shard, and the manifest that names them."""
         return self.root / "segments" / f"shard-{shard:04d}"
-
-    @property
-    def plans(self) -> Path:
-        """Plans of the next commits to tables, fixed before the first try."""
-        return self.root / "plans"
-
-    @property
-    def lake(self) -> Path:
-        """Delta tables, one folder each, and nothing else: VACUUM deletes files that it does not know."""
-        return self.root / "lake"
-
-    @property
-    def quarantine(self) -> Path:
-        """Folders of unreadable tables, as they were found; nothing reads them."""
-        return self.root / "quarantine"
-
-    @property
-    def dagster(self) -> Path:
-        """The orchestrator's own storage."""
-        return self.root / "dagster"
-
-    @property
-    def reports(self) -> Path:
-        """Reports for people."""
-        return self.root / "reports"
-
-    @property
-    def host(self) -> Path:
-        """Socket, lock and log of the process that keeps everything imported for commands and runs."""
-        return self.root / "host"
-
-    @property
-    def door(self) -> Path:
-        """What the network door keeps: its sockets, its tokens, and where its subscribers are."""
-        return self.root / "door"
-
-    @property
-    def reads(self) -> Path:
-        """How often each vector was read, a file for each day: a hint for compaction, and nothing depends on it."""
-        return self.root / "reads"
-
-    @property
-    def work(self) -> Path:
-        """Files that tasks of a run leave for others of the same run; when none is running, they may all go."""
-        return self.root / "work"

@@ -168,6 +168,11 @@ def partitions(path: Path, version: int | None = None) -> dict[int, PartitionFil
     }
 
 
+def files(path: Path, version: int | None = None) -> list[str]:
+    """All files of a table, partition by partition."""
+    return [file for part in partitions(path, version).values() for file in part.files]
+
+
 def lowest_times(path: Path, column: str) -> dict[int, int]:
     """The lowest value of a time in every partition with rows, in microseconds, according to the table's log."""
     table = open_table(path)

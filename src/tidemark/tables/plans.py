@@ -16,6 +16,7 @@ from tidemark.storage.disk import Disk, RealDisk
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import KnownTableFile, app_id
+from tidemark.tables.table_snapshot import TableSnapshot
 from tidemark.tables.tiers import DELTAS
 
 
@@ -94,6 +95,11 @@ class PlanStore:
             )
         return plan
 
+    def durable(self, number: int) -> dict[int, int]:
+        """Shard → last epoch that is in the lake once the plan of that number is committed; empty for 0 (C2)."""
+        plan = self.committed(number)
+        return plan.durable if plan else {}
+
     def all_committed(self, number: int) -> Iterator[Plan]:
         """Plans 1 to `number`, read one by one; raises if one is missing or does not follow the one before."""
         upto: dict[int, int] = {}
@@ -125,6 +131,17 @@ def plan_at(home: Home, version: int) -> Plan | None:
     return PlanStore(home.plans / DELTAS, generation).committed(number)
 
 
+def durable_at(home: Home, version: int) -> dict[int, int]:
+    """Shard → last epoch that a version of `deltas` holds."""
+    plan = plan_at(home, version)
+    return plan.durable if plan else {}
+
+
+def durable_in(home: Home, deltas: TableSnapshot) -> dict[int, int]:
+    """Shard → last epoch that `deltas` holds as it was opened (C2)."""
+    return PlanStore(home.plans / DELTAS, deltas.generation).durable(deltas.number)
+
+
 def durable_epochs(home: Home) -> dict[int, int]:
     """Shard → last epoch that is in the lake, by the marker in `deltas` (C2). No JVM.
 
@@ -135,5 +152,4 @@ def durable_epochs(home: Home) -> dict[int, int]:
         found = known.extent(home.lake / DELTAS)
     except lake_files.UnreadableTableError:
         return {}  # nothing is certain until the table is built again
-    plan = PlanStore(home.plans / DELTAS, known.read().generation).committed(found.number if found else 0)
-    return plan.durable if plan else {}
+    return PlanStore(home.plans / DELTAS, known.read().generation).durable(found.number if found else 0)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.known_table import KnownTableFile
+from tidemark.tables.known_table import KnownTableFile, app_id
 from tidemark.tables.lineage import Lineage, LineageFile, follow
 
 
@@ -36,6 +36,11 @@ class TableSnapshot:
             and lake_files.file_mark(lake_files.commit_file(self.path, self.version)) == self._commit
             and tuple(map(lake_files.file_mark, self._facts)) == self._file_marks
         )
+
+    @property
+    def number(self) -> int:
+        """Number of the last plan that it holds; 0 if it holds none."""
+        return int(self.opened.transaction_version(app_id(self.name, self.generation)) or 0) if self.opened else 0
 
     @cached_property
     def lineage(self) -> Lineage:

@@ -100,7 +100,8 @@ def go_on(rows: pa.Table, deltas: Deltas, bases: pa.Table | None = None) -> pa.T
     is_touched = np.zeros(1 + max(int(each.max(initial=0)) for each in (of_rows, of_bases, vectors)), np.bool_)
     is_touched[vectors] = True
     starts = _starts_of(rows, bases, of_rows, of_bases, is_touched)
-    places = _places_of(envelopes, vectors)
+    names = (envelopes[name] for name in ("origin", "delta_id", "parent_id"))
+    places = place(vectors, np.asarray(envelopes["event_us"]), *names)
     is_placed = places.standing == _STANDINGS.index(Standing.PLACED)
     is_folded = is_placed & starts.is_passed_by(envelopes, vectors, places)
     of_states, states = _folded(starts, deltas, vectors, places, is_folded)
@@ -171,10 +172,6 @@ def _starts_of(rows: pa.Table, bases: pa.Table, of_rows: Numbers, of_bases: Numb
     chosen_bases = np.flatnonzero((is_touched & ~has_row)[of_bases])
     states = [rows.select(STATES.names).take(pa.array(chosen_rows)), bases.take(pa.array(chosen_bases))]
     return _Starts(pa.concat_tables(states), np.concatenate([of_rows[chosen_rows], of_bases[chosen_bases]]))
-
-
-def _places_of(deltas: pa.Table, vectors: Numbers) -> Places:
-    return place(vectors, np.asarray(deltas["event_us"]), deltas["origin"], deltas["delta_id"], deltas["parent_id"])
 
 
 def _folded(

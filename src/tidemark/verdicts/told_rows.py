@@ -50,6 +50,8 @@ def told_rows(rows: LogRows) -> dict[int, ToldRows]:
 def _first_of(rows: LogRows, verdict: Verdict, names: tuple[str, ...]) -> dict[int, list[tuple[Any, ...]]]:
     """Epoch → these columns of its first rows with a verdict."""
     chosen = pa.array(np.flatnonzero(np.asarray(pc.equal(rows.column("verdict"), str(verdict)))))
+    if not len(chosen):
+        return {}
     epochs = rows.column("epoch").take(chosen).to_numpy()
     columns = [rows.column(name).take(chosen) for name in names]
     starts = np.flatnonzero(np.diff(epochs, prepend=-1)).tolist()

@@ -24,9 +24,8 @@ from tidemark.model.deltas import Kind, Reason, Verdict
 from tidemark.model.timegrid import HOUR, HOUR_US, MINUTE_US, Grain
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
-from tidemark.tables.known_table import app_id
-from tidemark.tables.plans import PlanStore
-from tidemark.tables.tiers import DELTAS, Tier
+from tidemark.tables.plans import durable_in
+from tidemark.tables.tiers import Tier
 
 DEAD_LETTERS = "dead_letters"
 _FROM_DELTAS = (
@@ -65,7 +64,7 @@ class LakeRollups:
     def __init__(self, home: Home, only: tuple[str, str] | None = None) -> None:
         self._home, self._only = home, only
         self._tables = Tables(home, gone_before(home))
-        self.covered = _covered(home, self._tables)
+        self.covered = durable_in(home, self._tables.deltas)
 
     def hour(self, hour: int, names: Names) -> tuple[Rows, Numbers, Numbers]:
         """Rows, minutes and counts of an hour, given by its first minute."""
@@ -172,14 +171,6 @@ class LakeRollups:
 
 
 _NOTHING = Beginning(*(np.empty(0, np.int64) for _ in Beginning._fields))
-
-
-def _covered(home: Home, tables: Tables) -> dict[int, int]:
-    """Shard → last epoch in `deltas`, at the version that was opened (C2)."""
-    deltas = tables.deltas
-    number = deltas.opened.transaction_version(app_id(DELTAS, deltas.generation)) if deltas.opened else None
-    plan = PlanStore(home.plans / DELTAS, deltas.generation).committed(int(number or 0))
-    return plan.durable if plan else {}
 
 
 def _joined(spans: Sequence[Span]) -> list[Span]:

@@ -24,7 +24,7 @@ from pyroaring import FrozenBitMap64
 from tidemark.vectors.index.errors import IndexDamageError
 from tidemark.vectors.index.internal_ids import Ids
 from tidemark.vectors.index.metrics import Matrix, Metric
-from tidemark.vectors.index.state import Dictionary, Probing, Training, VectorIndex, dictionary_of, postings_of, texts
+from tidemark.vectors.index.state import Probing, Training, VectorIndex, dictionary_of, postings_of, texts
 
 _VALUES = pa.list_(pa.field("element", pa.float32(), nullable=False))
 _NAMESPACE = pa.field("namespace", pa.string(), nullable=False)
@@ -133,7 +133,7 @@ def from_tables(pointer: pa.Table, tables: Tables) -> VectorIndex:
     """The index of a pointer row and the tables at its versions; rows of other namespaces are left out."""
     row = _only_row(pointer)
     name, dimension = row["namespace"], row["dimension"]
-    dictionary, centroids, postings, deleted = (_of_namespace(table, name) for table in tables)
+    dictionary, centroids, postings, deleted = (table.filter(pc.equal(table["namespace"], name)) for table in tables)
     for what, expected, found in (
         ("vector_dictionary", row["live"], dictionary.num_rows),
         ("vector_centroids", row["lists"], centroids.num_rows),
@@ -155,7 +155,7 @@ def from_tables(pointer: pa.Table, tables: Tables) -> VectorIndex:
             _matrix(postings, dimension),
             row["lists"],
         ),
-        _dictionary(dictionary),
+        dictionary_of(texts(dictionary["vector_id"]), _numbers(dictionary, "internal_id")),
         FrozenBitMap64.deserialize(deleted["bitmap"][0].as_py()),
         Training(row["trained_epoch"], row["seed"], row["trained_vectors"]),
         tuple(Probing(Metric(known["metric"]), known["probes"], known["recall"]) for known in row["probing"]),
@@ -185,14 +185,6 @@ def _matrix(table: pa.Table, dimension: int) -> Matrix:
 
 def _numbers(table: pa.Table, name: str) -> Ids:
     return np.asarray(table[name].to_numpy(), np.int64)
-
-
-def _dictionary(table: pa.Table) -> Dictionary:
-    return dictionary_of(texts(table["vector_id"]), _numbers(table, "internal_id"))
-
-
-def _of_namespace(table: pa.Table, namespace: str) -> pa.Table:
-    return table.filter(pc.equal(table["namespace"], namespace))
 
 
 def _only_row(pointer: pa.Table) -> dict[str, Any]:

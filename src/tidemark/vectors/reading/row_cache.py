@@ -40,7 +40,7 @@ class CachedFile:
         table = pq.ParquetFile(path).read(columns=list(_COLUMNS)).combine_chunks()
         keys = zip(table["namespace"].to_pylist(), table["vector_id"].to_pylist(), strict=True)
         self._rows: dict[Key, int] = {key: row for row, key in enumerate(keys)}
-        columns = [np.asarray(_as_numbers(table[name])) for name in _NUMBERS]
+        columns = [np.asarray(table[name].cast(pa.int64()).fill_null(0)) for name in _NUMBERS]
         self._numbers: npt.NDArray[np.int64] = np.stack(columns, axis=1) if len(table) else np.empty((0, 14), np.int64)
         self._texts = table.select(list(_TEXTS))
         lists = table["values"].combine_chunks() if table.num_rows else pa.array([], pa.list_(pa.float32()))
@@ -125,7 +125,3 @@ class RowCache:
         """Drop files that the table no longer has."""
         for path in [path for path in self._files if path not in paths]:
             del self._files[path]
-
-
-def _as_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.cast(pa.int64()).fill_null(0)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.known_table import app_id
-from tidemark.tables.plans import PlanStore
+from tidemark.tables.plans import PlanStore, durable_in
 from tidemark.tables.table_snapshot import TableSnapshot
 from tidemark.vectors.tables import CHECKPOINTS, DELTAS, PAYLOADS_REMOVED, VECTORS
 
@@ -44,10 +44,8 @@ class VectorTable(TableSnapshot):
     def __init__(self, home: Home, name: str) -> None:
         super().__init__(home, name)
         self.files: tuple[FileOf, ...] = ()
-        self.number = 0
         if self.opened is not None:
             self.files = _files(self.path, pa.table(self.opened.get_add_actions(flatten=True)))
-            self.number = int(self.opened.transaction_version(app_id(name, self.generation)) or 0)
 
 
 class NewFiles(NamedTuple):
@@ -92,8 +90,7 @@ class Snapshot:
     @property
     def epochs(self) -> dict[int, int]:
         """Shard → last epoch that is in `deltas`."""
-        plan = PlanStore(self._home.plans / DELTAS, self.deltas.generation).committed(self.deltas.number)
-        return plan.durable if plan else {}
+        return durable_in(self._home, self.deltas)
 
     def is_current(self) -> bool:
         """Whether nothing has changed since."""
@@ -133,9 +130,9 @@ class Snapshot:
             added |= {unquote(action["add"]["path"]) for action in actions if "add" in action}
             # The number of a commit is one more than the number before it.
             number = markers[app] - 1 if app in markers else number
-        plan = PlanStore(self._home.plans / DELTAS, deltas.generation).committed(number)
+        durable = PlanStore(self._home.plans / DELTAS, deltas.generation).durable(number)
         # A shard that had sent nothing is not named, and all of its deltas are new.
-        covered = dict.fromkeys(range(self._home.settings.shards), 0) | (plan.durable if plan else {})
+        covered = dict.fromkeys(range(self._home.settings.shards), 0) | durable
         names = {str(deltas.path.absolute() / name) for name in added}
         lowest = min(covered.values())
         return NewFiles(tuple(file for file in deltas.files if file.path in names and file.may_exceed(lowest)), covered)
