@@ -171,6 +171,12 @@ class Subscribe(Struct, frozen=True, omit_defaults=True):
     merged: bool = False
 
 
+class Subscribed(Struct, frozen=True):
+    """The answer to a subscription, in a frame of the same type and sequence: what comes after this is delivered."""
+
+    cursor: dict[int, int]
+
+
 class DeliveryHead(Struct, frozen=True, omit_defaults=True):
     """What a delivery says of itself: the first line in JSON, `tidemark` in the metadata of an Arrow schema."""
 
