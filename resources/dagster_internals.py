@@ -21,6 +21,7 @@ from dagster._core.storage.asset_check_execution_record import (
     AssetCheckExecutionRecordStatus,
 )
 from dagster._core.storage.event_log import SqliteEventLogStorage
+from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable, AssetKeyTable, SqlEventLogStorageTable
 from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
 from dagster._grpc.types import ExecuteRunArgs
 from dagster._record import copy
@@ -37,6 +38,11 @@ __all__ = [
     # method of `DagsterInstance` for that question would replace both.
     "AssetCheckExecutionRecord",
     "AssetCheckExecutionRecordStatus",
+    # The tables of events and of check results: the last of each partition, of many assets with one question. Methods
+    # of `DagsterInstance` that take several assets would replace all three.
+    "AssetCheckExecutionsTable",
+    # As `AssetCheckExecutionsTable`: when an asset was wiped.
+    "AssetKeyTable",
     # As `BULK_ACTION_TERMINAL_STATUSES`.
     "BulkActionStatus",
     "BulkActionsFilter",
@@ -56,6 +62,8 @@ __all__ = [
     # The answer of a sensor's `evaluate_tick`: `RangeSensor` joins its requests for neighbouring partitions. A way
     # to ask `AutomationConditionSensorDefinition` for ranges without a backfill would replace it.
     "SensorExecutionData",
+    # As `AssetCheckExecutionsTable`.
+    "SqlEventLogStorageTable",
     # Which file changes with every event of every run: sensors wait for that. A public way to wait for events would
     # replace it.
     "SqliteEventLogStorage",

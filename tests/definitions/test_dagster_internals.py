@@ -23,6 +23,9 @@ KEY = dg.AssetCheckKey(dg.AssetKey("table"), "suite")
 # What is relied on of each name: parameters of a call, and fields or members.
 SHAPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "AssetCheckEvaluationTargetMaterializationData": ((), ("storage_id", "run_id", "timestamp")),
+    "AssetCheckExecutionsTable": ((), ("c",)),
+    "AssetKeyTable": ((), ("c",)),
+    "SqlEventLogStorageTable": ((), ("c",)),
     "BULK_ACTION_TERMINAL_STATUSES": ((), ()),
     "BulkActionStatus": ((), ("REQUESTED", "COMPLETED_SUCCESS")),
     "BulkActionsFilter": ((), ("statuses",)),
