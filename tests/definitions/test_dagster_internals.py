@@ -41,6 +41,14 @@ SHAPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ExecuteRunArgs": (("job_origin", "run_id", "instance_ref"), ()),
     "execute_run_command": ((), ("main",)),
     "serialize_value": (("val",), ()),
+    "DagsterDaemon": ((), ()),
+    "QueuedRunCoordinatorDaemon": (("interval_seconds",), ("run_iteration",)),
+    "WorkspaceFileTarget": ((), ("create_origins",)),
+    "create_daemons_from_instance": (("instance",), ()),
+    "daemon_controller_from_instance": (
+        ("instance", "workspace_load_target", "gen_daemons", "log_level"),
+        (),
+    ),
     "SqliteEventLogStorage": ((), ("path_for_shard",)),
 }
 # Methods of public classes that Dagster does not document, with the parameters that are given to them.

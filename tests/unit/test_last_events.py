@@ -10,8 +10,9 @@ import sqlalchemy as db
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.check_states import CHECK_NAME, CheckState, check_key, check_states, check_states_of
+from assets.check_states import CheckState, check_key, check_states, check_states_of
 from assets.graph import graph_of
+from assets.names import CHECK_NAME
 from assets.stale import stale_partitions
 from assets.windows.catalog import definition_of, derived_tables
 from orchestration.instance import open_instance
