@@ -83,32 +83,33 @@ class Decision(NamedTuple):
 
 def decide(state: State, write: Arriving, now_us: int) -> Decision:
     """Whether a write is let in at this time."""
-    rules = state.rules
-    shedder = looked_at(seen(state.shedder, write.priority, now_us), rules.patience, state.load.waited_us, now_us)
-    limited = {
-        stream: sla for stream in write.parts if (sla := rules.agreed.get(stream)) and sla.policy is not Policy.BYPASS
-    }
-    refusal = _breach(state, write, limited, now_us) or _shed(rules, shedder, write, limited, now_us)
-    refusal = refusal or _no_room(state, write)
-    is_admitted = refusal is None
+    rules, deltas = state.rules, write.deltas
+    shedder = seen(state.shedder, rules.patience, write.priority, now_us)
+    shedder = looked_at(shedder, rules.patience, state.load.waited_us, now_us)
+    limited = _limited(rules, write)
+    refusal = (
+        (limited and _breach(state, write, limited, now_us))
+        or _shed(rules, shedder, write, limited, now_us)
+        or _no_room(state, write, deltas)
+    )
     streams = {
-        stream: after(sla, state.stream(stream), write.parts[stream], now_us, is_admitted=is_admitted)
+        stream: after(sla, state.stream(stream), write.parts[stream], now_us, is_admitted=not refusal)
         for stream, sla in limited.items()
     }
-    if refusal is not None:
-        found, is_final = refusal
-        return Decision(
-            admitted=0,
-            turned_away=write.deltas,
-            streams=streams,
-            held={},
-            shedder=shedder,
-            reason=found.reason,
-            message=f"{found.message} {_advice(found.retry_after_us, is_final)}",
-            retry_after_us=None if is_final else found.retry_after_us,
-            is_final=is_final,
-        )
-    return Decision(write.deltas, 0, streams, _held(rules, write), shedder)
+    if not refusal:
+        return Decision(deltas, 0, streams, _held(rules, write), shedder)
+    found, is_final = refusal
+    return Decision(
+        admitted=0,
+        turned_away=deltas,
+        streams=streams,
+        held={},
+        shedder=shedder,
+        reason=found.reason,
+        message=f"{found.message} {_advice(found.retry_after_us, is_final)}",
+        retry_after_us=None if is_final else found.retry_after_us,
+        is_final=is_final,
+    )
 
 
 def applied(state: State, decision: Decision) -> State:
@@ -140,6 +141,15 @@ def returned(state: State, write: Arriving, decision: Decision) -> State:
     return released(state, decision)._replace(streams=streams)
 
 
+def _limited(rules: Rules, write: Arriving) -> dict[Stream, Sla]:
+    """The streams of a write with which something was agreed."""
+    if not rules.agreed:
+        return {}
+    return {
+        stream: sla for stream in write.parts if (sla := rules.agreed.get(stream)) and sla.policy is not Policy.BYPASS
+    }
+
+
 def _breach(state: State, write: Arriving, limited: Mapping[Stream, Sla], now_us: int) -> tuple[Breach, bool] | None:
     """What speaks most against the write in the agreements with its streams, and whether that is final."""
     found = [
@@ -158,7 +168,7 @@ def _breach(state: State, write: Arriving, limited: Mapping[Stream, Sla], now_us
 def _shed(
     rules: Rules, shedder: Shedder, write: Arriving, limited: Mapping[Stream, Sla], now_us: int
 ) -> tuple[Breach, bool] | None:
-    if _is_bypassed(rules, write) or not sheds(shedder, rules.patience, write.priority, now_us):
+    if not sheds(shedder, rules.patience, write.priority, now_us) or _is_bypassed(rules, write):
         return None
     is_strict = bool(limited) and all(sla.policy is Policy.STRICT for sla in limited.values())
     message = (
@@ -168,15 +178,17 @@ def _shed(
     return Breach(Turned.SHED, message, rules.patience.interval_us), is_strict
 
 
-def _no_room(state: State, write: Arriving) -> tuple[Breach, bool] | None:
+def _no_room(state: State, write: Arriving, deltas: int) -> tuple[Breach, bool] | None:
     """Whether the shard, or the class's part of it, is full. It never is for long, so it is never final."""
     rules, load = state.rules, state.load
     # What could never fit is for the shard to refuse: waiting does not help.
-    could_fit = write.deltas <= load.most_deltas and write.bytes <= load.most_bytes
-    if could_fit and (load.deltas + write.deltas > load.most_deltas or load.bytes + write.bytes > load.most_bytes):
+    size = write.bytes
+    could_fit = deltas <= load.most_deltas and size <= load.most_bytes
+    if could_fit and (load.deltas + deltas > load.most_deltas or load.bytes + size > load.most_bytes):
         what = f"{load.deltas:,} deltas with {load.bytes:,} bytes wait for the disk, and there is no room for more."
         return Breach(Turned.BACKPRESSURE, what, ROOM_RETRY_US), False
-    for name in exceeded(rules.shares, state.held, _held(rules, write), load):
+    held = _held(rules, write)
+    for name in exceeded(rules.shares, state.held, held, load) if held else ():
         who = f"class {name}" if name is not None else "streams without a class"
         what = f"There is nothing to lend, and {who} has its share of {rules.shares[name]:.0%} of the room already."
         return Breach(Turned.BACKPRESSURE, what, ROOM_RETRY_US), False

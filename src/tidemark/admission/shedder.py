@@ -34,13 +34,16 @@ class Shedder(NamedTuple):
 
 def looked_at(shedder: Shedder, patience: Patience, waited_us: int, now_us: int) -> Shedder:
     """The shedder after a look at how long the next write has waited."""
-    if waited_us <= patience.target_us or not patience.target_us:
-        return shedder._replace(above_since_us=None) if shedder.above_since_us is not None else shedder
-    return shedder._replace(above_since_us=now_us) if shedder.above_since_us is None else shedder
+    is_above = waited_us > patience.target_us > 0
+    if is_above == (shedder.above_since_us is not None):
+        return shedder
+    return shedder._replace(above_since_us=now_us if is_above else None)
 
 
-def seen(shedder: Shedder, priority: Priority, now_us: int) -> Shedder:
-    """The shedder after a write of this priority came."""
+def seen(shedder: Shedder, patience: Patience, priority: Priority, now_us: int) -> Shedder:
+    """The shedder after a write of this priority came; that it came again within an interval makes no difference."""
+    if now_us - shedder.seen_us.get(priority, 0) < patience.interval_us:
+        return shedder
     return shedder._replace(seen_us={**shedder.seen_us, priority: now_us})
 
 
