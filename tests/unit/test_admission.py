@@ -370,8 +370,8 @@ def test_a_refusal_says_what_was_agreed_and_what_to_do() -> None:
     )
     later_us = now_us + 3 * SECOND_US
     assert decide(state, write(at=later_us), later_us).message == (
-        "shop/signal (class gold) is to be heard of every 2 s, and the last write came 3 s ago. The next one is in time "
-        "again. Send it again at once."
+        "shop/signal (class gold) is to be heard of every 2 s, and the last write came 3 s ago. The next one is in "
+        "time again. Send it again at once."
     )
 
 

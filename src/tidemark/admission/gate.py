@@ -5,7 +5,7 @@ they return. It has no lock: the one thread of a server calls it. Time is passed
 """
 
 from collections.abc import Iterable, Mapping
-from math import inf
+from math import inf, isclose
 from typing import NamedTuple
 
 from tidemark.admission.arriving import Arriving, Load, Turned
@@ -146,7 +146,7 @@ class Gate:
         told: dict[str, float] = {}
         for name, sender in self._senders.items():
             before = told[name] = self._told.get(name, inf)
-            if sender.pace != before and not abs(sender.pace - before) <= TOLD_AGAIN * before:
+            if not isclose(sender.pace, before, rel_tol=TOLD_AGAIN):
                 paces[name], told[name] = self._pace(sender, load), sender.pace
         self._told = told
         return paces
