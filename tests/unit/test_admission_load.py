@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.admission import FLEET, SHOP, SmallShard, settings_of, state_of, write
+from tests.support.admission import FLEET, SHOP, SmallShard, state_of, write
 from tests.support.live import TEN_O_CLOCK
 from tidemark.admission.arriving import Load, Stream, Turned
 from tidemark.admission.decide import Decision, State, applied, decide, released

@@ -99,7 +99,8 @@ class Steps:
 
     def open_door(self) -> None:
         self.told_us = self.now_us
-        self.core.begin_counting(self.now_us)
+        self.core.turn_away(TurnedAway(Tally(), self.now_us, self.now_us), is_urgent=True)
+        assert self.core.has_work()
         self.flush()
 
     def turn_away(self, deltas: int, *, is_last: bool = False) -> None:

@@ -46,7 +46,6 @@ from tidemark.model.shard_errors import (
     WriteTooLargeError,
     how_to_go_on,
 )
-from tidemark.model.turned_away import Tally
 from tidemark.shard_state.recovery import ShardFiles, recover
 from tidemark.storage.disk import Disk
 from tidemark.verdicts.told_rows import NOTHING_TOLD
@@ -113,12 +112,7 @@ class ShardCore:
         self.batcher = Batcher(settings.batch, found.next_batch, predicate)
         self.last_batch: BatchRecord | None = None
         self._is_batch_asked = self.is_stopping = False
-        self._unlogged = Unlogged()
-        if (counted_to_us := found.books.counted_to_us) is not None:
-            # A door was counting, and its process ended before it could tell the rest.
-            now_us = max(clock(), counted_to_us)
-            unknown = Tally(unknown=[(counted_to_us, now_us)])
-            self._unlogged.add(TurnedAway(unknown, counted_to_us, now_us, is_last=True), now_us)
+        self._unlogged = Unlogged(found.books, clock)
         for rows in found.unbatched:
             self._gather(rows, len(rows.writes.epochs))
             while (batch := self.close_batch()) is not None:
@@ -245,16 +239,10 @@ class ShardCore:
         # Epochs lost before this start are in no segment, and no caller could wait for them.
         self._buffer.note(VectorsCut(cut_us, taken if taken >= self._first_epoch else self._found_epoch))
 
-    def begin_counting(self, now_us: int) -> None:
-        """From here on a door counts what it turns away; certain once it is flushed (A3)."""
-        self._refuse_if_stopped()
-        self._unlogged.add(TurnedAway(Tally(), now_us, now_us), now_us)
-        self._log_turned_away(is_urgent=True)
-
-    def turn_away(self, message: TurnedAway) -> None:
+    def turn_away(self, message: TurnedAway, *, is_urgent: bool = False) -> None:
         """A door has turned this away; logged with the next group, or after a minute (A3)."""
         self._refuse_if_stopped()
-        self._unlogged.add(message, self._clock())
+        self._unlogged.add(message, self._clock(), is_urgent=is_urgent)
 
     def stop(self) -> None:
         """Take no more writes; the writer's next steps drain those taken already (C10)."""
@@ -300,7 +288,7 @@ class ShardCore:
         """The next group to flush. Every later write also has a later time of receipt."""
         self.flusher.taken_us = self._clock()
         self._buffer.time_is(self.flusher.taken_us)
-        self._log_turned_away()
+        self._unlogged.move_to(self._buffer)
         return self.engine.take()
 
     def persist(self, group: WriteGroup) -> LogSnapshot:
@@ -358,7 +346,7 @@ class ShardCore:
     def close(self) -> None:
         """Log the rest, seal, and leave the reservation where the next start goes on."""
         self.engine.refuse_if_failed()
-        self._log_turned_away()
+        self._unlogged.move_to(self._buffer)
         if not self._buffer.is_empty() or self.engine.has_frozen:
             group = self.take()
             self.publish(group, self.persist(group))
@@ -388,10 +376,6 @@ class ShardCore:
         # It was flushed before all writes that are remembered.
         first = self._producers.first_recent(producer)
         return Sending(sequence, True, None, None, self.engine.flushed_epoch if first is None else first.epoch)
-
-    def _log_turned_away(self, *, is_urgent: bool = False) -> None:
-        if (message := self._unlogged.take()) is not None:
-            self._buffer.note(message, is_urgent=is_urgent)
 
     def _gather(self, rows: LogRows, writes: int) -> None:
         self.tracker.take(Place.PENDING, self.batcher.add(rows, writes, self._clock()))

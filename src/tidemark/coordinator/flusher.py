@@ -15,7 +15,15 @@ import pyarrow as pa
 from tidemark.coordinator.bounds import DiskGauge
 from tidemark.door.decoded import Deltas
 from tidemark.event_time.alignment import ShardView
-from tidemark.log.control import BatchClosed, Control, EarliestRaised, NumberUsed, TurnedAway, VectorsCut, WriteRefused
+from tidemark.log.control import (
+    BatchClosed,
+    Control,
+    EarliestRaised,
+    NumberUsed,
+    TurnedAway,
+    VectorsCut,
+    WriteRefused,
+)
 from tidemark.log.frames import PAYLOAD_LIMIT, Header
 from tidemark.log.groups import encode_group
 from tidemark.log.log_content import read_log

@@ -38,6 +38,7 @@ from tidemark.model.shard_errors import (
     WriteFormatError,
 )
 from tidemark.model.timegrid import SECOND_US
+from tidemark.model.turned_away import Tally
 from tidemark.observe.metrics import Gauges, Metrics
 from tidemark.shard_state.recovery import ShardFiles
 from tidemark.storage.disk import Disk
@@ -297,7 +298,7 @@ class Shard:
     def begin_counting(self, now_us: int) -> None:
         """From here on a door counts what it turns away; returns when that is in the log (A3)."""
         with self._changed:
-            self.core.begin_counting(now_us)
+            self.core.turn_away(TurnedAway(Tally(), now_us, now_us), is_urgent=True)
             self._wait_for_next_group()
 
     def turn_away(self, message: TurnedAway) -> None:
