@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from tidemark.coordinator.aio import Listener
 from tidemark.coordinator.bounds import Place, measure
-from tidemark.coordinator.core import ShardCore, WriteTicket
+from tidemark.coordinator.core import ShardCore, ShardLoad, WriteTicket
 from tidemark.coordinator.engine import View
 from tidemark.coordinator.flusher import LogPart, LogSnapshot
 from tidemark.coordinator.handles import Sending, WriteHandle
@@ -241,6 +241,11 @@ class Shard:
             if deadline is not None and time.monotonic() >= deadline:
                 raise WaitTimeoutError(epoch, "durable", timeout or 0.0)
             time.sleep(DURABLE_POLL_SECONDS)
+
+    def load(self) -> ShardLoad:
+        """How busy it is."""
+        with self._lock:
+            return self.core.load()
 
     def seal(self) -> None:
         """Seal everything taken so far into segments, and return when the manifest names them."""
