@@ -4,7 +4,7 @@ import asyncio
 import json
 from pathlib import Path
 
-from tests.support.conversations import clock, connected, line, send, talk
+from tests.support.conversations import clock, connected, line, refused, send, talk
 from tests.support.served import home_at, served
 from tidemark.client.connection import Connection
 from tidemark.client.errors import NackedError
@@ -44,8 +44,9 @@ def test_a_stream_gets_the_rate_that_it_agreed_to_and_hears_when_to_come_back_a2
                 sent += 10
                 await until_taken(connection, number, payload, refusals)
             elapsed_s = (clock() - started) / 1_000_000
-            # At the configured rate within one write, and what was there when it began.
-            assert abs(sent - 100 * elapsed_s) <= 10 + 20
+            # Not above the configured rate but for one write, and what can be saved up. (That it is not below it either
+            # is shown in virtual time: this machine may be busy.)
+            assert sent <= 100 * elapsed_s + 10 + 20
 
         talk(conversation)
         assert door.admitting.counts["rate"] == 10 * len(refusals)
@@ -67,10 +68,8 @@ def test_a_strict_stream_is_refused_for_good_and_goes_on_with_the_next_number_a3
             await asyncio.sleep(0.05)
             old = send(connection, 1, line(1, event_ts=clock() - 60_000_000))
             now = send(connection, 2, line(2, event_ts=clock()))
-            try:
-                await old
-            except NackedError as error:
-                assert (error.nack.reason, error.nack.is_final) == (NackReason.LAG, True)
+            nack = await refused(old)
+            assert (nack.reason, nack.is_final) == (NackReason.LAG, True)
             assert (await now).accepted == 1
 
         talk(conversation)
@@ -88,14 +87,10 @@ def test_a_retry_costs_no_tokens_a1(tmp_path: Path) -> None:
             await until_taken(connection, 1, payload, [])
             again = await connected(door)
             assert (await send(again, 1, payload)).is_retry
-            try:
-                await send(again, 2, line(1_000))
-            except NackedError as error:
-                assert error.nack.reason is NackReason.RATE
-                assert error.nack.retry_after_ms is not None
-                assert 0 < error.nack.retry_after_ms <= 1_000
-            else:
-                raise AssertionError("a write was let in while its stream is in debt")
+            nack = await refused(send(again, 2, line(1_000)))
+            assert nack.reason is NackReason.RATE
+            assert nack.retry_after_ms is not None
+            assert 0 < nack.retry_after_ms <= 1_000
 
         talk(conversation)
 
