@@ -129,13 +129,13 @@ class ShardCore:
 
     # The door.
 
-    def open_producer(self, producer: str, *, is_thin: bool = False) -> tuple[int, int]:
-        """A new instance of a producer, and the last sequence taken from it; certain once it is flushed.
+    def open_producer(self, producer: str, *, is_thin: bool = False, instance: int = 0) -> tuple[int, int]:
+        """An instance of a producer, and the last sequence taken from it; certain once it is flushed.
 
         A thin one sends every number to every shard of the platform (W5).
         """
         self._refuse_if_stopped()
-        instance = self._producers.open(producer, is_thin=is_thin)
+        instance = self._producers.open(producer, is_thin=is_thin, instance=instance)
         self._buffer.note(ProducerOpened(producer, instance, is_thin))
         return instance, self._producers.mark(producer)
 

@@ -118,9 +118,10 @@ class Shard:
         """What stopped it for good; None while it works."""
         return self.core.engine.failure
 
-    def open_producer(self, producer: str, *, is_thin: bool = False) -> tuple[int, int]:
+    def open_producer(self, producer: str, *, is_thin: bool = False, instance: int = 0) -> tuple[int, int]:
         """A new instance of a producer, and the last sequence taken from it; older instances are fenced out.
 
+        If `instance` is the newest one, it goes on: a client that lost an answer is not fenced by itself.
         A thin one sends each of its numbers to every shard, with `skip` where a write has no deltas (W5).
         """
         if not is_name(producer):
@@ -128,7 +129,7 @@ class Shard:
                 f"{producer!r} is no name for a producer. Use a lower-case letter, then up to 62 of a-z, 0-9 and _."
             )
         with self._changed:
-            opened = self.core.open_producer(producer, is_thin=is_thin)
+            opened = self.core.open_producer(producer, is_thin=is_thin, instance=instance)
             self._wait_for_next_group()
         return opened
 
