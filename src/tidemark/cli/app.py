@@ -11,11 +11,11 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from importlib.abc import MetaPathFinder
 from typing import Any, Concatenate, NamedTuple, NoReturn
 
 import click
 
+from tidemark.arrays.without_pandas import spare_pandas
 from tidemark.cli.home_option import home_in
 from tidemark.cli.output import say_error
 from tidemark.model.errors import StoppedError, TidemarkError
@@ -130,7 +130,7 @@ class _Commands(click.Group):
             return None
         invocation = ctx.find_object(Invocation)
         if entry.is_light and invocation and invocation.is_own_process:
-            _spare_pandas()
+            spare_pandas()
         module, _, function = entry.place.partition(":")
         found: click.Command = getattr(importlib.import_module(module), function)
         return found
@@ -153,19 +153,6 @@ class _Commands(click.Group):
             if listed:
                 with formatter.section(group):
                     formatter.write_dl(listed)
-
-
-class _WithoutPandas(MetaPathFinder):
-    """Says that pandas is not installed. pyarrow and DuckDB import it only to check for pandas objects."""
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:  # noqa: ARG002 - the protocol's signature
-        if fullname == "pandas":
-            raise ModuleNotFoundError("pandas is not needed by a light command", name="pandas")
-
-
-def _spare_pandas() -> None:
-    """Keep pandas out of this process: importing it takes longer than most light commands."""
-    sys.meta_path.insert(0, _WithoutPandas())
 
 
 def _group_of(commands: Sequence[Entry]) -> click.Group:

@@ -83,7 +83,7 @@ class Outbox:
 
     # Callers.
 
-    def put(self, deltas: Sequence[bytes] | Sequence[Columns], timeout: float | None) -> list[Part]:
+    def put(self, deltas: Sequence[bytes | Columns], timeout: float | None) -> list[Part]:
         """Take deltas in; waits for room, and takes all of them or none."""
         size = sum(len(each.payload) if isinstance(each, Columns) else len(each) for each in deltas)
         deadline = None if timeout is None else self.clock() + timeout

@@ -28,6 +28,10 @@ class WindowsError(TidemarkError):
     """The query cannot be answered."""
 
 
+class UnknownStreamError(WindowsError):
+    """No stream of that name is defined, or it has no table yet."""
+
+
 class WindowState(StrEnum):
     """Whether more deltas are expected."""
 
@@ -73,7 +77,7 @@ def latest_windows(
     watermark = TableWatermarkFile(home.plans, name).read() or TableWatermark()
     state = lake_files.table_state(home.lake / name)
     if state is None:
-        raise WindowsError(f"{name} is defined, and its table does not exist yet. Drain first: ./tidemark drain.")
+        raise UnknownStreamError(f"{name} is defined, and its table does not exist yet. Drain first: ./tidemark drain.")
     rows = _read(home, stream, state.version, last, columns)
     windows = [_window(stream, row, watermark.watermark_us) for row in rows]
     return LatestWindows(stream, state.version, watermark.watermark_us, windows)
@@ -104,7 +108,7 @@ def _find(streams: Streams, name: str) -> Stream:
         raise WindowsError(f"{name} is a join and has pairs, no windows: read its table. Defined streams: {names}.")
     close = difflib.get_close_matches(name, streams.streams, 1)
     advice = f" Do you mean {close[0]}?" if close else ""
-    raise WindowsError(f"There is no stream {name!r}.{advice} Defined streams: {names}.")
+    raise UnknownStreamError(f"There is no stream {name!r}.{advice} Defined streams: {names}.")
 
 
 def _key_columns(stream: Stream, key: Mapping[str, str]) -> dict[str, str]:
