@@ -125,6 +125,8 @@ class Sent:
         batches = [part.batch for part in self._parts]
         for batch in batches:
             batch.listeners.append(tell)
+        if batches:
+            self._outbox.hurry(batches[-1])
         return batches
 
     def _unlisten(self, tell: Callable[[], None]) -> None:

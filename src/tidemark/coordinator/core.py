@@ -16,11 +16,20 @@ from tidemark.coordinator.engine import Engine, Group, State, Ticket, View
 from tidemark.coordinator.epochs import RESERVED_AHEAD, Epochs
 from tidemark.coordinator.flusher import ArrivedWrite, LogBuffer, LogFlusher, LogPart, LogSnapshot, Sealing
 from tidemark.coordinator.handles import NOTHING_DECIDED, Sending
+from tidemark.coordinator.unlogged import Unlogged
 from tidemark.delivery.batching import Batch, Batcher, Predicate
 from tidemark.door.decoded import Deltas
 from tidemark.event_time.clock import Clock, steady
 from tidemark.log.batch_record import BatchRecord, Trigger
-from tidemark.log.control import BatchClosed, EarliestRaised, NumberUsed, ProducerOpened, VectorsCut, WriteRefused
+from tidemark.log.control import (
+    BatchClosed,
+    EarliestRaised,
+    NumberUsed,
+    ProducerOpened,
+    TurnedAway,
+    VectorsCut,
+    WriteRefused,
+)
 from tidemark.log.frames import PAYLOAD_LIMIT
 from tidemark.log.log_rows import LogRows
 from tidemark.model.deltas import Priority
@@ -103,6 +112,7 @@ class ShardCore:
         self.batcher = Batcher(settings.batch, found.next_batch, predicate)
         self.last_batch: BatchRecord | None = None
         self._is_batch_asked = self.is_stopping = False
+        self._unlogged = Unlogged(found.books, clock)
         for rows in found.unbatched:
             self._gather(rows, len(rows.writes.epochs))
             while (batch := self.close_batch()) is not None:
@@ -229,6 +239,11 @@ class ShardCore:
         # Epochs lost before this start are in no segment, and no caller could wait for them.
         self._buffer.note(VectorsCut(cut_us, taken if taken >= self._first_epoch else self._found_epoch))
 
+    def turn_away(self, message: TurnedAway, *, is_urgent: bool = False) -> None:
+        """A door has turned this away; logged with the next group, or after a minute (A3)."""
+        self._refuse_if_stopped()
+        self._unlogged.add(message, self._clock(), is_urgent=is_urgent)
+
     def stop(self) -> None:
         """Take no more writes; the writer's next steps drain those taken already (C10)."""
         self.is_stopping = True
@@ -266,13 +281,14 @@ class ShardCore:
 
     def next_look_us(self) -> int | None:
         """When time alone could give the writer something to do."""
-        looks = [self.flusher.next_look_us(), self.batcher.next_look_us()]
+        looks = [self.flusher.next_look_us(), self.batcher.next_look_us(), self._unlogged.due_us]
         return min((look for look in looks if look is not None), default=None)
 
     def take(self) -> WriteGroup:
         """The next group to flush. Every later write also has a later time of receipt."""
         self.flusher.taken_us = self._clock()
         self._buffer.time_is(self.flusher.taken_us)
+        self._unlogged.move_to(self._buffer)
         return self.engine.take()
 
     def persist(self, group: WriteGroup) -> LogSnapshot:
@@ -330,6 +346,7 @@ class ShardCore:
     def close(self) -> None:
         """Log the rest, seal, and leave the reservation where the next start goes on."""
         self.engine.refuse_if_failed()
+        self._unlogged.move_to(self._buffer)
         if not self._buffer.is_empty() or self.engine.has_frozen:
             group = self.take()
             self.publish(group, self.persist(group))

@@ -25,6 +25,7 @@ from tidemark.delivery.subscriptions import Subscription
 from tidemark.door.decoded import Deltas
 from tidemark.event_time.alignment import ShardView
 from tidemark.event_time.clock import Clock, steady
+from tidemark.log.control import TurnedAway
 from tidemark.model.deltas import Level, Priority
 from tidemark.model.event_time_rules import EventTimeRules
 from tidemark.model.settings import Settings, is_name
@@ -37,6 +38,7 @@ from tidemark.model.shard_errors import (
     WriteFormatError,
 )
 from tidemark.model.timegrid import SECOND_US
+from tidemark.model.turned_away import Tally
 from tidemark.observe.metrics import Gauges, Metrics
 from tidemark.shard_state.recovery import ShardFiles
 from tidemark.storage.disk import Disk
@@ -292,6 +294,17 @@ class Shard:
         with self._changed:
             self.core.cut_vectors(cut_us)
             self._wait_for_next_group()
+
+    def begin_counting(self, now_us: int) -> None:
+        """From here on a door counts what it turns away; returns when that is in the log (A3)."""
+        with self._changed:
+            self.core.turn_away(TurnedAway(Tally(), now_us, now_us), is_urgent=True)
+            self._wait_for_next_group()
+
+    def turn_away(self, message: TurnedAway) -> None:
+        """A door has turned this away; it is in the log with the next write, at the latest after a minute (A3)."""
+        with self._lock:
+            self.core.turn_away(message)
 
     def shutdown(self) -> None:
         """Drain the queue, flush, seal, stop, and release the shard (C10)."""

@@ -58,7 +58,7 @@ class Served:
         """Serve until a signal or the end of the platform; then drain and stop."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stopping.set)
+            loop.add_signal_handler(number, self.stop)
         async with AsyncExitStack() as stack:
             for note in self._checked_exposure():
                 self._say(note)
@@ -79,6 +79,10 @@ class Served:
             await self._until_stopped(platform)
             self._say("Stopping: clients are told, and what they sent is answered.")
         self._say("Stopped. Everything that was acknowledged is kept.")
+
+    def stop(self) -> None:
+        """Drain and stop, as after a signal."""
+        self._stopping.set()
 
     def _checked_exposure(self) -> list[str]:
         addresses = {"[serve] listen": self._w1, "[serve] http_listen": self._http}
