@@ -12,8 +12,7 @@ from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.tables import GRAPH
 from assets.trust import states_of
 from tidemark.storage.home import Home
-from tidemark.tables import lake_files
-from tidemark.tables.known_table import KnownTableFile
+from tidemark.tables.known_table import KnownTableFile, seen_state
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -30,10 +29,12 @@ def as_seen(home: Home, tables: Iterable[str]) -> str:
     If a run finds nothing to do in this state, it is not requested again; if it is due again, it is requested. A
     commit, an edit by hand or a deletion is seen here.
     """
-    states = (
-        (name, KnownTableFile(home.plans, name).read(), lake_files.readable_state(home.lake / name)) for name in tables
-    )
-    return " ".join(f"{name}:{known.generation}/{state.version if state else '-'}" for name, known, state in states)
+    found = []
+    for name in tables:
+        known = KnownTableFile(home.plans, name).read()
+        state = seen_state(home.lake / name, known)
+        found.append(f"{name}:{known.generation}/{state.version if state else '-'}")
+    return " ".join(found)
 
 
 def state_of(home: Home, instance: "DagsterInstance") -> str:

@@ -1,15 +1,17 @@
 """The state of each partition by its last check: passed, failed, or not checked since it was last written.
 
-Belongs here: the one rule, over the last materialization of a partition and the last result of its check, and reading
-both from the orchestrator, with a fixed number of queries per table. `status`, the automation, commands and runs all
-use it. Importing this needs neither Dagster nor Arrow, because `status` imports it. Does not belong here: whether
-another table may be built on a partition (`trust.py`), how rows are checked (`expectations`).
+Belongs here: the one rule, over the last materialization of a partition and the last result of its check, for as many
+tables as are asked about (`resources/last_events.py` reads both). `status`, the automation, commands and runs all use
+it. Importing this needs neither Dagster nor Arrow, because `status` imports it. Does not belong here: whether another
+table may be built on a partition (`trust.py`), how rows are checked (`expectations`).
 """
 
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from assets.names import CHECK_NAME
+from resources.last_events import LastResult, last_made, last_results
 
 if TYPE_CHECKING:
     from dagster import AssetCheckKey, DagsterInstance
@@ -57,26 +59,28 @@ def check_states(instance: "DagsterInstance", table: str) -> "dict[str | None, C
 
     An asset without partitions that was never checked is left out, whether it was written or not; `drain` is one.
     """
-    from dagster import AssetKey, DagsterEventType
+    return check_states_of(instance, [table])[table]
 
-    from resources.dagster_internals import AssetCheckExecutionRecordStatus
 
-    passed = AssetCheckExecutionRecordStatus(PASSED)
-    storage, kind = instance.event_log_storage, DagsterEventType.ASSET_MATERIALIZATION
-    # Results first: a partition that is materialized between the two queries then counts as not checked yet, correctly.
-    infos = storage.get_asset_check_partition_info([check_key(table)])
-    made = storage.get_latest_storage_id_by_partition(AssetKey(table), kind)
-    states: dict[str | None, CheckState] = dict.fromkeys(made, CheckState.UNCHECKED)
-    for info in infos:
-        partition, target = info.partition_key, info.latest_target_materialization_storage_id
-        if partition is None and made:
+def check_states_of(instance: "DagsterInstance", tables: Collection[str]) -> "dict[str, dict[str | None, CheckState]]":
+    """The same of many tables, which costs little more than of one."""
+    # Results first: a partition that is materialized in between then counts as not checked yet, correctly.
+    results = last_results(instance, tables, CHECK_NAME)
+    made = last_made(instance, tables)
+    return {table: _states(results.get(table, ()), made[table]) for table in tables}
+
+
+def _states(results: Iterable[LastResult], made: "Mapping[str | None, int]") -> "dict[str | None, CheckState]":
+    has_partitions = bool(made.keys() - {None})
+    states: dict[str | None, CheckState] = dict.fromkeys((key for key in made if key), CheckState.UNCHECKED)
+    for partition, status, event, target in results:
+        if partition is None and has_partitions:
             continue  # about the table as a whole, before it had partitions
-        last = info.latest_materialization_storage_id if partition is None else made.get(partition)
-        if target is not None and target == last and info.latest_execution_status is passed:
+        last = made.get(partition)
+        if target is not None and target == last and status == PASSED:
             states[partition] = CheckState.PASSED  # as `state_of` says; nearly all of a year's partitions end here
             continue
-        status = info.latest_execution_status.value
-        state = state_of(status, info.latest_check_event_storage_id, target, last)
+        state = state_of(status, event, target, last)
         if state is not CheckState.NOT_MADE or target is None:
             states[partition] = state  # otherwise its materialization was wiped during the check
     return states

@@ -67,9 +67,12 @@ FROM_ANY = dg.AllPartitionMapping()
 
 def existing(settings: Settings, grain: Grain, keys: Iterable[str], now_us: int) -> list[str]:
     """The keys of which there may be partitions by now, in order; older ones than are shown, too."""
+    wanted = sorted(keys)
+    if not wanted:
+        return wanted
     partitions = partitions_of(grain, settings)
     with dg.partition_loading_context(effective_dt=from_us(now_us)):
-        return sorted(key for key in keys if partitions.has_partition_key(key))
+        return [key for key in wanted if partitions.has_partition_key(key)]
 
 
 def starts_in(window: Range, grain: Grain) -> list[int]:

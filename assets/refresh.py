@@ -128,6 +128,10 @@ class _Refresh:
             self.state = state_of(self._tidemark.home, self._context.instance)
             stale = stale_partitions(self._context.instance, self._tidemark.home, seen=self._seen)
             before = len(self._tried)
+            if not self._unfinished:  # asked once: what is checked later is what is made here
+                names = [table.derived.spec.name for table in tables]
+                home, instance = self._tidemark.home, self._context.instance
+                self._unfinished = unfinished(home, instance, names, is_failed_too=self._repairs)
             for table in tables:
                 self._refresh(table, stale.get(table.derived.spec.name, {}))
             if len(self._tried) == before:
@@ -175,8 +179,6 @@ class _Refresh:
         """The stale partitions that may be made now, and those that have not passed a check since they were made."""
         name, home, instance = derived.spec.name, self._tidemark.home, self._context.instance
         # What was made here and did not pass is not tried again at once: it would not pass then either.
-        if name not in self._unfinished:  # asked once: what is checked later is what is made here
-            self._unfinished[name] = unfinished(home, instance, name, is_failed_too=self._repairs)
         due = {*stale, *(self._unfinished[name] - self.made[name])} - self._failed[name]
         grain = derived.spec.grain
         due = {key for key in due if is_before(grain, key, self._before_us)}

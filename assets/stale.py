@@ -6,7 +6,7 @@ it as well. No Spark.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -25,7 +25,7 @@ from tidemark.observe.sealed_log import Log
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
 from tidemark.tables.behind import Behind, find_behind
-from tidemark.tables.known_table import KnownTable, KnownTableFile, find_break
+from tidemark.tables.known_table import KnownTable, KnownTableFile, find_break, is_as_recorded
 from tidemark.tables.lineage import UNKNOWN, Made
 from tidemark.tables.plans import durable_epochs
 
@@ -53,10 +53,13 @@ class _Found:
     _index: LogIndex | None = None
     _reach: dict[str, dict[int, int]] = field(default_factory=dict)
 
+    def read_all(self, specs: Iterable[TableSpec]) -> None:
+        """Read the records of all tables at once: what nothing has touched costs no question of its own."""
+        self.records = Record.latest_by_table(self.instance, {spec.name for spec in specs}, seen=self.seen)
+
     def read(self, spec: TableSpec) -> dict[str, Record]:
-        """The records of a table, read once."""
-        if spec.name not in self.records:
-            self.records[spec.name] = Record.latest_by_partition(self.instance, spec.name, seen=self.seen)
+        """The records of a table."""
+        if spec.name not in self.generations:
             self.generations[spec.name] = _present(self.home, spec)
         return self.records[spec.name]
 
@@ -95,6 +98,7 @@ def stale_partitions(
     seen = SeenRecords(home, instance) if seen is None else seen
     forget_reused(instance, seen)
     found = _Found(instance, home, seen)
+    found.read_all([DELTAS, *chain.from_iterable(map(_tables_of, graph.values()))])
     hours = {DELTAS.grain.start(key) for key in found.read(DELTAS)}
     path = home.lake / DELTAS.name
     found.present[DELTAS.name] = hours | set(lake_files.partitions(path) if lake_files.readable_state(path) else ())
@@ -112,6 +116,15 @@ def stale_partitions(
     if isinstance(seen, SeenRecords):
         seen.save()
     return found.stale
+
+
+def _tables_of(derived: Derived) -> Iterator[TableSpec]:
+    """The table, and all that its rows may be made from."""
+    yield derived.spec
+    for need in derived.needs:
+        yield need.table
+        if need.partner:
+            yield need.partner
 
 
 def _redefined(derived: Derived, found: _Found) -> Iterator[tuple[int, str]]:
@@ -209,7 +222,8 @@ def look_back(path: Path, spec: TableSpec) -> dict[int, int]:
 def _present(home: Home, spec: TableSpec) -> int:
     """The generation of the table's next commit: a table that was tampered with counts as gone."""
     known: KnownTable = KnownTableFile(home.plans, spec.name).read()
-    return known.generation + (1 if find_break(home.lake / spec.name, known) else 0)
+    path = home.lake / spec.name
+    return known.generation + (1 if not is_as_recorded(path, known) and find_break(path, known) else 0)
 
 
 def _why(

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from assets.check_states import CheckState, check_states
+from assets.check_states import CheckState, check_states, check_states_of
 from assets.dependents import dependent_partitions
 from assets.graph import By, Derived
 from assets.ingest.schema import DEAD_LETTERS, DELTAS
@@ -74,9 +74,12 @@ def states_of(instance: "DagsterInstance", table: str) -> dict[str, CheckState]:
 
     A result about the whole table from before it had partitions says nothing about any of them.
     """
+    return _by_partition(table, check_states(instance, table))
+
+
+def _by_partition(table: str, states: Mapping[str | None, CheckState]) -> dict[str, CheckState]:
     has_partitions = table in TABLES and not TABLES[table].is_whole
-    states = check_states(instance, table).items()
-    return {key or WHOLE: state for key, state in states if key or not has_partitions}
+    return {key or WHOLE: state for key, state in states.items() if key or not has_partitions}
 
 
 def objections(home: Home, instance: "DagsterInstance", table: str) -> dict[str, Objection]:
@@ -164,20 +167,31 @@ def made_of_any(home: Home, derived: Derived, wanted: Collection[str], wrong: Ob
     return found
 
 
-def unfinished(home: Home, instance: "DagsterInstance", table: str, *, is_failed_too: bool = True) -> set[str]:
-    """Partitions that were written and have not passed a check since: they are made again until they pass.
+def unfinished(
+    home: Home, instance: "DagsterInstance", tables: Collection[str], *, is_failed_too: bool = True
+) -> dict[str, set[str]]:
+    """Table → partitions that were written and have not passed a check since: they are made again until they pass.
 
     Without `is_failed_too` only those that were not checked.
 
     Partitions that another process has edited are shown and not overwritten (decision 0010). But a table without
     partitions is folded as a whole, and so is a bucket, which repairs it.
     """
+    states = check_states_of(instance, tables)
+    return {
+        table: _unfinished(home, instance, table, _by_partition(table, states[table]), is_failed_too)
+        for table in tables
+    }
+
+
+def _unfinished(
+    home: Home, instance: "DagsterInstance", table: str, states: Mapping[str, CheckState], is_failed_too: bool
+) -> set[str]:
     from dagster import AssetKey
 
     if TABLES[table].is_whole:
-        return {WHOLE} if _is_unfinished(home, instance, table) else set()
-    states = states_of(instance, table).items()
-    found = {key for key, state in states if state.is_open or (is_failed_too and state.has_failed)}
+        return {WHOLE} if _is_unfinished(home, instance, table, states) else set()
+    found = {key for key, state in states.items() if state.is_open or (is_failed_too and state.has_failed)}
     if not found:
         return found
     if not TABLES[table].buckets:
@@ -311,7 +325,7 @@ def _remedy(source: TableSpec) -> str:
     return f"Write those partitions anew with ./tidemark {command}"
 
 
-def _is_unfinished(home: Home, instance: "DagsterInstance", table: str) -> bool:
+def _is_unfinished(home: Home, instance: "DagsterInstance", table: str, states: Mapping[str, CheckState]) -> bool:
     """Whether a table that is checked as a whole has not passed its check since it was last written."""
     from dagster import AssetKey
 
@@ -319,4 +333,4 @@ def _is_unfinished(home: Home, instance: "DagsterInstance", table: str) -> bool:
         return False
     if lake_files.readable_state(home.lake / table) is None:
         return False
-    return states_of(instance, table).get(WHOLE) is not CheckState.PASSED
+    return states.get(WHOLE) is not CheckState.PASSED

@@ -236,7 +236,7 @@ def ours_paced(root: Path, rate: int, write_rows: int, seconds: float) -> Measur
         content += content_of(batch)
     underway.put(None)
     waiter.join()
-    return Measured(latencies_ms=_percentiles(latencies), bytes=memory.warm_and_last(), is_equal=ours.close(content))
+    return Measured(latencies_ms=percentiles(latencies), bytes=memory.warm_and_last(), is_equal=ours.close(content))
 
 
 def bare_paced(root: Path, rate: int, write_rows: int, seconds: float) -> Measured:
@@ -248,7 +248,7 @@ def bare_paced(root: Path, rate: int, write_rows: int, seconds: float) -> Measur
             read_message(message)
             log.append(message)
             latencies.append(time.perf_counter() - started)
-    return Measured(latencies_ms=_percentiles(latencies))
+    return Measured(latencies_ms=percentiles(latencies))
 
 
 def leave_log(root: Path, megabytes: int) -> Measured:
@@ -363,7 +363,8 @@ def _paced(rate: int, write_rows: int, seconds: float) -> Iterator[tuple[float, 
         yield time.perf_counter(), batch
 
 
-def _percentiles(seconds: Sequence[float]) -> list[float]:
+def percentiles(seconds: Sequence[float]) -> list[float]:
+    """The median and the 99th of a hundred, in milliseconds."""
     return [float(value) * 1_000 for value in np.percentile(seconds, [50, 99])]
 
 

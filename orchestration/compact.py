@@ -29,8 +29,8 @@ from orchestration.materialize import drain
 from orchestration.runs import QUIET, Progress, RunResults, run
 from resources.lake import Lake
 from resources.platform import TidemarkResource
-from tidemark import Platform
 from tidemark.counts.windows import shown
+from tidemark.gateway.control import writer
 from tidemark.model.errors import TidemarkError
 from tidemark.model.timegrid import HOUR_US, floor_to
 from tidemark.observe.status import read_cut, read_status
@@ -159,8 +159,8 @@ def _seal(home: Home, cut_us: int, clock: Callable[[], int]) -> None:
     known = read_cut(home)
     is_cut = known is not None and known.cut_us >= cut_us
     if not is_cut and any(shard.log_bytes for shard in read_status(home)):
-        with Platform.open(home, clock=clock):
-            pass
+        with writer(home, clock) as log:
+            log.seal()
 
 
 def _foresee(home: Home, cut_us: int) -> tuple[int, KeptBack]:
@@ -177,8 +177,9 @@ def _cut_log(home: Home, cut_us: int, clock: Callable[[], int], cut: Cut | None)
     if cut is not None:
         cut(cut_us)
         return
-    with Platform.open(home, clock=clock) as platform:
-        platform.cut_vectors(cut_us)
+    with writer(home, clock) as log:
+        log.cut_vectors(cut_us)
+        log.seal()
 
 
 def _checkpoints(

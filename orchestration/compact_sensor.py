@@ -15,6 +15,7 @@ from assets.vectors.schema import VECTOR_CHECKPOINTS, VECTORS
 from orchestration.attempts import attempt, is_under_way
 from orchestration.foreign import refuse_foreign
 from orchestration.jobs import compaction_job, drain_job, vectors_job
+from orchestration.news import files_of, look_until, patience_s
 from orchestration.sensors import reported_epochs
 from orchestration.timetable import COMPACTION_EVERY_S
 from orchestration.vectors import Due, wrong_hours
@@ -39,6 +40,8 @@ def compact_when_due(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.
     """One compaction at a time, for as long as a vector is due."""
     home = Home.locate()
     refuse_foreign(context.instance, home)
+    if not _has_vectors(context, home):
+        return dg.SkipReason("There are no vectors.")
     if why := _must_wait(context, home):
         return dg.SkipReason(why)
     rules, now_us = CompactionRules.from_settings(home.settings.compaction), time.time_ns() // 1_000
@@ -58,10 +61,18 @@ def compact_when_due(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.
     return attempt(context.instance, compaction_job, tag=DUE_TAG, about=seen, what=what, work=work)
 
 
+def _has_vectors(context: dg.SensorEvaluationContext, home: Home) -> bool:
+    """Whether there are any; without any, the tick waits for news: nothing becomes due by the clock alone."""
+    return look_until(
+        lambda: lake_files.readable_state(home.lake / VECTORS.name) is not None,
+        bool,
+        files_of(home, context.instance),
+        patience_s=patience_s(context.instance),
+    )
+
+
 def _must_wait(context: dg.SensorEvaluationContext, home: Home) -> str:
     """Why nothing can be due, or must not be compacted now; empty if it can."""
-    if lake_files.readable_state(home.lake / VECTORS.name) is None:
-        return "There are no vectors."
     if is_under_way(context.instance, compaction_job):
         return "A compaction is under way."
     if _gives_way(context, home):

@@ -107,7 +107,8 @@ def materialize_everything_stale(
 
     with open_instance(home) as instance:
         stale = stale_partitions(instance, home)
-        behind = {name: {*stale.get(name, ()), *unfinished(home, instance, name)} for name in tables or REFRESHED}
+        left = unfinished(home, instance, tables or REFRESHED)
+        behind = {name: {*stale.get(name, ()), *keys} for name, keys in left.items()}
         if not any(is_before(TABLES[name].grain, key, before_us) for name, keys in behind.items() for key in keys):
             return RunResults()
         config: dict[str, Any] = {"tables": sorted(tables), "now_us": clock() if clock else 0}

@@ -7,7 +7,7 @@ not belong here: what is news for whom: a sensor looks at the state itself, and 
 
 import os
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -115,7 +115,12 @@ def files_of(home: Home, instance: dg.DagsterInstance) -> Callable[[], Hashable]
     events = _events_file(instance)
     fixed = [events, f"{events}-wal"] if events else []
     fixed += [str(home.segments(shard) / HEAD_FILE) for shard in range(home.settings.shards)]
-    return lambda: tuple(_state(path) for path in (*fixed, *_logs(home.lake)))
+    return lambda: state_of_files((*fixed, *_logs(home.lake)))
+
+
+def state_of_files(paths: Iterable[str]) -> Hashable:
+    """Changes whenever one of these files does."""
+    return tuple(map(_state, paths))
 
 
 def _events_file(instance: dg.DagsterInstance) -> str | None:

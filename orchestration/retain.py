@@ -20,7 +20,6 @@ from orchestration.instance import open_instance
 from orchestration.materialize import drain, materialize_everything_stale
 from orchestration.runs import Progress, RunResults
 from resources.lake import Lake
-from tidemark import Platform
 from tidemark.counts.decay import HalfLife, half_life
 from tidemark.counts.retention import (
     CUT_AT,
@@ -34,6 +33,7 @@ from tidemark.counts.retention import (
 )
 from tidemark.counts.tables import Tables
 from tidemark.counts.windows import shown
+from tidemark.gateway.control import writer
 from tidemark.observe.status import read_raised, read_status
 from tidemark.shard_state.clock_reset import read_times, refuse_doubtful
 from tidemark.storage.failpoints import failpoint
@@ -127,8 +127,9 @@ def raise_earliest(home: Home, earliest_us: int, clock: Callable[[], int]) -> No
     raised_us = read_raised(home)
     if raised_us is not None and raised_us >= earliest_us:
         return
-    with Platform.open(home, clock=clock) as platform:
-        platform.raise_earliest(earliest_us)
+    with writer(home, clock) as log:
+        log.raise_earliest(earliest_us)
+        log.seal()
 
 
 def half_lives_of(home: Home) -> list[HalfLife]:

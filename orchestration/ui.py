@@ -34,8 +34,7 @@ from tidemark.storage.privacy import make_directory, make_private
 
 PROJECT = Path(__file__).resolve().parent.parent
 LOCATION = "tidemark"  # as in workspace.yaml
-# The console script beside the interpreter, because it has no public module.
-DAEMON = Path(sys.executable).with_name("dagster-daemon")
+DAEMON = "orchestration.daemon"
 PR_SET_PDEATHSIG = 1
 # A run in the middle of a commit is asked to end, and has this long.
 GRACE_S = 20.0
@@ -49,6 +48,8 @@ DEFINITIONS_LIMIT_S = 120.0
 TICK_LIMIT_S = 360
 # How soon edited definitions are those of the pages and the daemon.
 EDITED_EVERY_S = 10.0
+# How often Dagster's daemon looks whether an asset is older than it may be: the drain may be an hour old.
+FRESHNESS_VARIABLE, FRESHNESS_EVERY_S = "FRESHNESS_DAEMON_INTERVAL_SECONDS", 300
 # As many sensors and schedules may wait at once, and the pages ask beside them.
 WORKERS = 16
 # Every look of every sensor is a line or two at the level below; what came of it is on the pages.
@@ -88,7 +89,7 @@ def commands(port: int, workspace: Path, *, is_read_only: bool = False) -> dict[
     web += ["--dagster-log-level", LOG_LEVEL]
     return {
         "the pages": [*web, "--read-only"] if is_read_only else web,
-        "the daemon": [sys.executable, str(DAEMON), "run", "-w", str(workspace), "--log-level", LOG_LEVEL],
+        "the daemon": [sys.executable, "-m", DAEMON, "-w", str(workspace), "--log-level", LOG_LEVEL],
     }
 
 
@@ -116,6 +117,7 @@ def environment(home: Home, waiting: Path | None = None) -> dict[str, str]:
         **os.environ,
         "DAGSTER_HOME": str(ensure_instance(home)),
         HOME_VARIABLE: str(home.root),
+        FRESHNESS_VARIABLE: str(FRESHNESS_EVERY_S),
         **({LIMIT_VARIABLE: str(TICK_LIMIT_S), WHILE_VARIABLE: str(waiting)} if waiting else {}),
         **({} if is_allowed(home) else server_address()),
     }

@@ -51,7 +51,7 @@ def _due_buckets(instance: "DagsterInstance", home: Home, spec: TableSpec) -> se
         forget_reused(instance, seen)
         records = Record.latest_by_partition(instance, spec.name, seen=seen)
     behind = {spec.grain.key(bucket) for bucket in due_buckets(home, spec, records)}
-    return behind | unfinished(home, instance, spec.name)
+    return behind | unfinished(home, instance, [spec.name])[spec.name]
 
 
 def _index_due(instance: "DagsterInstance", home: Home, due: Collection[str]) -> list[str]:
@@ -61,7 +61,7 @@ def _index_due(instance: "DagsterInstance", home: Home, due: Collection[str]) ->
     state = lake_files.readable_state(home.lake / VECTORS.name)
     record = Record.found(instance, VECTOR_INDEX.name)
     is_behind = state is not None and (record is None or record.input_versions.get(VECTORS.name) != state.version)
-    is_due = is_behind or unfinished(home, instance, VECTOR_INDEX.name)
+    is_due = is_behind or unfinished(home, instance, [VECTOR_INDEX.name])[VECTOR_INDEX.name]
     return [VECTOR_INDEX.name] if is_due and not found_wrong(home, instance, VECTORS.name) else []
 
 

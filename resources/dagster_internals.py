@@ -21,7 +21,12 @@ from dagster._core.storage.asset_check_execution_record import (
     AssetCheckExecutionRecordStatus,
 )
 from dagster._core.storage.event_log import SqliteEventLogStorage
+from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable, AssetKeyTable, SqlEventLogStorageTable
 from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
+from dagster._core.workspace.load_target import WorkspaceFileTarget
+from dagster._daemon.controller import create_daemons_from_instance, daemon_controller_from_instance
+from dagster._daemon.daemon import DagsterDaemon
+from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 from dagster._grpc.types import ExecuteRunArgs
 from dagster._record import copy
 from dagster._serdes import serialize_value
@@ -37,12 +42,21 @@ __all__ = [
     # method of `DagsterInstance` for that question would replace both.
     "AssetCheckExecutionRecord",
     "AssetCheckExecutionRecordStatus",
+    # The tables of events and of check results: the last of each partition, of many assets with one question. Methods
+    # of `DagsterInstance` that take several assets would replace all three.
+    "AssetCheckExecutionsTable",
+    # As `AssetCheckExecutionsTable`: when an asset was wiped.
+    "AssetKeyTable",
     # As `BULK_ACTION_TERMINAL_STATUSES`.
     "BulkActionStatus",
     "BulkActionsFilter",
     # How a run launcher reports to the daemon's monitoring whether a run is alive. `dagster` exports the launcher to
     # derive from, and not these two, which its method has to return; an export would replace them.
     "CheckRunHealthResult",
+    # The daemon, which `dagster-daemon run` starts: the class of its parts, all of them, and the whole. Settings for
+    # how often it reads the definitions again, and for looking at the queue of runs only when one was added, would
+    # replace these and `QueuedRunCoordinatorDaemon` and `WorkspaceFileTarget`.
+    "DagsterDaemon",
     # What a launcher would start as a process of its own, `dagster api execute_run`, is called in a process that was
     # forked from one that has imported everything: its argument, and the command. A public way to execute a run that
     # was created before would replace both, and `serialize_value`.
@@ -53,16 +67,26 @@ __all__ = [
     "LaunchRunContext",
     # For runs whose output is not captured. A setting of the instance that says so would replace it.
     "NoOpComputeLogManager",
+    # As `DagsterDaemon`: the part that starts queued runs.
+    "QueuedRunCoordinatorDaemon",
     # The answer of a sensor's `evaluate_tick`: `RangeSensor` joins its requests for neighbouring partitions. A way
     # to ask `AutomationConditionSensorDefinition` for ranges without a backfill would replace it.
     "SensorExecutionData",
+    # As `AssetCheckExecutionsTable`.
+    "SqlEventLogStorageTable",
     # Which file changes with every event of every run: sensors wait for that. A public way to wait for events would
     # replace it.
     "SqliteEventLogStorage",
     # As `CheckRunHealthResult`.
     "WorkerStatus",
+    # As `DagsterDaemon`: where the daemon finds the server of definitions.
+    "WorkspaceFileTarget",
     # A changed copy of a frozen record of Dagster, such as `SensorExecutionData`; goes with it.
     "copy",
+    # As `DagsterDaemon`.
+    "create_daemons_from_instance",
+    # As `DagsterDaemon`.
+    "daemon_controller_from_instance",
     # As `ExecuteRunArgs`.
     "execute_run_command",
     # As `ExecuteRunArgs`: the form in which the command takes its argument.

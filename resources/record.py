@@ -4,12 +4,13 @@ Belongs here: the model, and how it is written to and read from metadata. Does n
 computed. Importing this does not import Dagster.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
+from resources.last_events import last_made
 from tidemark.model.errors import TidemarkError
 
 if TYPE_CHECKING:
@@ -150,28 +151,22 @@ class Record(Struct, frozen=True, kw_only=True, rename=_STORED):
         keeps `seen`, by the number of the event, and pays only for new ones; before each look it has to forget numbers
         that were given again (`forget_reused`).
         """
-        from dagster import AssetKey, AssetRecordsFilter, DagsterEventType
+        from dagster import AssetKey, DagsterEventType
 
-        key = AssetKey(asset)
         ids = instance.event_log_storage.get_latest_storage_id_by_partition(
-            key, DagsterEventType.ASSET_MATERIALIZATION, None if partitions is None else set(partitions)
+            AssetKey(asset), DagsterEventType.ASSET_MATERIALIZATION, None if partitions is None else set(partitions)
         )
-        seen = {} if seen is None else seen
-        found = {
-            number: record
-            for partition, number in ids.items()
-            if (record := seen.get(number)) and (record.asset, record.partition) == (asset, partition)
+        return _read(instance, asset, ids, {} if seen is None else seen)
+
+    @classmethod
+    def latest_by_table(
+        cls, instance: "DagsterInstance", assets: Collection[str], *, seen: "dict[int, Record]"
+    ) -> "dict[str, dict[str, Record]]":
+        """The same of many assets, with one question for all of them beside the events that are new."""
+        return {
+            asset: _read(instance, asset, {key: number for key, number in made.items() if key}, seen)
+            for asset, made in last_made(instance, assets).items()
         }
-        unseen = sorted(set(ids.values()) - found.keys())
-        for start in range(0, len(unseen), 500):
-            chunk = unseen[start : start + 500]
-            events = instance.fetch_materializations(
-                AssetRecordsFilter(key, storage_ids=chunk), limit=len(chunk)
-            ).records
-            read = {event.storage_id: record for event in events if (record := _record_or_none(event))}
-            found.update(read)
-            seen.update(read)
-        return {partition: found[number] for partition, number in ids.items() if number in found}
 
 
 def forget_reused(instance: "DagsterInstance", seen: dict[int, Record]) -> None:
@@ -209,6 +204,28 @@ def not_below(
     if previous and before is not None and (watermark_us is None or watermark_us < before):
         return before, previous.held_by
     return watermark_us, held_by
+
+
+def _read(
+    instance: "DagsterInstance", asset: str, ids: Mapping[str, int], seen: "dict[int, Record]"
+) -> "dict[str, Record]":
+    """The records of partitions by the numbers of their events; those that were not seen before are fetched."""
+    from dagster import AssetKey, AssetRecordsFilter
+
+    found = {
+        number: record
+        for partition, number in ids.items()
+        if (record := seen.get(number)) and (record.asset, record.partition) == (asset, partition)
+    }
+    unseen = sorted(set(ids.values()) - found.keys())
+    for start in range(0, len(unseen), 500):
+        chunk = unseen[start : start + 500]
+        chosen = AssetRecordsFilter(AssetKey(asset), storage_ids=chunk)
+        events = instance.fetch_materializations(chosen, limit=len(chunk)).records
+        read = {event.storage_id: record for event in events if (record := _record_or_none(event))}
+        found.update(read)
+        seen.update(read)
+    return {partition: found[number] for partition, number in ids.items() if number in found}
 
 
 def _record_of(event: "EventLogRecord") -> Record:

@@ -126,7 +126,8 @@ def earliest_us(settings: Settings, streams: Streams | None = None, first_us: in
     disorders_us = [stream.disorder_us or 0 for stream in known.streams.values()]
     disorder_us, skew_us = max([settings.disorder_ms * 1_000, *disorders_us]), settings.clock_skew_ms * 1_000
     behind_us = {By.STAMP: disorder_us, By.RECEIPT: skew_us, By.BATCH: skew_us}
-    needs = [need for derived in derived_tables(known) for need in derived.needs]
+    tables = DERIVED if streams is None else derived_tables(streams)
+    needs = [need for derived in tables for need in derived.needs]
     # In whole hours, because the log records deltas by the hour.
     reached = [HOUR.floor(first_us - behind_us.get(need.by, 0)) - need.after_us for need in needs]
     return HOUR.floor(min([first_us, *reached]))

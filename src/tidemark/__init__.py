@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tidemark.client.client import connect
     from tidemark.coordinator.aio import AsyncPlatform
     from tidemark.coordinator.platform import Platform, PlatformReceipt, Producer
     from tidemark.counts.lake import LakeCounts
@@ -47,6 +48,7 @@ __all__ = [
     "Verdict",
     "Window",
     "apply_form",
+    "connect",
     "merged_forms",
     "open_index",
     "system_clock",
@@ -54,6 +56,7 @@ __all__ = [
 
 # Where each of them is; a test holds it together with the imports above.
 _PLACES = {
+    "tidemark.client.client": ("connect",),
     "tidemark.coordinator.aio": ("AsyncPlatform",),
     "tidemark.coordinator.platform": ("Platform", "PlatformReceipt", "Producer"),
     "tidemark.counts.lake": ("LakeCounts",),

@@ -23,6 +23,9 @@ KEY = dg.AssetCheckKey(dg.AssetKey("table"), "suite")
 # What is relied on of each name: parameters of a call, and fields or members.
 SHAPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "AssetCheckEvaluationTargetMaterializationData": ((), ("storage_id", "run_id", "timestamp")),
+    "AssetCheckExecutionsTable": ((), ("c",)),
+    "AssetKeyTable": ((), ("c",)),
+    "SqlEventLogStorageTable": ((), ("c",)),
     "BULK_ACTION_TERMINAL_STATUSES": ((), ()),
     "BulkActionStatus": ((), ("REQUESTED", "COMPLETED_SUCCESS")),
     "BulkActionsFilter": ((), ("statuses",)),
@@ -38,6 +41,14 @@ SHAPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ExecuteRunArgs": (("job_origin", "run_id", "instance_ref"), ()),
     "execute_run_command": ((), ("main",)),
     "serialize_value": (("val",), ()),
+    "DagsterDaemon": ((), ()),
+    "QueuedRunCoordinatorDaemon": (("interval_seconds",), ("run_iteration",)),
+    "WorkspaceFileTarget": ((), ("create_origins",)),
+    "create_daemons_from_instance": (("instance",), ()),
+    "daemon_controller_from_instance": (
+        ("instance", "workspace_load_target", "gen_daemons", "log_level"),
+        (),
+    ),
     "SqliteEventLogStorage": ((), ("path_for_shard",)),
 }
 # Methods of public classes that Dagster does not document, with the parameters that are given to them.

@@ -106,7 +106,7 @@ class Ui:
 
     def daemon(self) -> psutil.Process:
         """The process that starts everything by itself."""
-        [found] = [process for process in self._below() if _has(process, str(DAEMON))]
+        [found] = [process for process in self._below() if _has(process, DAEMON)]
         return found
 
     def code_servers(self) -> list[psutil.Process]:

@@ -73,7 +73,7 @@ def served(
             places.open_door(home)
             found.door = Door(
                 platform,
-                guard=Guard(TokenStore(home)),
+                guard=Guard(TokenStore(home), home.settings.serve),
                 admitting=found.admitting,
                 subscribers=Subscribers(platform, home, places.subscribers(home)),
                 platform_id=places.platform_id(home),

@@ -3,64 +3,27 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from tests.support.conversations import NOW_US, connected, line, lines, refused, send, talk
 from tests.support.served import ServedHome, home_at, served
 from tidemark.client.connection import Connection
 from tidemark.client.errors import ConnectionLostError, NackedError
-from tidemark.client.in_flight import Written
 from tidemark.coordinator.platform import Platform
 from tidemark.model.shard_errors import ShardStoppedError
 from tidemark.wire.errors import NackReason
 from tidemark.wire.frames import Flag, FrameType
 from tidemark.wire.messages import Hello, LevelName, Role
 
-NOW_US = 1_800_000_000_000_000
-
-
-def line(number: int, entity: str = "item-1", **changes: Any) -> bytes:
-    delta = {
-        "namespace": "shop",
-        "kind": "signal",
-        "delta_id": f"d-{number}",
-        "event_ts": NOW_US,
-        "signal": {"entity_id": entity, "signal": "view"},
-    }
-    return json.dumps(delta | changes).encode()
-
-
-def lines(*numbers: int, entity: str = "item-1") -> bytes:
-    return b"\n".join(line(number, entity) for number in numbers)
-
 
 @pytest.fixture
 def door(tmp_path: Path) -> Iterator[ServedHome]:
     with served(home_at(tmp_path / "home"), clock=lambda: NOW_US) as found:
         yield found
-
-
-def talk(what: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(what(), 30))  # type: ignore[arg-type]
-
-
-async def connected(door: ServedHome, producer: str = "web", **hello: Any) -> Connection:
-    return await Connection.open(door.url, Hello(producer=producer, **hello))
-
-
-def send(connection: Connection, sequence: int, payload: bytes, **options: Any) -> "asyncio.Future[Written]":
-    rows = payload.count(b"\n") + 1
-    return connection.write(sequence, FrameType.DELTA, payload, rows=rows, flags=Flag.BATCHED, **options)
-
-
-async def refused(future: "asyncio.Future[Written]") -> Any:
-    with pytest.raises(NackedError) as error:
-        await future
-    return error.value.nack
 
 
 def test_a_write_is_acknowledged_when_it_is_flushed_with_what_became_of_each_delta_w4(door: ServedHome) -> None:

@@ -31,4 +31,4 @@ def serve(home: Home, listen: str | None, http_listen: str | None, no_http: bool
     from tidemark.gateway.serve import serve as run
 
     settings = home.settings.serve
-    run(home, (listen or settings.listen, "" if no_http else http_listen or settings.http_listen), say)
+    run(home, listen or settings.listen, "" if no_http else http_listen or settings.http_listen, say)

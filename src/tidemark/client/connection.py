@@ -26,6 +26,7 @@ from tidemark.wire.messages import (
     LevelName,
     Nack,
     Subscribe,
+    Subscribed,
     Welcome,
     decode,
     encode,
@@ -88,6 +89,8 @@ class Connection:
         self._socket = _Socket(self._received, self._end)
         self._greeted: asyncio.Future[Welcome] = self._loop.create_future()
         self._deliveries: Deliveries | None = None
+        # Done when a subscription has begun: shard → the epoch after which everything is delivered.
+        self.subscribed: asyncio.Future[dict[int, int]] = self._loop.create_future()
         self._heartbeats = 0
         self._heard = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
@@ -220,6 +223,8 @@ class Connection:
             self._nacked(frame.sequence, decode(frame.payload, Nack))
         elif frame.type == FrameType.BACKPRESSURE:
             self.window.told(decode(frame.payload, Backpressure))
+        elif frame.type == FrameType.SUBSCRIBE and not self.subscribed.done():
+            self.subscribed.set_result(decode(frame.payload, Subscribed).cursor)
         elif frame.type == FrameType.HEARTBEAT:
             self._heartbeat(decode(frame.payload, Heartbeat) if frame.payload else Heartbeat())
         elif frame.type in {FrameType.DELTA, FrameType.BATCH} and self._deliveries is not None:

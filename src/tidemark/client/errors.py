@@ -115,6 +115,10 @@ class ClientClosedError(ClientError):
         super().__init__(what)
 
 
+class NotSentError(ClientError):
+    """A client without a spool was closed before everything was acknowledged."""
+
+
 class ForkedError(ClientError):
     """The client belongs to the process that this one was forked from."""
 

@@ -41,7 +41,8 @@ class Filling:
         self._bounds, self._clock = bounds, clock
         self.open: Batch | None = None
         self.closed: deque[Batch] = deque()
-        self.is_due = False  # somebody waits for the open one
+        self.is_due = False  # the open one is to be closed now
+        self.is_awaited = False  # somebody waits for the open one: it lingers only while others are on their way
         self._lines: list[bytes] = []
         self._opened_at = 0.0
 
@@ -87,11 +88,15 @@ class Filling:
             batch.content = Content(FrameType.DELTA, Flag.BATCHED, batch.rows, as_json_lines(self._lines))
             self._lines = []
             self.closed.append(batch)
-        self.is_due = False
+        self.is_due = self.is_awaited = False
 
-    def lingers_s(self) -> float:
-        """How much longer the open write may wait for more."""
-        return 0.0 if self.is_due else self._opened_at + self._bounds.linger_s - self._clock()
+    def lingers_s(self, *, is_idle: bool) -> float:
+        """How much longer the open write may wait for more. Idle: nothing else is on its way."""
+        return (
+            0.0
+            if self.is_due or (self.is_awaited and is_idle)
+            else self._opened_at + self._bounds.linger_s - self._clock()
+        )
 
 
 def packed(content: Content) -> Content:

@@ -7,6 +7,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tidemark.client.batches import Batch, Reached
@@ -90,7 +91,8 @@ class Sent:
         news, loop = asyncio.Event(), asyncio.get_running_loop()
 
         def tell() -> None:
-            loop.call_soon_threadsafe(news.set)
+            with suppress(RuntimeError):  # the loop has ended, and with it who waited
+                loop.call_soon_threadsafe(news.set)
 
         try:
             for batch in self._listen(tell):
@@ -123,6 +125,8 @@ class Sent:
         batches = [part.batch for part in self._parts]
         for batch in batches:
             batch.listeners.append(tell)
+        if batches:
+            self._outbox.hurry(batches[-1])
         return batches
 
     def _unlisten(self, tell: Callable[[], None]) -> None:
@@ -163,18 +167,13 @@ def _outcome(parts: Iterable[Part]) -> Outcome:
 
 
 def _of_part(part: Part, before: int, refusals: list[Refusal]) -> dict[str, int]:
-    batch, rows = part.batch, part.rows
-    written = batch.written
-    if batch.nack is not None:
-        return {"not_taken": rows}
+    batch, rows, written = part.batch, part.rows, part.batch.written
     if written is None:
-        return {"waiting": rows}
-    named = [each for each in written.refusals if part.start <= each.ordinal < part.start + rows]
-    refusals += [Refusal(each.ordinal - part.start + before, each.reason, each.detail) for each in named]
+        return {"waiting": rows} if batch.nack is None else {"not_taken": rows}
     if written.is_retry:
         return {"taken_earlier": rows}
-    if written.accepted == batch.rows:
-        return {"accepted": rows}
+    named = [each for each in written.refusals if part.start <= each.ordinal < part.start + rows]
+    refusals += [Refusal(each.ordinal - part.start + before, each.reason, each.detail) for each in named]
     if rows == batch.rows:
         return {"accepted": written.accepted, "duplicate": written.duplicate, "refused": written.refused}
     if len(written.refusals) < written.refused or len(written.duplicates) < written.duplicate:

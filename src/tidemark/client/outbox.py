@@ -83,7 +83,7 @@ class Outbox:
 
     # Callers.
 
-    def put(self, deltas: Sequence[bytes] | Sequence[Columns], timeout: float | None) -> list[Part]:
+    def put(self, deltas: Sequence[bytes | Columns], timeout: float | None) -> list[Part]:
         """Take deltas in; waits for room, and takes all of them or none."""
         size = sum(len(each.payload) if isinstance(each, Columns) else len(each) for each in deltas)
         deadline = None if timeout is None else self.clock() + timeout
@@ -150,6 +150,13 @@ class Outbox:
             self._filling.is_due = True
             self._changed.notify_all()
 
+    def hurry(self, batch: Batch) -> None:
+        """Somebody waits for a write: it does not linger if nothing else is on its way."""
+        with self._changed:
+            if self._filling.open is batch:
+                self._filling.is_awaited = True
+                self._changed.notify_all()
+
     def close(self) -> None:
         """Take nothing more; what is there is sealed."""
         with self._changed:
@@ -167,10 +174,11 @@ class Outbox:
                 if filling.open is None and is_ending:
                     return False
                 # After an error, too, what was taken from callers is spooled.
-                if filling.open is not None and (is_ending or filling.lingers_s() <= 0):
+                left_s = filling.lingers_s(is_idle=not self._sealed)
+                if filling.open is not None and (is_ending or left_s <= 0):
                     filling.close_open()
                     break
-                self._changed.wait(None if filling.open is None else filling.lingers_s())
+                self._changed.wait(None if filling.open is None else left_s)
             group = list(self._next_group())
         contents = [batch.content for batch in group if batch.content is not None]
         if self._is_compressing:

@@ -36,7 +36,7 @@ class Host(Protocol):
     limits: Limits
 
     def opened(self, connection: "Connection") -> WireError | None:
-        """Count a new connection; an error if there are too many."""
+        """Count a new connection; an error if none is taken any more."""
 
     def closed(self, connection: "Connection") -> None:
         """Count it no more."""

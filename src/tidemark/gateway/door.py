@@ -23,6 +23,7 @@ from tidemark.gateway.handshake import check_hello, instance_number, open_produc
 from tidemark.gateway.producing import Numbering, Producing
 from tidemark.gateway.sessions import Session
 from tidemark.gateway.subscribing import Subscribers, Subscribing
+from tidemark.gateway.tls import certificate_name, is_loopback
 from tidemark.gateway.tokens import ALL, Grant
 from tidemark.model.errors import TidemarkError
 from tidemark.model.shard_errors import CoordinatorError
@@ -32,7 +33,6 @@ from tidemark.wire.messages import Hello, Nack, Role, Welcome
 from tidemark.wire.unix_path import reachable
 
 LOOK_S = 1.0
-_LOOPBACK = ("127.", "::1", "::ffff:127.")
 
 
 class DoorCounts(Struct, frozen=True):
@@ -131,7 +131,8 @@ class Door:
         if self._is_draining:
             return WireError(NackReason.STOPPED, "The server is about to stop. Connect again in a moment.")
         self._connections.add(connection)
-        return self._guard.opened(connection)
+        self._guard.opened(connection)
+        return None
 
     def closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
@@ -217,11 +218,5 @@ class Door:
 def _peer_of(transport: asyncio.BaseTransport) -> Peer:
     address = transport.get_extra_info("peername")
     host = str(address[0]) if address else ""
-    return Peer(host, is_local=False, is_loopback=host.startswith(_LOOPBACK), certificate_name=_name_in(transport))
-
-
-def _name_in(transport: asyncio.BaseTransport) -> str | None:
-    """The common name of the client's certificate, if it showed one."""
-    certificate = transport.get_extra_info("peercert") or {}
-    parts = [part for group in certificate.get("subject", ()) for part in group]
-    return next((value for name, value in parts if name == "commonName"), None)
+    name = certificate_name(transport.get_extra_info("peercert"))
+    return Peer(host, is_local=False, is_loopback=is_loopback(host), certificate_name=name)

@@ -1,12 +1,14 @@
-"""Who may come in, and who may stay (W10).
+"""Who may come in, and who may stay (W3, W10).
 
-Belongs here: asking the tokens on behalf of a connection, and asking again while it stays. What a token is, is in
-`tokens.py`.
+Belongs here: asking the tokens and the limits on behalf of a connection, and asking again while it stays. What a token
+is, is in `tokens.py`; how many connections there may be, in `connection_limits.py`.
 """
 
 from tidemark.gateway.connection import Connection, NackedError
+from tidemark.gateway.connection_limits import ConnectionLimits
 from tidemark.gateway.tokens import AccessError, Grant, Scopes, TokenStore
-from tidemark.wire.errors import WireError
+from tidemark.model.settings import ServeSettings
+from tidemark.wire.errors import NackReason
 from tidemark.wire.messages import Hello, Nack
 
 # Over the socket in the home: whoever can open it could open the log as well.
@@ -14,33 +16,36 @@ OWNER = Grant("owner", Scopes(is_admin=True))
 
 
 class Guard:
-    """The door's question to the tokens."""
+    """The door's question to the tokens and the limits."""
 
-    def __init__(self, tokens: TokenStore) -> None:
+    def __init__(self, tokens: TokenStore, serve: ServeSettings) -> None:
         self._tokens = tokens
+        self._limits: ConnectionLimits[Connection] = ConnectionLimits(serve)
         self._grants: dict[Connection, Grant] = {}
 
-    def opened(self, connection: Connection) -> WireError | None:  # noqa: ARG002 - limits will need it
-        """Count a new connection; an error if there are too many."""
-        return None
+    def opened(self, connection: Connection) -> None:
+        """Count a new connection; one that has said nothing for long may have to go for it."""
+        pushed_out = self._limits.opened(connection, connection.peer.address)
+        if pushed_out is not None:
+            why = "Too many connections wait to say hello, and this one has waited longest. Connect again, and say it."
+            pushed_out.end(Nack(NackReason.TOO_MANY_CONNECTIONS, why, closes=True))
 
     def closed(self, connection: Connection) -> None:
         """It has ended."""
+        self._limits.closed(connection)
         self._grants.pop(connection, None)
 
     def admit(self, connection: Connection, hello: Hello) -> Grant:
         """What the peer may do; raises `NackedError`."""
-        if connection.peer.is_local and hello.token is None:
-            grant = OWNER
-        else:
-            try:
-                grant = self._tokens.check(
-                    hello.token,
-                    is_loopback=connection.peer.is_loopback,
-                    certificate=connection.peer.certificate_name,
-                )
-            except AccessError as error:
-                raise NackedError(Nack(error.reason, str(error), closes=True)) from error
+        peer = connection.peer
+        try:
+            if peer.is_local and hello.token is None:
+                grant = OWNER
+            else:
+                grant = self._tokens.check(hello.token, is_loopback=peer.is_loopback, certificate=peer.certificate_name)
+            self._limits.greeted(connection, grant.id)
+        except AccessError as error:
+            raise NackedError(Nack(error.reason, str(error), closes=True)) from error
         self._grants[connection] = grant
         return grant
 

@@ -8,10 +8,10 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -22,6 +22,7 @@ from tidemark.gateway.control import Asked, ControlError, ControlServer
 from tidemark.gateway.door import Door
 from tidemark.gateway.guard import Guard
 from tidemark.gateway.subscribing import Subscribers
+from tidemark.gateway.tls import check_exposure, parse_listen, server_context
 from tidemark.gateway.tokens import TokenStore
 from tidemark.model.errors import TidemarkError
 from tidemark.shard_state.live import read_live
@@ -35,13 +36,6 @@ _LONGEST_RESTART_S = 60.0
 _LOOK_S = 0.5
 
 
-class Addresses(NamedTuple):
-    """Where to listen: host and port, or None for not at all."""
-
-    w1: tuple[str, int] | None
-    http: tuple[str, int] | None
-
-
 class ServedError(TidemarkError):
     """The platform cannot be served any longer."""
 
@@ -49,8 +43,11 @@ class ServedError(TidemarkError):
 class Served:
     """One run of `serve`."""
 
-    def __init__(self, home: Home, addresses: Addresses, say: Callable[[str], None]) -> None:
-        self._home, self._addresses, self._say = home, addresses, say
+    def __init__(self, home: Home, w1: str, http: str, say: Callable[[str], None]) -> None:
+        """Addresses as `host:port`; empty ones are not listened at."""
+        self._home, self._w1, self._http, self._say = home, w1, http, say
+        self._tokens = TokenStore(home)
+        self._tls = server_context(home)
         self._stopping = asyncio.Event()
         self._children: list[asyncio.Task[None]] = []
         self._platform: Platform | None = None
@@ -61,8 +58,10 @@ class Served:
         """Serve until a signal or the end of the platform; then drain and stop."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stopping.set)
+            loop.add_signal_handler(number, self.stop)
         async with AsyncExitStack() as stack:
+            for note in self._checked_exposure():
+                self._say(note)
             platform = self._platform = await asyncio.to_thread(Platform.open, self._home)
             stack.push_async_callback(asyncio.to_thread, platform.shutdown)
             places.open_door(self._home)
@@ -81,11 +80,19 @@ class Served:
             self._say("Stopping: clients are told, and what they sent is answered.")
         self._say("Stopped. Everything that was acknowledged is kept.")
 
+    def stop(self) -> None:
+        """Drain and stop, as after a signal."""
+        self._stopping.set()
+
+    def _checked_exposure(self) -> list[str]:
+        addresses = {"[serve] listen": self._w1, "[serve] http_listen": self._http}
+        return check_exposure(self._home.settings.serve, addresses, has_tokens=bool(self._tokens.tokens()))
+
     def _made(self, platform: Platform) -> Door:
         home = self._home
         return Door(
             platform,
-            guard=Guard(TokenStore(home)),
+            guard=Guard(self._tokens, home.settings.serve),
             admitting=self._admitting,
             subscribers=Subscribers(platform, home, places.subscribers(home)),
             platform_id=places.platform_id(home),
@@ -96,13 +103,14 @@ class Served:
     async def _listen(self, door: Door) -> places.Serving:
         w1: list[str] = []
         http: list[str] = []
-        if self._addresses.w1 is not None:
-            host, port = self._addresses.w1
-            w1.append(f"tidemark://{host}:{await door.listen(host, port)}")
-        if self._addresses.http is not None:
-            host, port = self._addresses.http
-            self._children.append(asyncio.create_task(self._keep_running("tidemark.gateway.http", f"{host}:{port}")))
-            http.append(f"http://{host}:{port}")
+        secure = "s" if self._tls is not None else ""
+        if self._w1:
+            wanted = parse_listen(self._w1)
+            taken = wanted._replace(port=await door.listen(wanted.host, wanted.port, self._tls))
+            w1.append(f"tidemark{secure}://{taken}")
+        if self._http:
+            self._children.append(asyncio.create_task(self._keep_running("tidemark.gateway.http", self._http)))
+            http.append(f"http{secure}://{self._http}")
         now_us = self._platform.clock() if self._platform is not None else 0
         return places.Serving(os.getpid(), now_us, w1, http)
 
@@ -195,22 +203,12 @@ async def _end(child: asyncio.subprocess.Process) -> None:
         await child.wait()
 
 
-def address_of(text: str) -> tuple[str, int] | None:
-    """`host:port` as two values; an empty text means not to listen."""
-    if not text:
-        return None
-    host, _, port = text.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def serve(home: Home, listen: Sequence[str], say: Callable[[str], None]) -> None:
-    """Serve a home until a signal comes."""
+def serve(home: Home, w1: str, http: str, say: Callable[[str], None]) -> None:
+    """Serve a home until a signal comes. Addresses are `host:port`; empty ones are not listened at."""
     import uvloop
 
-    w1, http = (address_of(text) for text in listen)
-
     async def run() -> None:
-        await Served(home, Addresses(w1, http), say).run()
+        await Served(home, w1, http, say).run()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())

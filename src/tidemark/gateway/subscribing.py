@@ -26,7 +26,7 @@ from tidemark.storage.home import Home
 from tidemark.storage.json_files import read_json, write_json
 from tidemark.wire.errors import NackReason, PayloadError
 from tidemark.wire.frames import Flag, Frame, FrameType
-from tidemark.wire.messages import Nack, Subscribe, Topic, decode
+from tidemark.wire.messages import Nack, Subscribe, Subscribed, Topic, decode, encode
 
 # How often the cursor of a durable name is written at most; what is delivered twice after a crash is of this time.
 SAVE_S = 1.0
@@ -180,6 +180,7 @@ class Subscribing:
             # Remembered before anything comes, so that a name that has begun never begins anew.
             await asyncio.to_thread(self._all.save, wants.name, self._acknowledged)
             self._tasks.append(asyncio.create_task(self._save_again_and_again(wants.name)))
+        self._connection.send(FrameType.SUBSCRIBE, sequence, encode(Subscribed(dict(self._cursor))))
         self._tasks += [asyncio.create_task(self._follow(shard, wants)) for shard in shards.values()]
 
     def _acknowledge(self, delivery: int) -> None:

@@ -95,7 +95,7 @@ class KnownTableFile:
     def extent(self, table: Path) -> TableExtent | None:
         """The extent of the table; the table is opened only if its log has changed since it was stored."""
         known = self.read()
-        if known.extent is not None and known.extent.log == log_state(table):
+        if is_as_recorded(table, known):
             return known.extent
         return read_extent(table, app_id(self.table, known.generation))
 
@@ -140,11 +140,23 @@ class KnownTableFile:
 def current_edits(home: Home, table: str) -> dict[int, Edit]:
     """Partitions, by start, in which somebody else has changed rows; none of a table that will be filled again."""
     known, path = KnownTableFile(home.plans, table).read(), home.lake / table
-    if known.extent is not None and known.extent.log == log_state(path):
+    if is_as_recorded(path, known):
         edits = known.edits  # nothing was committed since our last commit, so the table need not be opened
     else:
         edits = () if find_break(path, known) else edits_of(path, table, known)
     return {edit.partition_us: edit for edit in edits}
+
+
+def is_as_recorded(table: Path, known: KnownTable) -> bool:
+    """Whether a table's log has not changed since our last commit: there is nothing to be found by opening it."""
+    return known.extent is not None and known.extent.log == log_state(table)
+
+
+def seen_state(table: Path, known: KnownTable) -> lake_files.TableState | None:
+    """Identity and latest version of a table that can be read; it is opened only if its log has changed."""
+    if known.extent is not None and is_as_recorded(table, known):
+        return lake_files.TableState(known.extent.table_id, known.extent.version)
+    return lake_files.readable_state(table)
 
 
 def edits_of(table: Path, name: str, known: KnownTable) -> tuple[Edit, ...]:

@@ -29,6 +29,8 @@ LARGEST_SEQUENCE = 2**64 - 1
 _FIRST_BYTES = 32 * 1024
 # What one that sends much keeps: larger buffers are given back after the frame that needed them.
 _KEPT_BYTES = 1024 * 1024
+# A buffer that is half full grows to so many times of what has arrived.
+_GROWTH = 4
 _PIECE_BYTES = 64 * 1024
 
 
@@ -86,7 +88,7 @@ def _checksum(data: memoryview) -> int:
 class FrameReader:
     """Finds frames in a stream. Give it bytes by `feed`, or let a socket write into `buffer` and say how much it wrote.
 
-    A payload larger than what is left of the buffer gets one of its own, once its length has been checked.
+    A frame larger than the buffer gets a larger one as it arrives: what a header states is no reason to take memory.
     """
 
     def __init__(self, limit_bytes: int = LIMITS.payload_bytes) -> None:
@@ -128,8 +130,9 @@ class FrameReader:
         """Move what is left to the front, into a buffer in which the frame that has begun fits whole."""
         waiting, size = self._end - self._start, len(self._data)
         wanted = self._frame_bytes() if waiting >= HEADER_BYTES else HEADER_BYTES
-        if size < wanted:
-            size = max(wanted, min(2 * wanted, _KEPT_BYTES))  # the next frames are likely of the same size
+        if size < wanted and size < 2 * waiting:
+            # The next frames are likely of the same size.
+            size = min(_GROWTH * waiting, max(wanted, min(2 * wanted, _KEPT_BYTES)))
         elif size > _KEPT_BYTES and wanted <= _FIRST_BYTES:
             size = _FIRST_BYTES
         if size != len(self._data) or self._start:

@@ -5,10 +5,10 @@ can be of different age.
 """
 
 from enum import StrEnum
-from typing import TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from tidemark.model.deltas import Priority
@@ -22,6 +22,9 @@ FIRST_DUPLICATES = 100
 HEARTBEAT_MS = 15_000
 # A peer that has said nothing for two heartbeats is gone.
 SILENCE_MS = 2 * HEARTBEAT_MS
+
+# What a peer may name: a shard, an epoch, an instance. A number of any size would be an error somewhere further in.
+Number: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class Role(StrEnum):
@@ -46,10 +49,10 @@ class Hello(Struct, frozen=True, omit_defaults=True):
     role: Role = Role.PRODUCER
     token: str | None = None
     producer: str | None = None  # needed by producers
-    shard: int | None = None  # None: any, and a number goes to every shard (W5)
+    shard: Number | None = None  # None: any, and a number goes to every shard (W5)
     # The instance that this client had before; the answer is `fenced` if another has opened the producer since.
     # 0 takes over from any.
-    instance: int = 0
+    instance: Number = 0
     levels: tuple[LevelName, ...] = (LevelName.FLUSHED,)  # which acknowledgements it wants
     compressions: tuple[str, ...] = ()  # which it can read: "zstd"
     priority: Priority = Priority.NORMAL
@@ -163,12 +166,18 @@ class Subscribe(Struct, frozen=True, omit_defaults=True):
 
     topics: tuple[Topic, ...] = ()
     # shard → the last epoch that it has: what comes after is delivered. None: where its name stands, else from now.
-    cursor: dict[int, int] | None = None
+    cursor: dict[Number, Number] | None = None
     name: str | None = None  # durable: the server remembers what was acknowledged
     max_unacked: int = 16  # deliveries
     form: DeliveryForm = DeliveryForm.JSON
     causal: bool = False
     merged: bool = False
+
+
+class Subscribed(Struct, frozen=True):
+    """The answer to a subscription, in a frame of the same type and sequence: what comes after this is delivered."""
+
+    cursor: dict[int, int]
 
 
 class DeliveryHead(Struct, frozen=True, omit_defaults=True):
@@ -195,7 +204,7 @@ def decode(payload: bytes | memoryview, kind: type[_Message]) -> _Message:
         )
     try:
         return msgspec.json.decode(payload, type=kind)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise PayloadError(
             NackReason.BAD_PAYLOAD, f"This cannot be read as a {kind.__name__.lower()}: {error}."
         ) from error

@@ -30,6 +30,9 @@ def decompress(payload: bytes | memoryview, limits: Limits) -> bytes:
         raise PayloadError(
             NackReason.BAD_COMPRESSION, "The zstd frame does not state the size of its content; let it do so."
         )
+    if size == 0:
+        # For an empty frame the library looks at nothing more, not even at what follows it.
+        raise PayloadError(NackReason.BAD_COMPRESSION, "The zstd frame holds nothing.")
     if size > limits.unpacked_bytes:
         raise PayloadError(
             NackReason.BAD_COMPRESSION,
