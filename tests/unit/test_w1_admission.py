@@ -81,9 +81,7 @@ def test_a_retry_costs_no_tokens_a1(tmp_path: Path) -> None:
 
         async def conversation() -> None:
             connection = await connected(door)
-            payload = b"\n".join(
-                line(place) for place in range(100)
-            )  # beyond the burst: the bucket is in debt after it
+            payload = b"\n".join(line(place) for place in range(100))  # the bucket is in debt after it
             await until_taken(connection, 1, payload, [])
             again = await connected(door)
             assert (await send(again, 1, payload)).is_retry
