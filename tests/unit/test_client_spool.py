@@ -106,7 +106,7 @@ def test_after_a_torn_end_the_next_write_has_the_number_of_the_torn_one(tmp_path
     assert found_in(tmp_path) == [*contents[:2], content(7)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(place=st.integers(0, 10_000), bit=st.integers(0, 7))
 def test_a_flipped_bit_is_found_and_never_read_as_a_delta(
     tmp_path_factory: pytest.TempPathFactory, place: int, bit: int
