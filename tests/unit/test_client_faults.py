@@ -36,7 +36,16 @@ def there() -> Iterator[Server]:
 
 def connect(to: Server, **options: Any) -> Client:
     return tidemark.connect(
-        to.url, **{"producer": "shop", "rows": 2, "linger_s": 0.0, "random": Random(1), "exit_s": 0.1, **options}
+        to.url,
+        **{
+            "producer": "shop",
+            "rows": 2,
+            "linger_s": 0.0,
+            "random": Random(1),
+            "exit_s": 0.1,
+            "longest_wait_s": 0.05,
+            **options,
+        },
     )
 
 
