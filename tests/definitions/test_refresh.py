@@ -48,7 +48,7 @@ class Tables:
     def make(self, table: str) -> Callable[..., list[Record]]:
         grain = GRAPH[table].spec.grain
 
-        def materialize(_: object, __: object, windows: Sequence[Range]) -> list[Record]:
+        def materialize(_: object, windows: Sequence[Range]) -> list[Record]:
             keys = [grain.key(start) for each in windows for start in grain.starts(each.start_us, each.end_us)]
             self.tried.append((table, tuple(keys)))
             if table in self.failing and not self.bad.isdisjoint(keys):

@@ -9,7 +9,6 @@ from rich.table import Table
 from tidemark.answers.account import account_as_json
 from tidemark.cli.app import as_json, command
 from tidemark.cli.output import answer_json, console, table
-from tidemark.event_time.clock import shown
 from tidemark.model.turned_away import OTHERS
 from tidemark.observe.account import Account, take_account
 from tidemark.storage.home import Home
@@ -24,24 +23,12 @@ def account(home: Home, as_json: bool) -> None:
         answer_json(account_as_json(taken))
     else:
         console().print(account_table(taken))
-        for sentence in unknown_times(taken):
+        for sentence in taken.unknown_times:
             click.echo(f"UNKNOWN: {sentence}")
         for sentence in taken.disagreements:
             click.echo(f"DOES NOT ADD UP: {sentence}")
     if taken.disagreements:
         raise click.exceptions.Exit(1)
-
-
-def unknown_times(taken: Account) -> list[str]:
-    """The times in which nobody could count what was turned away, one sentence each."""
-    return [
-        f"a door was open when its process ended; what it turned away {_between(start, end)} was not counted."
-        for start, end in taken.unknown
-    ]
-
-
-def _between(start_us: int, end_us: int | None) -> str:
-    return f"after {shown(start_us)}" if end_us is None else f"between {shown(start_us)} and {shown(end_us)}"
 
 
 def account_table(taken: Account) -> Table:

@@ -64,6 +64,14 @@ class Transition(NamedTuple):
     state: State
 
 
+class ShardLoad(NamedTuple):
+    """How busy a shard is (A3)."""
+
+    waited_us: int  # how long the write that is next for the disk has waited
+    deltas: int  # taken and not flushed
+    bytes: int  # in memory
+
+
 class ShardCore:
     """One shard, in the order in which its owner calls it."""
 
@@ -121,13 +129,13 @@ class ShardCore:
 
     # The door.
 
-    def open_producer(self, producer: str, *, is_thin: bool = False) -> tuple[int, int]:
-        """A new instance of a producer, and the last sequence taken from it; certain once it is flushed.
+    def open_producer(self, producer: str, *, is_thin: bool = False, instance: int = 0) -> tuple[int, int]:
+        """An instance of a producer, and the last sequence taken from it; certain once it is flushed.
 
         A thin one sends every number to every shard of the platform (W5).
         """
         self._refuse_if_stopped()
-        instance = self._producers.open(producer, is_thin=is_thin)
+        instance = self._producers.open(producer, is_thin=is_thin, instance=instance)
         self._buffer.note(ProducerOpened(producer, instance, is_thin))
         return instance, self._producers.mark(producer)
 
@@ -383,6 +391,12 @@ class ShardCore:
     def _is_due(self) -> bool:
         look = self.next_look_us()
         return self._is_batch_asked or (look is not None and self._clock() >= look)
+
+    def load(self) -> ShardLoad:
+        """How busy it is."""
+        since_us = self.engine.next_since_us
+        waited_us = 0 if since_us is None else max(0, self._clock() - since_us)
+        return ShardLoad(waited_us, self.tracker.deltas, self.tracker.total_bytes)
 
     def _refuse_if_stopped(self, write: object = None) -> None:
         self.engine.refuse_if_failed(write)

@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from tidemark.coordinator.aio import Listener
 from tidemark.coordinator.bounds import Place, measure
-from tidemark.coordinator.core import ShardCore, WriteTicket
+from tidemark.coordinator.core import ShardCore, ShardLoad, WriteTicket
 from tidemark.coordinator.engine import View
 from tidemark.coordinator.flusher import LogPart, LogSnapshot
 from tidemark.coordinator.handles import Sending, WriteHandle
@@ -118,9 +118,10 @@ class Shard:
         """What stopped it for good; None while it works."""
         return self.core.engine.failure
 
-    def open_producer(self, producer: str, *, is_thin: bool = False) -> tuple[int, int]:
+    def open_producer(self, producer: str, *, is_thin: bool = False, instance: int = 0) -> tuple[int, int]:
         """A new instance of a producer, and the last sequence taken from it; older instances are fenced out.
 
+        If `instance` is the newest one, it goes on: a client that lost an answer is not fenced by itself.
         A thin one sends each of its numbers to every shard, with `skip` where a write has no deltas (W5).
         """
         if not is_name(producer):
@@ -128,7 +129,7 @@ class Shard:
                 f"{producer!r} is no name for a producer. Use a lower-case letter, then up to 62 of a-z, 0-9 and _."
             )
         with self._changed:
-            opened = self.core.open_producer(producer, is_thin=is_thin)
+            opened = self.core.open_producer(producer, is_thin=is_thin, instance=instance)
             self._wait_for_next_group()
         return opened
 
@@ -241,6 +242,11 @@ class Shard:
             if deadline is not None and time.monotonic() >= deadline:
                 raise WaitTimeoutError(epoch, "durable", timeout or 0.0)
             time.sleep(DURABLE_POLL_SECONDS)
+
+    def load(self) -> ShardLoad:
+        """How busy it is."""
+        with self._lock:
+            return self.core.load()
 
     def seal(self) -> None:
         """Seal everything taken so far into segments, and return when the manifest names them."""

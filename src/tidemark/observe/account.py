@@ -12,6 +12,7 @@ from heapq import nlargest
 import pyarrow.parquet as pq
 from msgspec import Struct
 
+from tidemark.event_time.clock import shown
 from tidemark.log.manifest import Entry, HourCounts, Manifest
 from tidemark.model.deltas import Reason, Verdict
 from tidemark.model.turned_away import Tally
@@ -49,6 +50,14 @@ class Account(Struct, frozen=True):
     turned_away_ids: dict[str, list[str]]  # reason → the latest of their ids
     unknown: list[tuple[int, int | None]]  # times in which more may have been turned away; None: up to the next start
     disagreements: list[str]  # sentences; empty if everything adds up
+
+    @property
+    def unknown_times(self) -> list[str]:
+        """The times in which nobody could count what was turned away, one sentence each."""
+        return [
+            f"a door was open when its process ended; what it turned away {_between(start, end)} was not counted."
+            for start, end in self.unknown
+        ]
 
 
 def take_account(home: Home) -> Account:
@@ -108,6 +117,10 @@ def _turned_away(home: Home) -> tuple[Tally, list[tuple[int, int | None]]]:
         if books.counted_to_us is not None and read_live(home.log(shard)) is None:
             since.append(books.counted_to_us)
     return total, [*sorted(total.unknown), *((start, None) for start in since)]
+
+
+def _between(start_us: int, end_us: int | None) -> str:
+    return f"after {shown(start_us)}" if end_us is None else f"between {shown(start_us)} and {shown(end_us)}"
 
 
 def _producers(turned_away: Tally) -> dict[str, int]:

@@ -27,7 +27,7 @@ HEADER_BYTES = 32 * 1024
 # Between two requests.
 KEEP_ALIVE_S = 75.0
 _DRAIN_S = 5
-_LOOK_S = 0.5
+_BACKLOG = 2_048
 
 
 class DoorProtocol(HttpToolsProtocol):
@@ -130,6 +130,7 @@ def listen(host: str, port: int) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((host, port))
+        found.listen(_BACKLOG)  # from here on whoever connects waits, and is not refused
     except OSError as error:
         found.close()
         raise ConfigurationError(
