@@ -3,6 +3,7 @@
 import signal
 import socket
 import subprocess
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -36,9 +37,7 @@ class Serving:
                 stderr=subprocess.STDOUT,
             )
         for port in (self.w1_port, self.http_port):
-            wait_until(
-                f"{port} is listened at ({self._log})", lambda port=port: self._answers(port), limit_s=READY_LIMIT_S
-            )
+            wait_until(f"{port} is listened at ({self._log})", partial(self._answers, port), limit_s=READY_LIMIT_S)
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
