@@ -23,7 +23,7 @@ def main() -> int:
     from tidemark.arrays.without_pandas import spare_pandas
 
     spare_pandas()
-    from tidemark.gateway.http.server import listen, serve
+    from tidemark.gateway.http.server import listen, make_server
     from tidemark.model.errors import TidemarkError
     from tidemark.storage import privacy
     from tidemark.storage.home import Home
@@ -37,7 +37,7 @@ def main() -> int:
         listening = listen(host.strip("[]"), int(port))
         if port == "0":
             print(f"Listening at http{'s' if tls else ''}://{host}:{listening.getsockname()[1]}", flush=True)  # noqa: T201
-        serve(home, listening, tls)
+        make_server(home, listening, tls).run(sockets=[listening])
     except (TidemarkError, ValueError) as error:
         print(f"tidemark: {error}", file=sys.stderr)  # noqa: T201
         return 1

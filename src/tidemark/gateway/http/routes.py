@@ -5,7 +5,6 @@ Belongs here: paths, and from an answer to a response. The answers themselves ar
 """
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
@@ -14,7 +13,7 @@ from starlette.types import ASGIApp
 from tidemark.gateway.http.access import refused
 from tidemark.gateway.http.errors import HttpError
 from tidemark.gateway.http.parameters import read_query
-from tidemark.gateway.http.reads import (
+from tidemark.gateway.http.questions.reads import (
     Answers,
     CountsQuery,
     NearestQuery,
@@ -50,8 +49,6 @@ QUESTIONS = (
     Asked("/v1/account", NoQuery, Answers.account),
     Asked("/v1/watermarks", NoQuery, Answers.watermarks),
 )
-# Where the page and its feed are, if they are installed.
-_PAGE = "tidemark.gateway.http.live"
 
 
 class _Endpoint:
@@ -79,8 +76,7 @@ class _Endpoint:
 def make_router(door: "HttpDoor") -> ASGIApp:
     """The router of a door."""
     from tidemark.gateway.http.operating import Operating
-
-    operating = Operating(door)
+    from tidemark.gateway.http.watching import Watching
 
     def question(asked: Asked) -> Handler:
         async def handle(scope: Any, _receive: Receive, send: Send) -> int:
@@ -102,14 +98,11 @@ def make_router(door: "HttpDoor") -> ASGIApp:
     handlers: dict[str, Handler] = {
         **{asked.path: question(asked) for asked in QUESTIONS},
         "/v1/subscribe": subscribe,
-        **operating.handlers(),
+        **Operating(door).handlers(),
+        **Watching(door).handlers(),
     }
     routes: list[BaseRoute] = [Route(path, _Endpoint(door, path, handler)) for path, handler in handlers.items()]
     routes.append(WebSocketRoute("/v1/frames", _frames(door)))
-    if find_spec(_PAGE) is not None:
-        from importlib import import_module
-
-        routes += import_module(_PAGE).routes(door)
     return Router(routes, redirect_slashes=False, default=_Endpoint(door, "other", _unknown))
 
 

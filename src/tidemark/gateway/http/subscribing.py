@@ -40,7 +40,7 @@ STALLED_S = 60.0
 _PIECE_BYTES = 64 * 1024
 _MOST_TOPICS = 100
 _CURSOR = re.compile(r"[0-9]{1,4}:[0-9]{1,19}(,[0-9]{1,4}:[0-9]{1,19})*")
-_HEADERS = [
+EVENT_HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),  # proxies that would gather events pass them on
@@ -96,28 +96,28 @@ class Subscriptions:
     async def _stream(
         self, connection: Connection, wants: Subscribe, receive: Receive, send: Send, grant: Grant
     ) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        gone = asyncio.ensure_future(_until_gone(receive))
+        await send({"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS})
+        gone = asyncio.ensure_future(until_gone(receive))
         deliveries = aiter(connection.subscribe(wants))
         coming = asyncio.ensure_future(anext(deliveries))
         try:
             # Browsers try again after so long.
-            await _write(send, b"retry: 1000\n: what is flushed from now on, or behind the cursor\n\n")
+            await write_event(send, b"retry: 1000\n: what is flushed from now on, or behind the cursor\n\n")
             while True:
                 await asyncio.wait({gone, coming}, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
                 if gone.done():
                     return
                 self._access.check_again(grant)
                 if not coming.done():
-                    await _write(send, b": still here\n\n")
+                    await write_event(send, b": still here\n\n")
                     continue
                 delivery = coming.result()
-                await _write(send, _event(delivery))
+                await write_event(send, _event(delivery))
                 connection.acknowledge(delivery.number)
                 coming = asyncio.ensure_future(anext(deliveries))
         except (ClientError, HttpError, PayloadError, StopAsyncIteration) as error:
             with suppress(TimeoutError):
-                await _write(send, _last_event(error))
+                await write_event(send, _last_event(error))
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
             return  # it reads nothing any more, so there is nobody to tell
@@ -128,12 +128,13 @@ class Subscriptions:
                 await coming
 
 
-async def _until_gone(receive: Receive) -> None:
+async def until_gone(receive: Receive) -> None:
+    """Return when the caller has gone."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def _write(send: Send, data: bytes) -> None:
+async def write_event(send: Send, data: bytes) -> None:
     """Write in pieces: the socket says after each whether it takes more."""
     async with asyncio.timeout(STALLED_S):
         for start in range(0, len(data), _PIECE_BYTES):
