@@ -1,6 +1,6 @@
 """A home with its door and its HTTP door, on a thread of the test: real sockets, no process to wait for.
 
-Belongs here: starting and stopping it, and talking to it. The door as a process of its own is in `test_http_process.py`.
+Belongs here: starting and stopping it, and talking to it. The door as a process is in `test_http_process.py`.
 """
 
 import asyncio
@@ -17,7 +17,6 @@ from tests.support.served import ServedHome, home_at, served
 from tidemark.gateway import places
 from tidemark.gateway.control import Asked, ControlServer
 from tidemark.gateway.http.server import DoorServer, listen, make_server
-from tidemark.storage.home import Home
 
 JSON, LINES, ARROW = "application/json", "application/x-ndjson", "application/vnd.apache.arrow.stream"
 
@@ -48,7 +47,7 @@ def view(number: object, **changes: Any) -> dict[str, Any]:
     return {
         "namespace": "shop",
         "kind": "signal",
-        "delta_id": f"d{number}",
+        "delta_id": str(number),
         "event_ts": TEN_O_CLOCK,
         "signal": {"entity_id": "item-7", "signal": "view"},
         **changes,
@@ -98,10 +97,3 @@ async def _until_started(server: DoorServer) -> None:
 async def _answer(found: ServedHome, asked: Asked) -> Any:
     answers = {"metrics": found.platform.metrics, "watermarks": found.platform.watermarks}
     return await asyncio.to_thread(answers[asked.ask])
-
-
-def levels(home: Home) -> int:
-    """The last epoch that is in the log."""
-    from tidemark.observe.status import read_status
-
-    return max(shard.flushed_epoch for shard in read_status(home))

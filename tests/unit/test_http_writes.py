@@ -4,6 +4,7 @@ import gzip
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -340,12 +341,9 @@ def test_a_full_shard_is_429_with_the_time_to_wait(tmp_path: Any) -> None:
 def test_a_caller_who_goes_away_changes_nothing(door: HttpServed) -> None:
     with httpx.Client(base_url=door.url, timeout=0.001) as hasty:
         for number in range(20):
-            try:
-                hasty.post(
-                    "/v1/deltas", content=msgspec.json.encode(view(f"gone{number}")), headers={"content-type": JSON}
-                )
-            except httpx.TimeoutException:
-                pass
+            with suppress(httpx.TimeoutException):
+                body = msgspec.json.encode(view(f"gone{number}"))
+                hasty.post("/v1/deltas", content=body, headers={"content-type": JSON})
     said = [door.post(view(f"gone{number}")).json() for number in range(20)]
     # Whatever of it had arrived is there once.
     assert all(each["accepted"] + each["duplicate"] == 1 for each in said)
