@@ -17,7 +17,7 @@ def main() -> int:
     from tidemark.arrays.without_pandas import spare_pandas
 
     spare_pandas()
-    from tidemark.gateway.http.server import listen, serve
+    from tidemark.gateway.http.server import listen, make_server
     from tidemark.gateway.tls import check_exposure, parse_listen, server_context
     from tidemark.model.errors import TidemarkError
     from tidemark.storage import privacy
@@ -35,7 +35,7 @@ def main() -> int:
         if wanted.port == 0:
             at = wanted._replace(port=listening.getsockname()[1])
             print(f"Listening at http{'s' if tls else ''}://{at}", flush=True)  # noqa: T201
-        serve(home, listening, tls)
+        make_server(home, listening, tls).run(sockets=[listening])
     except TidemarkError as error:
         print(f"tidemark: {error}", file=sys.stderr)  # noqa: T201
         return 1

@@ -14,7 +14,7 @@ from tidemark.gateway.http.access import Access, refused
 from tidemark.gateway.http.counters import Counters
 from tidemark.gateway.http.errors import HttpError
 from tidemark.gateway.http.framing import Framing
-from tidemark.gateway.http.reads import Answers
+from tidemark.gateway.http.questions.reads import Answers
 from tidemark.gateway.http.responses import Receive, Send, require_method, send_error
 from tidemark.gateway.http.subscribing import Subscriptions
 from tidemark.gateway.http.writes.bodies import DisconnectedError, Room

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from tidemark.gateway.http.access import refused
 from tidemark.gateway.http.errors import HttpError
 from tidemark.gateway.http.parameters import read_query
-from tidemark.gateway.http.reads import (
+from tidemark.gateway.http.questions.reads import (
     Answers,
     CountsQuery,
     NearestQuery,

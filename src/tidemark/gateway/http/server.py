@@ -139,8 +139,8 @@ def listen(host: str, port: int) -> socket.socket:
     return found
 
 
-def serve(home: Home, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-    """Serve until a signal comes, or the end of the serving process."""
+def make_server(home: Home, listening: socket.socket, tls: ssl.SSLContext | None = None) -> DoorServer:
+    """The server of a home's door, which ends by a signal or with the serving process."""
     DoorProtocol.most = home.settings.serve.connections
     options: dict[str, Any] = {"ssl_context_factory": lambda *_: tls} if tls is not None else {}
     config = uvicorn.Config(
@@ -161,4 +161,4 @@ def serve(home: Home, listening: socket.socket, tls: ssl.SSLContext | None = Non
         ws_per_message_deflate=False,
         **options,
     )
-    DoorServer(config, home).run(sockets=[listening])
+    return DoorServer(config, home)

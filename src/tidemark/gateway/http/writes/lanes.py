@@ -9,6 +9,7 @@ under load a write holds many of them, and none waits longer than for the write 
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 
@@ -109,7 +110,7 @@ class Lane:
         self._came_back: list[_Write] = []
         self._again: deque[_Write] = deque()
         self._is_turning = False  # nothing new is sent until everything on its way has come back
-        self._is_planned = False
+        self._is_planned = self._is_closed = False
         self.used = self._loop.time()
 
     @property
@@ -144,9 +145,12 @@ class Lane:
         return request.future
 
     async def close(self) -> None:
-        """Give the connection up."""
+        """Give the connection up. What is still under way goes on at the coordinator."""
+        self._is_closed = True
         if self._opening is not None:
             self._opening.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._opening
         if self._connection is not None:
             await self._connection.close()
 
@@ -154,7 +158,7 @@ class Lane:
 
     def _plan(self) -> None:
         # Requests that are read in the same turn of the loop are sent together.
-        if not self._is_planned:
+        if not self._is_planned and not self._is_closed:
             self._is_planned = True
             self._loop.call_soon(self._pump)
 
