@@ -15,6 +15,7 @@ from pydantic import Field
 
 from assets.as_seen import REFRESHED, STATE_TAG, state_of
 from assets.graph import Derived
+from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.metadata import KINDS, OWNERS
 from assets.names import HELD_BACK
 from assets.partitions import existing
@@ -36,6 +37,9 @@ PARTITIONS_TOGETHER = 168
 # Of a table, until the rest is given up: enough to find one bad partition among those made together, by halves, and few
 # enough to end soon where every one of them fails.
 FAILURES = 12
+
+# What a drain makes and checks.
+FROM_THE_LOG = (DELTAS.name, DEAD_LETTERS.name)
 
 # Called with partitions of a table that were made just now; it reports a check result for each.
 CheckPartitions = Callable[[dg.AssetExecutionContext, Lake, str, Sequence[str | None]], None]
@@ -129,13 +133,22 @@ class _Refresh:
             stale = stale_partitions(self._context.instance, self._tidemark.home, seen=self._seen)
             before = len(self._tried)
             if not self._unfinished:  # asked once: what is checked later is what is made here
-                names = [table.derived.spec.name for table in tables]
-                home, instance = self._tidemark.home, self._context.instance
-                self._unfinished = unfinished(home, instance, names, is_failed_too=self._repairs)
+                self._unfinished = self._left_unfinished([table.derived.spec.name for table in tables])
             for table in tables:
                 self._refresh(table, stale.get(table.derived.spec.name, {}))
             if len(self._tried) == before:
                 return
+
+    def _left_unfinished(self, tables: Sequence[str]) -> dict[str, set[str]]:
+        """Partitions that have not passed a check, by table.
+
+        The daemon leaves those of the log to drains: one that runs beside this checks what it has brought in, and each
+        checks what an earlier one has left.
+        """
+        asked = [table for table in tables if self._repairs or table not in FROM_THE_LOG]
+        home, instance = self._tidemark.home, self._context.instance
+        found = unfinished(home, instance, asked, is_failed_too=self._repairs)
+        return {table: found.get(table, set()) for table in tables}
 
     def _refresh(self, table: TableAsset, stale: Iterable[str]) -> None:
         """Make what may be made of a table; where partitions fail together, by halves, so that one fails alone."""
