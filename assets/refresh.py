@@ -22,7 +22,7 @@ from assets.partitions import existing
 from assets.requested import report_now
 from assets.stale import stale_partitions
 from assets.table_asset import TableAsset
-from assets.trust import blocked, unchecked, unfinished
+from assets.trust import blocked, edited, failed, unchecked, unfinished
 from resources.lake import Lake, LakeError
 from resources.platform import TidemarkResource
 from resources.record import Record
@@ -142,13 +142,17 @@ class _Refresh:
     def _left_unfinished(self, tables: Sequence[str]) -> dict[str, set[str]]:
         """Partitions that have not passed a check, by table.
 
-        The daemon leaves those of the log to drains: one that runs beside this checks what it has brought in, and each
-        checks what an earlier one has left.
+        Hours of the log that have no result yet are left to drains: one that runs beside this checks what it has
+        brought in, and each checks what an earlier one has left. Written anew meanwhile, they would be checked twice,
+        and the later result would be about rows that are gone: nothing would be built on them until the next drain.
         """
-        asked = [table for table in tables if self._repairs or table not in FROM_THE_LOG]
-        home, instance = self._tidemark.home, self._context.instance
-        found = unfinished(home, instance, asked, is_failed_too=self._repairs)
-        return {table: found.get(table, set()) for table in tables}
+        home, instance, lake = self._tidemark.home, self._context.instance, self._tidemark.lake
+        others = [table for table in tables if table not in FROM_THE_LOG]
+        found = {table: set[str]() for table in tables}
+        found |= unfinished(home, instance, others, is_failed_too=self._repairs)
+        for table in set(FROM_THE_LOG).intersection(tables) if self._repairs else ():
+            found[table] = failed(instance, table) - unchecked(instance, table) - edited(lake, table).keys()
+        return found
 
     def _refresh(self, table: TableAsset, stale: Iterable[str]) -> None:
         """Make what may be made of a table; where partitions fail together, by halves, so that one fails alone."""
