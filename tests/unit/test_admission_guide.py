@@ -7,6 +7,7 @@ from tests.support.admission import SHOP, write
 from tests.support.live import TEN_O_CLOCK
 from tidemark.admission.arriving import Load
 from tidemark.admission.decide import Decision, Rules, State, applied, decide
+from tidemark.admission.shares import ClassKey, Held
 from tidemark.admission.shedder import Shedder
 from tidemark.model.admission_settings import AdmissionSettings, ClassName
 from tidemark.model.deltas import Priority
@@ -47,11 +48,12 @@ def test_the_settings_can_be_read_and_mean_what_is_said(tmp_path: Path) -> None:
 
 
 def test_producers_see_these_sentences(tmp_path: Path) -> None:
-    table = re.findall(r"^\| `(rate|lag|shed|backpressure)` \| (.*?) \| (.*?) \|$", PAGE, re.MULTILINE)
+    table = re.findall(r"^\| `(\w+)` \| ([A-Z].*?|shop/.*?) \| (.*?) \|$", PAGE, re.MULTILINE)
     told = {word: (sentence, again) for word, sentence, again in table}
     state = state_of_the_page(tmp_path / "platform.toml")
     state = applied(state, decide(state, write(5_000, SHOP, at=NOW), NOW))
     shedder = Shedder(above_since_us=NOW - SECOND_US, seen_us={Priority.HIGH: NOW})
+    everything: dict[ClassKey, Held] = {ClassName.BRONZE: Held(deltas=50_000)}
     fresh = State(state.rules, since_us=TEN_O_CLOCK)
     found = [
         decide(state, write(at=NOW), NOW),
@@ -61,7 +63,7 @@ def test_producers_see_these_sentences(tmp_path: Path) -> None:
             write(stream=("other", "signal"), priority=Priority.LOW),
             NOW,
         ),
-        decide(fresh._replace(load=Load(deltas=99_500, bytes=1_000_000)), write(1_000, ("other", "signal")), NOW),
+        decide(fresh._replace(held=everything), write(1, ("fleet", "sample"), at=NOW), NOW),
     ]
     assert told == {str(decision.reason): (decision.message, _again(decision)) for decision in found}
 
