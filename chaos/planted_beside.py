@@ -1,4 +1,4 @@
-"""Planted bugs beside the coordinator: in the lake, in the daemon's assumptions, and in files that processes share.
+"""Planted bugs beside the coordinator: at the door, in the lake, in the daemon's assumptions, and in shared files.
 
 Belongs here: patches of the product as in `planted.py`, each with the test of the default tier that must fail under
 it. The simulation does not go there, so a test has to find them; that is verified here. A bug is in force in a process
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from chaos import planted_admission
+from chaos import planted_admission, planted_wire
 
 ROOT = Path(__file__).resolve().parent.parent
 # The exit code of pytest when a test has failed; any other means that it could not be run.
@@ -89,6 +89,8 @@ def _answers_believed() -> AbstractContextManager[Any]:
     return patch.object(lake_files, "marker", lambda *_: None)
 
 
+FRAMES = "tests/unit/test_wire_frames.py"
+COLUMNS = "tests/unit/test_foreign_columns.py"
 BESIDE = (
     Beside(
         "break_not_seen",
@@ -257,6 +259,48 @@ BESIDE = (
         "counts wait for the next write, however long that takes",
         planted_admission.notes_never_due,
         "tests/unit/test_turned_away.py::test_a3_counts_are_logged_after_a_minute_at_the_latest",
+    ),
+    Beside(
+        "checksum_ignored",
+        "W1",
+        "a frame that was damaged on the way is believed",
+        planted_wire.checksum_ignored,
+        f"{FRAMES}::test_w1_every_flipped_bit_of_a_golden_frame_is_refused_with_its_word",
+    ),
+    Beside(
+        "length_not_checked",
+        "W3",
+        "a frame may be as large as its header says",
+        planted_wire.length_not_checked,
+        f"{FRAMES}::test_w9_a_bad_golden_frame_is_refused_with_the_word_of_the_file",
+    ),
+    Beside(
+        "flags_ignored",
+        "W1",
+        "flags that are not known are passed over",
+        planted_wire.flags_ignored,
+        f"{FRAMES}::test_w1_with_a_right_checksum_only_known_types_and_flags_are_read",
+    ),
+    Beside(
+        "bombs_unpacked",
+        "W3",
+        "a compressed payload is unpacked to whatever it says",
+        planted_wire.bombs_unpacked,
+        f"{FRAMES}::test_w9_a_bad_golden_frame_is_refused_with_the_word_of_the_file",
+    ),
+    Beside(
+        "columns_believed",
+        "W3",
+        "Arrow reads a stranger's columns before anything else has looked at them",
+        planted_wire.columns_believed,
+        f"{COLUMNS}::test_w3_rows_are_bounded_over_all_batches",
+    ),
+    Beside(
+        "shared_values_not_counted",
+        "W3",
+        "a long text of a dictionary is written out for each row, however many there are",
+        planted_wire.shared_values_not_counted,
+        f"{COLUMNS}::test_w3_a_long_text_of_a_dictionary_counts_once_for_each_row",
     ),
 )
 

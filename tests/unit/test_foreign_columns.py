@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.support.foreign import every_type, signals, streams, with_number, written
 from tidemark.door.column_door import to_batch
-from tidemark.door.foreign_columns import read_columns
+from tidemark.door.foreign_columns import _without_hidden_views, read_columns
 from tidemark.wire.errors import NackReason, PayloadError
 from tidemark.wire.limits import LIMITS, Limits
 
@@ -210,6 +210,16 @@ def test_w3_many_views_of_one_text_count_as_so_many_texts() -> None:
     is_too_large(written(pa.record_batch({"a": column})), "its own value")
 
 
+def test_w3_views_in_rows_without_a_value_are_not_followed() -> None:
+    # Arrow does not validate them, and reads where they point to when it casts: this one, far before its text.
+    views = (9).to_bytes(4, "little") + b"nine long" + bytes(3) + (2**31 + 5).to_bytes(4, "little") + b"\x80" * 12
+    buffers = [pa.py_buffer(b"\x01"), pa.py_buffer(views), pa.py_buffer(b"some text")]
+    column = pa.Array.from_buffers(pa.string_view(), 2, buffers)
+    column.validate(full=True)
+    assert _without_hidden_views(column).buffers()[1].to_pybytes()[16:] == bytes(16)
+    assert read_columns(written(pa.record_batch({"a": column})), SMALL)["a"].to_pylist() == ["nine long", None]
+
+
 def test_w3_columns_nesting_and_messages_are_bounded() -> None:
     wide = pa.record_batch({f"c{number}": pa.array([1]) for number in range(257)})
     is_too_large(written(wide), "256 fields", LIMITS)
@@ -248,7 +258,7 @@ DAMAGED = """
 import sys
 from tests.support.foreign import streams
 from tidemark.door.column_door import to_batch
-from tidemark.door.foreign_columns import read_columns
+from tidemark.door.foreign_columns import _without_hidden_views, read_columns
 from tidemark.model.shard_errors import WriteFormatError
 from tidemark.wire.errors import PayloadError
 from tidemark.wire.limits import LIMITS
