@@ -1,4 +1,4 @@
-"""Planted bugs in what reads bytes from strangers: frames, compressed payloads, columns (`planted_beside.py` runs them).
+"""Planted bugs in what reads bytes from strangers: frames, compressed payloads, columns; `planted_beside.py` runs them.
 
 Belongs here: patches of `tidemark/wire` and of the reading of foreign columns. None can be switched on from outside.
 """

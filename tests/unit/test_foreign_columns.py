@@ -263,7 +263,7 @@ from tidemark.model.shard_errors import WriteFormatError
 from tidemark.wire.errors import PayloadError
 from tidemark.wire.limits import LIMITS
 
-stream = streams()[sys.argv[1]]
+stream, is_all = streams()[sys.argv[1]], len(sys.argv) > 2
 
 def taken(data):
     try:
@@ -274,13 +274,12 @@ def taken(data):
         return 0
     return 1
 
-read = sum(taken(stream[:size]) for size in range(len(stream)))
-print("truncated", read)
-for place in range(0, len(stream)):
-    for bit in ((place * 3 % 8,) if len(sys.argv) < 3 else range(8)):
-        flipped = bytearray(stream)
-        flipped[place] ^= 1 << bit
-        read += taken(flipped)
+for size in range(0, len(stream), 1 if is_all else 7):
+    taken(stream[:size])
+for bit in range(0, 8 * len(stream), 1 if is_all else 29):
+    flipped = bytearray(stream)
+    flipped[bit // 8] ^= 1 << bit % 8
+    taken(flipped)
 print("whole", taken(stream))
 """
 
