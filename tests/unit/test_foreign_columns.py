@@ -233,9 +233,12 @@ def test_w3_columns_nesting_and_messages_are_bounded() -> None:
 
 
 def test_w3_values_without_bytes_are_bounded_too() -> None:
-    # A million rows of nothing are a number in the metadata, and a list of a million in Python.
+    # A hundred thousand times nothing is a number in the metadata, and a list of so many in Python.
     nothing = pa.ListArray.from_arrays(pa.array([0, 400_000], pa.int32()), pa.nulls(400_000))
-    is_too_large(written(pa.record_batch({"a": nothing})), "values")
+    is_too_large(written(pa.record_batch({"a": nothing})), "25,000 may be")
+    few = pa.ListArray.from_arrays(pa.array([0, 20_000], pa.int32()), pa.nulls(20_000))
+    assert len(read_columns(written(pa.record_batch({"a": few})), SMALL)["a"][0]) == 20_000
+    is_too_large(written(pa.record_batch({"a": few})), "values", Limits(ratio=20))
 
 
 def test_w3_a_big_endian_stream_is_refused_before_arrow_turns_its_bytes() -> None:
