@@ -6,6 +6,7 @@ is killed in `sending.py`.
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -77,6 +78,17 @@ class Served:
         self._process.kill()
         self._process.wait()
         self._process = self._started()
+
+    def wait_until_there(self) -> None:
+        """Return when it listens."""
+        for _ in range(600):
+            try:
+                socket.create_connection(self.address()).close()
+            except OSError:
+                time.sleep(0.1)
+            else:
+                return
+        raise TimeoutError("the server does not listen")
 
     def stop(self) -> int:
         """End it as an operator does; returns its exit code."""
