@@ -115,7 +115,7 @@ def test_a_token_is_read_from_a_file_and_a_wrong_one_is_told(door: ServedHome, s
 
 
 def test_an_address_where_nobody_listens_is_told(send: Send, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemark.cli.send_over.CONNECT_S", 0.2)
+    monkeypatch.setattr("tidemark.cli.send.CONNECT_S", 0.2)
     path = write_lines(tmp_path / "day.jsonl", [signal(0)])
     error = send(path, "--to", f"tidemark://127.0.0.1:{free_port()}", code=1)["error"]
     assert "no connection to" in error

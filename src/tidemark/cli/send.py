@@ -6,20 +6,23 @@ Belongs here: the producer of a file, how far it has come, and the final report.
 import hashlib
 import io
 import shutil
+import ssl
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from tidemark.cli import inputs
 from tidemark.cli.app import as_json, founding_command
 from tidemark.cli.output import answer_json, console, progress, say_error, table
-from tidemark.cli.send_over import Destination, Sending, destination, name_over, sending
+from tidemark.client.client import connect
+from tidemark.client.errors import ClientError, RefusedError
+from tidemark.client.tally import Tally
 from tidemark.gateway.control import Asked, ask
 from tidemark.gateway.places import read_serving, w1_socket
 from tidemark.log.manifest import Manifest
@@ -30,6 +33,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidemark.door.decode import Sent
+
+# How long the first answer of a server may take.
+CONNECT_S = 20.0
+# Writes on their way to a server elsewhere. To one on this machine they go one by one, as to a platform.
+_AHEAD = 16
+# A chunk of large deltas becomes several writes, which fit into a frame as they are. A file that is sent again must
+# give the same ones, so this may not change lightly.
+_WRITE_BYTES = 8 * 1024 * 1024
 
 
 @founding_command
@@ -103,6 +114,55 @@ def name_by_content(path: Path) -> str:
     """The name of the producer for exactly this content."""
     with path.open("rb") as file:
         return f"send_{hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
+
+
+class Destination(NamedTuple):
+    """Where a file goes."""
+
+    address: str
+    token: str | None = None
+    ca_file: Path | None = None
+    ahead: int = _AHEAD
+
+
+def destination(address: str, token_file: Path | None, ca_file: Path | None) -> Destination:
+    """A server elsewhere, and who says so."""
+    token = None
+    if token_file is not None:
+        token = token_file.read_text().strip()
+        if not token:
+            raise click.BadParameter(f"{token_file} is empty; it should hold a token.", param_hint="--token-file")
+    return Destination(address, token, ca_file)
+
+
+def name_over(name_by_content: str) -> str:
+    """The name of the producer for exactly this content on a connection, where large deltas make other writes."""
+    return name_by_content.replace("send_", "send_w1_", 1)
+
+
+@contextmanager
+def sending(to: Destination, producer: str, *, is_numbered_on: bool) -> Iterator[Tally]:
+    """A connection for a file; its producer is numbered from the file's start, or on from its last write."""
+    client = connect(
+        to.address,
+        producer=producer,
+        token=to.token,
+        rows=inputs.CHUNK,
+        bytes=_WRITE_BYTES,
+        memory_bytes=8 * inputs.CHUNK_BYTES,
+        compress=True,
+        from_start=not is_numbered_on,
+        whole_calls=True,
+        ssl=None if to.ca_file is None else ssl.create_default_context(cafile=str(to.ca_file)),
+    )
+    try:
+        if not client.wait_connected(CONNECT_S):
+            raise ClientError(f"There was no answer within {CONNECT_S:g} s: {client.stats.state}.")
+        yield Tally(client, to.ahead)
+    except RefusedError as error:
+        raise ClientError(f"{error} What was acknowledged before is kept; send the file again to go on.") from error
+    finally:
+        client.close(0.0)
 
 
 @contextmanager
@@ -179,7 +239,7 @@ def _sent_over(
     failures: list[inputs.InputError],
     *,
     is_numbered_on: bool,
-) -> Sending:
+) -> Tally:
     with sending(there, name, is_numbered_on=is_numbered_on) as sent, progress() as bar:
         task = bar.add_task(f"sending {path.name}", total=path.stat().st_size, note="")
         for chunk, bytes_done in _until_unreadable(_chunks(path, form), failures):

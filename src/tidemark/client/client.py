@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from tidemark.client.address import parse_address
-from tidemark.client.backoff import FIRST_S, MOST_S, Backoff
 from tidemark.client.batches import Content, Reached
 from tidemark.client.encoding import Columns, encode_columns, encode_rows, is_columns
 from tidemark.client.errors import ClientClosedError, ClientError, ForkedError, NotSentError, TakenBackError
 from tidemark.client.filling import Bounds
 from tidemark.client.handles import Sent
 from tidemark.client.outbox import Outbox
-from tidemark.client.sender import Sender
+from tidemark.client.sender import FIRST_S, MOST_S, Backoff, Sender
 from tidemark.client.spool import Spool
 from tidemark.model.deltas import Priority
 from tidemark.model.settings import is_name
