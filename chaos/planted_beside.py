@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from chaos import planted_admission
+from chaos import planted_admission, planted_client
 
 ROOT = Path(__file__).resolve().parent.parent
 # The exit code of pytest when a test has failed; any other means that it could not be run.
@@ -257,6 +257,76 @@ BESIDE = (
         "counts wait for the next write, however long that takes",
         planted_admission.notes_never_due,
         "tests/unit/test_turned_away.py::test_a3_counts_are_logged_after_a_minute_at_the_latest",
+    ),
+    Beside(
+        "window_ignored",
+        "W6",
+        "a client sends whatever the server allows",
+        planted_client.window_ignored,
+        "tests/unit/test_client_faults.py::test_the_window_is_respected_and_may_change",
+    ),
+    Beside(
+        "sent_again_too_early",
+        "Q2",
+        "a write that was given back is sent again before what is behind it was given back",
+        planted_client.sent_again_too_early,
+        "tests/unit/test_client_faults.py::test_writes_that_are_given_back_are_sent_again_in_their_order",
+    ),
+    Beside(
+        "lost_data_unseen",
+        "Q2",
+        "a server with less than it had acknowledged is one like any other",
+        planted_client.lost_data_unseen,
+        "tests/unit/test_client_faults.py::test_a_server_that_lost_what_it_had_acknowledged_is_told_apart",
+    ),
+    Beside(
+        "taken_sent_anew",
+        "Q2",
+        "what was taken without an answer is numbered anew, and sent twice",
+        planted_client.taken_sent_anew,
+        "tests/unit/test_client_faults.py::test_a_lost_answer_repeats_nothing",
+    ),
+    Beside(
+        "fence_ignored",
+        "Q2",
+        "a client that was fenced tries again",
+        planted_client.fence_ignored,
+        "tests/unit/test_client_faults.py::test_another_program_with_the_same_name_stops_this_one_and_says_so",
+    ),
+    Beside(
+        "acknowledgement_of_nothing_believed",
+        "W4",
+        "the server may acknowledge what was never sent",
+        planted_client.acknowledgement_of_nothing_believed,
+        "tests/unit/test_client_connection.py::test_an_acknowledgement_of_what_was_never_sent_is_not_believed",
+    ),
+    Beside(
+        "spool_shared",
+        "Q2",
+        "two clients may have one spool",
+        planted_client.spool_shared,
+        "tests/unit/test_client_spool.py::test_a_spool_has_one_client_at_a_time_and_one_producer",
+    ),
+    Beside(
+        "spool_checksums_ignored",
+        "Q2",
+        "bytes of the spool are taken as they are",
+        planted_client.spool_checksums_ignored,
+        "tests/unit/test_client_spool.py::test_a_flipped_bit_is_found_and_never_read_as_a_delta",
+    ),
+    Beside(
+        "spool_damage_cut",
+        "Q2",
+        "damage in the middle of the spool is cut off as if a crash had torn it",
+        planted_client.spool_damage_cut,
+        "tests/unit/test_client_spool.py::test_a_flipped_bit_is_found_and_never_read_as_a_delta",
+    ),
+    Beside(
+        "spool_numbers_again",
+        "Q2",
+        "an empty spool numbers from 1 again",
+        planted_client.spool_numbers_again,
+        "tests/unit/test_client_spool.py::test_acknowledged_files_are_removed_and_numbers_never_come_again",
     ),
 )
 
