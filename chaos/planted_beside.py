@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 from chaos.beside import Beside
 from chaos.planted_admission import ADMISSION
+from chaos.planted_client import CLIENT
 from chaos.planted_door import DOOR
 from chaos.planted_wire import WIRE
 
@@ -126,4 +127,5 @@ BESIDE = (
     *ADMISSION,
     *WIRE,
     *DOOR,
+    *CLIENT,
 )
