@@ -307,7 +307,7 @@ def _log_removed_first() -> AbstractContextManager[Any]:
 
 
 def _batches_forgotten() -> AbstractContextManager[Any]:
-    return patch.object(recovery, "_unbatched", lambda *_: iter(()))
+    return patch.object(recovery, "unbatched", lambda *_: iter(()))
 
 
 # The door.

@@ -283,22 +283,29 @@ def _problems(lake: Lake, recorded: Recorded) -> pa.Table:
 def _segments(lake: Lake, log: Log) -> dict[str, pa.Table]:
     """Every segment that was sealed, and the epochs that were lost in a crash.
 
-    Those that are known to follow one another are one row together: there may be a year of them.
+    Those that are known to follow one another are one row together: there may be a year of them. What was turned away
+    is counted by each line, and by the totals up to and including it.
     """
     upto = {shard: epoch + 1 for shard, epoch in durable_epochs(lake.home).items()}
     index = index_of(lake.home, log, upto)
     is_whole = not any(covered.holes for covered in index.shards.values())
     lost = list(index.lost) if is_whole else []
-    rows = [
-        (shard, covered.number, 1, covered.to_epoch, covered.rows, *_verdicts(covered.verdicts))
+    totals = dict(zip(log.sealed, log.totals(index.upto), strict=True)) if is_whole else {}
+    rows: list[tuple[int | None, ...]] = [
+        (
+            *(shard, covered.number, 1, covered.to_epoch, covered.rows, *_verdicts(covered.verdicts)),
+            *(covered.turned_away, totals[shard].turned_away.deltas),
+        )
         for shard, covered in index.shards.items()
         if is_whole and covered.number
     ]
     for entry in log.beyond(index.upto if is_whole else {}):
         lost += [(entry.shard, start, end) for start, end in entry.lost]
         place = (entry.shard, entry.number, entry.from_epoch, entry.to_epoch)
-        rows.append((*place, entry.rows, *_verdicts(entry.verdicts)))
-    names = ("number", "from_epoch", "to_epoch", "rows", "accepted", "duplicate", "refused")
+        in_all = entry.totals.turned_away.deltas if entry.totals else None  # lines of older homes have no totals
+        rows.append((*place, entry.rows, *_verdicts(entry.verdicts), entry.turned_away.deltas, in_all))
+    counts = ("rows", "accepted", "duplicate", "refused", "turned_away", "turned_away_in_all")
+    names = ("number", "from_epoch", "to_epoch", *counts)
     return {
         "segments": _by_shard(names, rows),
         "lost": _by_shard(("from_epoch", "to_epoch"), lost),
@@ -309,7 +316,7 @@ def _verdicts(counts: HourCounts) -> tuple[int, int, int]:
     return counts.accepted, counts.duplicate, counts.refused
 
 
-def _by_shard(names: Sequence[str], rows: Sequence[tuple[int, ...]]) -> pa.Table:
+def _by_shard(names: Sequence[str], rows: Sequence[tuple[int | None, ...]]) -> pa.Table:
     columns = [[row[place] for row in rows] for place in range(1 + len(names))]
     numbers = {name: _integers(column) for name, column in zip(names, columns[1:], strict=True)}
     return pa.table({"shard": pa.array(columns[0], pa.int32()), **numbers})

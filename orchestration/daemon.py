@@ -1,7 +1,7 @@
 """Dagster's daemon as `ui` runs it: its own loops, but two of them do nothing while nothing has happened.
 
 Belongs here: what differs from `dagster-daemon run`, which asks the storage of runs every second whether a run waits,
-and reads all definitions again every minute. Idle pages pay for that in CPU, all day. Here a look at the queue waits
+and reads all definitions again every minute. An idle home pays for that in CPU, all day. Here a look at the queue waits
 until the file of runs has changed, and definitions are read again when their server says that it is another one. Does
 not belong here: what sensors do when nothing has happened (`news.py`), the children of `ui` (`ui.py`).
 """
@@ -17,18 +17,20 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from orchestration.news import state_of_files
+from orchestration.timetable import WATCHED_EVERY_S
 from resources.dagster_internals import (
     QueuedRunCoordinatorDaemon,
     WorkspaceFileTarget,
     create_daemons_from_instance,
     daemon_controller_from_instance,
+    server_watcher,
 )
 
 if TYPE_CHECKING:
     from resources.dagster_internals import DagsterDaemon
 
 # What follows from the clock alone, such as another try to reach a server of definitions, is found this late at most.
-LOOK_AT_LEAST_EVERY_S = 10.0
+LOOK_AT_LEAST_EVERY_S = 30.0
 # A thread that has died ends the process, and `ui` with it; a thread that hangs is only told about.
 THREADS_EVERY_S, HEARTBEATS_EVERY_S = 5.0, 60.0
 
@@ -98,6 +100,7 @@ if __name__ == "__main__":
     asked = parser.parse_args()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.default_int_handler)
+    server_watcher.WATCH_INTERVAL = WATCHED_EVERY_S
     with suppress(KeyboardInterrupt):
         run(asked.workspace, asked.log_level)
     sys.exit(0)

@@ -11,6 +11,10 @@ VECTORS_EVERY_S = 5  # new vector deltas, which a drain has to bring first
 TABLES_EVERY_S = 5  # partitions that are behind their inputs
 COMPACTION_EVERY_S = 30  # the rules let a vector wait for a minute (K3); the sensor looks twice as often
 
+# The pages and the daemon ask the server of definitions whether it is another one, as after an edit; by itself Dagster
+# asks every second, which idle pages pay for on both sides.
+WATCHED_EVERY_S = 5
+
 # Schedules, as cron has it, in UTC.
 DRAIN_AT = "5 * * * *"  # a floor under the sensor: a missed segment goes unnoticed for an hour at most
 # One run an hour is enough, and it is tried more often: most obstacles pass by themselves.

@@ -34,7 +34,7 @@ from tidemark.storage.privacy import make_directory, make_private
 
 PROJECT = Path(__file__).resolve().parent.parent
 LOCATION = "tidemark"  # as in workspace.yaml
-DAEMON = "orchestration.daemon"
+DAEMON, PAGES = "orchestration.daemon", "orchestration.pages"
 PR_SET_PDEATHSIG = 1
 # A run in the middle of a commit is asked to end, and has this long.
 GRACE_S = 20.0
@@ -85,7 +85,7 @@ def bound_log(home: Home, limit: int = LOG_LIMIT) -> None:
 
 def commands(port: int, workspace: Path, *, is_read_only: bool = False) -> dict[str, list[str]]:
     """The children that are needed all the time, by name."""
-    web = [sys.executable, "-m", "dagster_webserver", "-h", "127.0.0.1", "-p", str(port), "-w", str(workspace)]
+    web = [sys.executable, "-m", PAGES, "-h", "127.0.0.1", "-p", str(port), "-w", str(workspace)]
     web += ["--dagster-log-level", LOG_LEVEL]
     return {
         "the pages": [*web, "--read-only"] if is_read_only else web,

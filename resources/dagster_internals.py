@@ -27,6 +27,7 @@ from dagster._core.workspace.load_target import WorkspaceFileTarget
 from dagster._daemon.controller import create_daemons_from_instance, daemon_controller_from_instance
 from dagster._daemon.daemon import DagsterDaemon
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
+from dagster._grpc import server_watcher
 from dagster._grpc.types import ExecuteRunArgs
 from dagster._record import copy
 from dagster._serdes import serialize_value
@@ -91,4 +92,7 @@ __all__ = [
     "execute_run_command",
     # As `ExecuteRunArgs`: the form in which the command takes its argument.
     "serialize_value",
+    # How often the pages and the daemon ask the server of definitions whether it is another one. A setting would
+    # replace it.
+    "server_watcher",
 ]

@@ -152,7 +152,9 @@ def outcomes(figures: Figures) -> Exhibit | None:
         "duplicate": found.duplicate,
         "refused": found.refused,
     }
-    tones = {**VERDICT_TONES, "waiting": plots.STONE}
+    if found.turned_away:
+        numbers["turned away"] = found.turned_away
+    tones = {**VERDICT_TONES, "waiting": plots.STONE, "turned away": plots.STONE}
     arrival, drain = figures.account.duplicates_at_arrival, figures.account.duplicates_at_drain
     return Exhibit(
         title="Outcomes",

@@ -76,6 +76,7 @@ def render(figures: Figures, *, again: str) -> str:
         figures=figures,
         snapshot=figures.snapshot,
         outcomes=figures.account.outcomes,
+        unknown_times=figures.account.unknown_times,
         failed=sum(len(found.failed) for found in figures.snapshot.orchestrator.checks.values()),
         watermarks=stream_watermarks(figures.snapshot.shards),
         most_streams=MOST_STREAMS,

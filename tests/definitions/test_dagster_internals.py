@@ -41,6 +41,7 @@ SHAPES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ExecuteRunArgs": (("job_origin", "run_id", "instance_ref"), ()),
     "execute_run_command": ((), ("main",)),
     "serialize_value": (("val",), ()),
+    "server_watcher": ((), ("WATCH_INTERVAL", "create_grpc_watch_thread")),
     "DagsterDaemon": ((), ()),
     "QueuedRunCoordinatorDaemon": (("interval_seconds",), ("run_iteration",)),
     "WorkspaceFileTarget": ((), ("create_origins",)),

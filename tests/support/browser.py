@@ -66,6 +66,7 @@ class Browser:
         self._program, self._folder = find_chromium(), folder
         self._numbers = itertools.count(1)
         self._connection = ExitStack()
+        self._errors: list[str] = []
 
     def __enter__(self) -> Self:
         profile = self._folder / "profile"
@@ -80,6 +81,7 @@ class Browser:
             "chromium listens", lambda: port_file.read_text() if port_file.exists() else "", limit_s=START_LIMIT_S
         ).split()[0]
         self._page = self._connection.enter_context(self._connect(int(port)))
+        self._ask("Runtime.enable")
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
@@ -99,7 +101,8 @@ class Browser:
         number = next(self._numbers)
         self._page.send(json.dumps({"id": number, "method": method, "params": parameters}))
         while (answer := json.loads(self._page.recv(SHOWN_LIMIT_S))).get("id") != number:
-            pass
+            if answer.get("method") == "Runtime.exceptionThrown":
+                self._errors.append(str(answer["params"]["exceptionDetails"]))
         assert "error" not in answer, f"{method}: {answer}"
         return answer["result"]
 
@@ -144,6 +147,15 @@ class Browser:
         self._ask("Input.insertText", text=text)
         for kind in ("keyDown", "keyUp"):
             self._ask("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13)
+
+    def errors(self) -> list[str]:
+        """What went wrong in the page's own program, so far."""
+        self._ask("Runtime.getIsolateId")
+        return self._errors
+
+    def prefer(self, theme: str) -> None:
+        """Dark or light, as a person's system says."""
+        self._ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
 
     def screenshot(self, name: str) -> Path:
         """The page as it is seen, as a file; its path is printed."""

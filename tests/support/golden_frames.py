@@ -146,9 +146,7 @@ def _answers() -> list[Good]:
             "Write 41 was taken earlier, at epoch 16; nothing was taken now.",
             ack,
             41,
-            messages.Ack(
-                LevelName.FLUSHED, {0: 16}, accepted=1, outcomes=(messages.WriteOutcome(41, 1, 0, 0, is_retry=True),)
-            ),
+            messages.Ack(LevelName.FLUSHED, {0: 16}, outcomes=(messages.WriteOutcome(41, 0, 0, 0, is_retry=True),)),
             Flag.BATCHED,
         ),
         said(

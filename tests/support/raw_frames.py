@@ -16,7 +16,7 @@ CLICK = {
     "namespace": "shop",
     "kind": "signal",
     "delta_id": "c-1",
-    "event_ts": "2026-07-31T10:00:00Z",
+    "event_ts": "2025-06-02T10:00:00Z",
     "signal": {"entity_id": "page-7", "signal": "click", "count": 1},
 }
 VIEW = {**CLICK, "delta_id": "v-1", "signal": {"entity_id": "page-7", "signal": "view", "count": 2}}
@@ -74,6 +74,6 @@ def clicks() -> dict[str, pa.Array]:
         "namespace": pa.array(["shop", "shop"]),
         "kind": pa.array(["signal", "signal"]),
         "delta_id": pa.array(["c-1", "v-1"]),
-        "event_ts": pa.array([1_785_492_000_000_000] * 2).cast(pa.timestamp("us", "UTC")),
+        "event_ts": pa.array([1_748_858_400_000_000] * 2).cast(pa.timestamp("us", "UTC")),
         "signal": pa.array([CLICK["signal"], VIEW["signal"]]),
     }

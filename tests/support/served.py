@@ -14,7 +14,7 @@ import uvloop
 
 from tidemark.coordinator.platform import Platform
 from tidemark.gateway import places
-from tidemark.gateway.admitting import Admitting, Everybody
+from tidemark.gateway.admitting import Admitting
 from tidemark.gateway.door import Door
 from tidemark.gateway.guard import Guard
 from tidemark.gateway.subscribing import Subscribers
@@ -56,7 +56,6 @@ def served(
     *,
     window: int = WINDOW,
     limits: Limits = LIMITS,
-    admitting: Admitting | None = None,
     now: Callable[[], float] | None = None,
     **options: Any,
 ) -> Iterator[ServedHome]:
@@ -67,7 +66,8 @@ def served(
     home.create()
     with Platform.open(home, **options) as platform:
         found = ServedHome(home, platform, loop)
-        found.admitting = admitting or Everybody()
+        platform.begin_counting()
+        found.admitting = Admitting(platform, home.settings, window)
 
         async def start() -> None:
             places.open_door(home)

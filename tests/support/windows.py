@@ -141,6 +141,7 @@ def deltas_of(spark: "SparkSession", events: Sequence[Event]) -> "DataFrame":
         signal_row(
             epoch,
             Signal(event.at_us, event.entity, count=event.amount),
+            delta_id=f"d{epoch - 1}",
             shard=event.shard,
             received_ts=event.received_us,
             watermark_ts=event.stamp_us,

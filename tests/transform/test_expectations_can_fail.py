@@ -39,7 +39,13 @@ VIEWS: dict[str, dict[str, pa.DataType]] = {
 }
 LOG_VIEWS: dict[str, dict[str, pa.DataType]] = {
     "segments": {"shard": pa.int32()}
-    | dict.fromkeys(("number", "from_epoch", "to_epoch", "rows", "accepted", "duplicate", "refused"), INTEGERS),
+    | dict.fromkeys(
+        (
+            *("number", "from_epoch", "to_epoch", "rows", "accepted", "duplicate", "refused"),
+            *("turned_away", "turned_away_in_all"),
+        ),
+        INTEGERS,
+    ),
     "lost": {"shard": pa.int32(), "from_epoch": INTEGERS, "to_epoch": INTEGERS},
 }
 
@@ -150,6 +156,8 @@ def good_case(table: str, number: int) -> Case:
                 "accepted": 3,
                 "duplicate": 0,
                 "refused": 1,
+                "turned_away": 5,
+                "turned_away_in_all": 5,
             }
         ],
         "lost": [],
@@ -222,6 +230,7 @@ BREAKS: dict[str, dict[str, Callable[[Case], None]]] = {
         "rows_are_durable": in_view("shards", highest_epoch=3),
         "refused_deltas_are_accounted_for": in_view("arrivals", refused=9),
         "every_delta_has_one_outcome": in_view("segments", accepted=9),
+        "turned_away_deltas_are_counted_once": in_view("segments", turned_away=9),
         "copies_have_a_first": lambda case: case.rows[0].update(delta_id="never seen"),
     },
     "minute_counts": {**COUNTS, "counts_equal_the_deltas": setting(count=3)},

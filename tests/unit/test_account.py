@@ -46,13 +46,27 @@ def outcomes(home: Home) -> dict[str, int]:
 
 
 def test_what_is_sealed_and_not_drained_is_waiting(home: Home) -> None:
-    assert outcomes(home) == {"received": 6, "accepted": 0, "duplicate": 1, "refused": 2, "waiting": 3}
+    assert outcomes(home) == {
+        "received": 6,
+        "accepted": 0,
+        "duplicate": 1,
+        "refused": 2,
+        "turned_away": 0,
+        "waiting": 3,
+    }
     assert take_account(home).reasons == {"malformed": 1, "empty_id": 1}
 
 
 def test_what_is_drained_is_accepted(monkeypatch: pytest.MonkeyPatch, home: Home) -> None:
     drained(monkeypatch, home, deltas=3, letters=REFUSED)
-    assert outcomes(home) == {"received": 6, "accepted": 3, "duplicate": 1, "refused": 2, "waiting": 0}
+    assert outcomes(home) == {
+        "received": 6,
+        "accepted": 3,
+        "duplicate": 1,
+        "refused": 2,
+        "turned_away": 0,
+        "waiting": 0,
+    }
     assert take_account(home).disagreements == []
 
 
@@ -61,7 +75,14 @@ def test_a_copy_that_only_the_drain_saw_is_a_duplicate_and_a_reused_id_is_refuse
 ) -> None:
     found = [("accepted", "duplicate"), ("accepted", "id_reuse")]
     drained(monkeypatch, home, deltas=1, letters=[*REFUSED, *found])
-    assert outcomes(home) == {"received": 6, "accepted": 1, "duplicate": 2, "refused": 3, "waiting": 0}
+    assert outcomes(home) == {
+        "received": 6,
+        "accepted": 1,
+        "duplicate": 2,
+        "refused": 3,
+        "turned_away": 0,
+        "waiting": 0,
+    }
     taken = take_account(home)
     assert taken.reasons["id_reuse"] == 1
     assert (taken.duplicates_at_arrival, taken.duplicates_at_drain) == (1, 1)

@@ -21,9 +21,11 @@ def test_the_template_shows_each_setting_with_its_default() -> None:
     shown = tomllib.loads(
         "\n".join(line.removeprefix("# ") for line in TEMPLATE.splitlines() if " = " in line or "[" in line)
     )
-    namespaces = shown.pop("namespaces")
+    namespaces, streams = shown.pop("namespaces"), shown["admission"].pop("streams")
     defaults = msgspec.to_builtins(Settings(), builtin_types=(type(Settings().earliest_event_ts),))
     defaults["counts"]["half_lives"] = list(defaults["counts"]["half_lives"])
+    assert defaults["admission"].pop("streams") == {}
+    assert streams == {"shop/signal": {"class": "gold", "rate": 1_000.0}}
     assert namespaces == {"shop": {"dimension": 384}}
     assert shown["spark"].items() <= defaults["spark"].items()
     assert {name: value for name, value in shown.items() if name != "spark"} == {
@@ -58,6 +60,16 @@ def test_the_template_shows_each_setting_with_its_default() -> None:
         ('[serve]\ntls_key = "a.pem"', "names tls_key and no tls_cert"),
         ('[serve]\ntls_client_ca = "a.pem"', "needs TLS"),
         ("[serve]\nconnections = 0", "connections"),
+        ("[admission]\nmin_rate = 3_000_000", "above max_rate"),
+        ("[admission.classes.bronze]\nrate = 0", "rate"),
+        ("[admission.classes.bronze]\nshare = 0.9", "add up to 1.75"),
+        ("[admission.classes.iron]\nrate = 1", "iron"),
+        ('[admission.streams."shop/signal"]\nclass = "iron"', "iron"),
+        ('[admission.streams."shop/signal"]\nburst = 5', "neither class nor rate"),
+        ('[admission.streams."shop"]\nclass = "gold"', "no stream"),
+        ('[admission.streams."shop/thing"]\nclass = "gold"', "no stream"),
+        ('[admission.streams."Shop/signal"]\nclass = "gold"', "plain name"),
+        ('[admission.streams."/signal"]\nclass = "gold"', "no stream"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_its_name(tmp_path: Path, text: str, complaint: str) -> None:

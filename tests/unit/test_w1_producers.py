@@ -132,7 +132,10 @@ def test_an_older_instance_is_told_that_it_is_fenced_and_may_not_come_back_q2(do
         assert error.value.nack.reason is NackReason.FENCED
         assert (await send(second, 2, line(2))).accepted == 1
         same = await connected(door, instance=second.welcome.instance)  # its own, after a cut
-        assert same.welcome.mark == 2
+        assert (same.welcome.mark, same.welcome.instance) == (2, second.welcome.instance)
+        # The answer to that hello might have been lost: what it was told before still counts.
+        again = await connected(door, instance=second.welcome.instance)
+        assert (await send(again, 3, line(3))).accepted == 1
 
     talk(conversation)
 
@@ -208,7 +211,7 @@ def test_without_room_a_write_is_given_back_and_may_come_again_c8(tmp_path: Path
             assert (await send(connection, 3, line(3))).accepted == 1
 
         talk(conversation)
-        assert door.admitting.counts["backpressure", "web"] >= 1  # type: ignore[attr-defined]
+        assert door.admitting.counts["backpressure"] >= 1
 
 
 def test_a_number_of_a_thin_producer_goes_to_every_shard_w5(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from tidemark.client.address import parse_address
+from tidemark.client.backoff import FIRST_S, MOST_S, Backoff
 from tidemark.client.batches import Content, Reached
 from tidemark.client.encoding import Columns, encode_columns, encode_rows, is_columns
 from tidemark.client.errors import ClientClosedError, ClientError, ForkedError, NotSentError, TakenBackError
@@ -86,7 +87,7 @@ class Client:
         from_start: bool = False,
         compress: bool = False,
         ssl: tls.SSLContext | None = None,
-        random: Random | None = None,
+        backoff: Backoff,
         exit_s: float = EXIT_S,
     ) -> None:
         self.address, self.producer, self._hello = address, hello.producer or "", hello
@@ -104,7 +105,7 @@ class Client:
         self._report: Report | None = None
         self._is_taken_back = False
         self._sender: Sender | None = None
-        self._ssl, self._random = ssl, random or SystemRandom()
+        self._ssl, self._backoff = ssl, backoff
         self._started = threading.Event()
         self._stop_network: Callable[[], None] = lambda: None
         self._sealer = threading.Thread(target=self._seal, name=f"tidemark-seal-{self.producer}", daemon=True)
@@ -134,7 +135,7 @@ class Client:
 
     async def _talk_until_stopped(self) -> None:
         loop = asyncio.get_running_loop()
-        self._sender = Sender(self.address, self._hello, self._outbox, self._ssl, self._random)
+        self._sender = Sender(self.address, self._hello, self._outbox, self._ssl, self._backoff)
         running = asyncio.create_task(self._sender.run())
 
         def stop() -> None:
@@ -326,6 +327,7 @@ def connect(
     compress: bool = False,
     from_start: bool = False,
     ssl: tls.SSLContext | None = None,
+    longest_wait_s: float = MOST_S,
     random: Random | None = None,
     exit_s: float = EXIT_S,
 ) -> Client:
@@ -334,7 +336,8 @@ def connect(
     `producer` is its name: of the clients of one name only the newest may send. With `spool`, a directory of its own,
     deltas are on this machine's disk until the server has them, also when this program or the machine dies. `levels`
     are those that can be waited for. A write is closed with so many `rows` or `bytes`, or after `linger_s`. Up to
-    `memory_bytes`, and with a spool up to `spool_bytes`, may be unacknowledged. `from_start` is for a source that is
+    `memory_bytes`, and with a spool up to `spool_bytes`, may be unacknowledged. Between two tries to connect the client
+    waits longer and longer, up to `longest_wait_s`. `from_start` is for a source that is
     read again from its beginning: its writes are numbered from 1, and those that the server has are not sent again.
     """
     parse_address(address)
@@ -368,6 +371,6 @@ def connect(
         from_start=from_start,
         compress=compress,
         ssl=ssl,
-        random=random,
+        backoff=Backoff(random or SystemRandom(), min(FIRST_S, longest_wait_s), longest_wait_s),
         exit_s=exit_s,
     )

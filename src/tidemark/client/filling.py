@@ -57,8 +57,8 @@ class Filling:
         return parts
 
     def _add_line(self, line: bytes, parts: list[Part]) -> None:
-        batch = self.open
-        if batch is not None and batch.size + len(line) > self._bounds.bytes:
+        batch, size = self.open, len(line) + 1  # with what is between two lines
+        if batch is not None and batch.size + size > self._bounds.bytes:
             self.close_open()
             batch = None
         if batch is None:
@@ -70,7 +70,7 @@ class Filling:
             parts.append(Part(batch, batch.rows, 1))
         self._lines.append(line)
         batch.rows += 1
-        batch.size += len(line)
+        batch.size += size
         if batch.rows >= self._bounds.rows or batch.size >= self._bounds.bytes:
             self.close_open()
 

@@ -85,7 +85,7 @@ class Outbox:
 
     def put(self, deltas: Sequence[bytes | Columns], timeout: float | None) -> list[Part]:
         """Take deltas in; waits for room, and takes all of them or none."""
-        size = sum(len(each.payload) if isinstance(each, Columns) else len(each) for each in deltas)
+        size = sum(len(each.payload) if isinstance(each, Columns) else len(each) + 1 for each in deltas)
         deadline = None if timeout is None else self.clock() + timeout
         if not self._turn.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
             raise ClientFullError(self.waiting_bytes, self._limit, timeout or 0.0)

@@ -10,7 +10,6 @@ import ssl as tls
 import threading
 from contextlib import suppress
 from functools import partial
-from random import Random
 
 from msgspec.structs import replace
 
@@ -61,9 +60,11 @@ _PASSING = frozenset(
 class Sender:
     """The network's side of a client."""
 
-    def __init__(self, address: str, hello: Hello, outbox: Outbox, ssl: tls.SSLContext | None, random: Random) -> None:
+    def __init__(
+        self, address: str, hello: Hello, outbox: Outbox, ssl: tls.SSLContext | None, backoff: Backoff
+    ) -> None:
         self._address, self._hello, self._outbox, self._ssl = address, hello, outbox, ssl
-        self._backoff = Backoff(random)
+        self._backoff = backoff
         self._news = asyncio.Event()
         self.connection: Connection | None = None
         self.state = "not connected yet"

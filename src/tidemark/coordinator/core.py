@@ -16,11 +16,20 @@ from tidemark.coordinator.engine import Engine, Group, State, Ticket, View
 from tidemark.coordinator.epochs import RESERVED_AHEAD, Epochs
 from tidemark.coordinator.flusher import ArrivedWrite, LogBuffer, LogFlusher, LogPart, LogSnapshot, Sealing
 from tidemark.coordinator.handles import NOTHING_DECIDED, Sending
+from tidemark.coordinator.unlogged import Unlogged
 from tidemark.delivery.batching import Batch, Batcher, Predicate
 from tidemark.door.decoded import Deltas
 from tidemark.event_time.clock import Clock, steady
 from tidemark.log.batch_record import BatchRecord, Trigger
-from tidemark.log.control import BatchClosed, EarliestRaised, NumberUsed, ProducerOpened, VectorsCut, WriteRefused
+from tidemark.log.control import (
+    BatchClosed,
+    EarliestRaised,
+    NumberUsed,
+    ProducerOpened,
+    TurnedAway,
+    VectorsCut,
+    WriteRefused,
+)
 from tidemark.log.frames import PAYLOAD_LIMIT
 from tidemark.log.log_rows import LogRows
 from tidemark.model.deltas import Priority
@@ -53,6 +62,14 @@ class Transition(NamedTuple):
 
     at_us: int
     state: State
+
+
+class ShardLoad(NamedTuple):
+    """How busy a shard is (A3)."""
+
+    waited_us: int  # how long the write that is next for the disk has waited
+    deltas: int  # taken and not flushed
+    bytes: int  # in memory
 
 
 class ShardCore:
@@ -103,6 +120,7 @@ class ShardCore:
         self.batcher = Batcher(settings.batch, found.next_batch, predicate)
         self.last_batch: BatchRecord | None = None
         self._is_batch_asked = self.is_stopping = False
+        self._unlogged = Unlogged(found.books, clock)
         for rows in found.unbatched:
             self._gather(rows, len(rows.writes.epochs))
             while (batch := self.close_batch()) is not None:
@@ -111,13 +129,13 @@ class ShardCore:
 
     # The door.
 
-    def open_producer(self, producer: str, *, is_thin: bool = False) -> tuple[int, int]:
-        """A new instance of a producer, and the last sequence taken from it; certain once it is flushed.
+    def open_producer(self, producer: str, *, is_thin: bool = False, instance: int = 0) -> tuple[int, int]:
+        """An instance of a producer, and the last sequence taken from it; certain once it is flushed.
 
         A thin one sends every number to every shard of the platform (W5).
         """
         self._refuse_if_stopped()
-        instance = self._producers.open(producer, is_thin=is_thin)
+        instance = self._producers.open(producer, is_thin=is_thin, instance=instance)
         self._buffer.note(ProducerOpened(producer, instance, is_thin))
         return instance, self._producers.mark(producer)
 
@@ -229,6 +247,11 @@ class ShardCore:
         # Epochs lost before this start are in no segment, and no caller could wait for them.
         self._buffer.note(VectorsCut(cut_us, taken if taken >= self._first_epoch else self._found_epoch))
 
+    def turn_away(self, message: TurnedAway, *, is_urgent: bool = False) -> None:
+        """A door has turned this away; logged with the next group, or after a minute (A3)."""
+        self._refuse_if_stopped()
+        self._unlogged.add(message, self._clock(), is_urgent=is_urgent)
+
     def stop(self) -> None:
         """Take no more writes; the writer's next steps drain those taken already (C10)."""
         self.is_stopping = True
@@ -266,13 +289,14 @@ class ShardCore:
 
     def next_look_us(self) -> int | None:
         """When time alone could give the writer something to do."""
-        looks = [self.flusher.next_look_us(), self.batcher.next_look_us()]
+        looks = [self.flusher.next_look_us(), self.batcher.next_look_us(), self._unlogged.due_us]
         return min((look for look in looks if look is not None), default=None)
 
     def take(self) -> WriteGroup:
         """The next group to flush. Every later write also has a later time of receipt."""
         self.flusher.taken_us = self._clock()
         self._buffer.time_is(self.flusher.taken_us)
+        self._unlogged.move_to(self._buffer)
         return self.engine.take()
 
     def persist(self, group: WriteGroup) -> LogSnapshot:
@@ -330,6 +354,7 @@ class ShardCore:
     def close(self) -> None:
         """Log the rest, seal, and leave the reservation where the next start goes on."""
         self.engine.refuse_if_failed()
+        self._unlogged.move_to(self._buffer)
         if not self._buffer.is_empty() or self.engine.has_frozen:
             group = self.take()
             self.publish(group, self.persist(group))
@@ -366,6 +391,12 @@ class ShardCore:
     def _is_due(self) -> bool:
         look = self.next_look_us()
         return self._is_batch_asked or (look is not None and self._clock() >= look)
+
+    def load(self) -> ShardLoad:
+        """How busy it is."""
+        since_us = self.engine.next_since_us
+        waited_us = 0 if since_us is None else max(0, self._clock() - since_us)
+        return ShardLoad(waited_us, self.tracker.deltas, self.tracker.total_bytes)
 
     def _refuse_if_stopped(self, write: object = None) -> None:
         self.engine.refuse_if_failed(write)

@@ -124,6 +124,13 @@ class Engine(Generic[W, F, S]):
         return bool(self._buffered or self._in_flight or self._queue)
 
     @property
+    def next_since_us(self) -> int | None:
+        """When the write that is next for the disk came; None if none waits."""
+        if self._buffered:
+            return self._buffered[0].submitted_us
+        return self._queue.first().submitted_us if self._queue else None
+
+    @property
     def has_frozen(self) -> bool:
         """Whether a reader's view has frozen something that no group has taken yet."""
         return bool(self._frozen)

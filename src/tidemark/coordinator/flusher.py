@@ -15,7 +15,15 @@ import pyarrow as pa
 from tidemark.coordinator.bounds import DiskGauge
 from tidemark.door.decoded import Deltas
 from tidemark.event_time.alignment import ShardView
-from tidemark.log.control import BatchClosed, Control, EarliestRaised, NumberUsed, VectorsCut, WriteRefused
+from tidemark.log.control import (
+    BatchClosed,
+    Control,
+    EarliestRaised,
+    NumberUsed,
+    TurnedAway,
+    VectorsCut,
+    WriteRefused,
+)
 from tidemark.log.frames import PAYLOAD_LIMIT, Header
 from tidemark.log.groups import encode_group
 from tidemark.log.log_content import read_log
@@ -124,6 +132,14 @@ def _frames_of(writes: Sequence[NumberedWrite]) -> Iterator[list[NumberedWrite]]
         yield together
 
 
+def _without_numbers(controls: Sequence[Control]) -> tuple[list[Control], list[Control]]:
+    """Messages that move no producer's mark, and those that do."""
+    found: tuple[list[Control], list[Control]] = ([], [])
+    for message in controls:
+        found[isinstance(message, NumberUsed | WriteRefused)].append(message)
+    return found
+
+
 class LogSnapshot(NamedTuple):
     """What plain readers see: every write up to and including `epoch`. It never changes, wherever its rows are."""
 
@@ -187,6 +203,7 @@ class LogFlusher:
         self._fence, self._next_file = found.fence, found.next_file
         self._arrivals = found.arrivals
         self._batches = list(found.batches)
+        self._books = found.books
         self._last_received_us = found.last_received_us
         self._last_epoch = found.next_epoch - 1
         self._has_active = True
@@ -248,9 +265,7 @@ class LogFlusher:
         for together in frames:
             rows, found = self._arrivals.decide(together)
             # Should only the first frames reach the disk, no mark may have passed a write of the others (Q2).
-            is_last = together is frames[-1]
-            here = [each for each in controls if is_last or not isinstance(each, NumberUsed | WriteRefused)]
-            controls = [each for each in controls if each not in here]
+            here, controls = (controls, []) if together is frames[-1] else _without_numbers(controls)
             self._file.append((together[0].epoch, together[-1].epoch), encode_group(here, rows))
             decided.append(rows)
             outcomes += found
@@ -314,6 +329,8 @@ class LogFlusher:
         for message in controls:
             if isinstance(message, BatchClosed):
                 self._batches.append(message.record)
+            elif isinstance(message, TurnedAway):
+                self._books = self._books.noted(message)
         if writes:
             self._last_received_us, self._last_epoch = writes[-1].received_us, writes[-1].epoch
 
@@ -351,7 +368,8 @@ class LogFlusher:
         self._fence.check()
         closed, has_rows = self._file, bool(self._file.last_epoch)
         closed.close()
-        batches = self._batches
+        batches, turned_away = self._batches, self._books.tally
+        self._books = self._books.carried_over(is_sealed=has_rows)
         state = ShardState(
             next_file=closed.header.number + 1,
             last_received_us=self._last_received_us,
@@ -360,11 +378,12 @@ class LogFlusher:
             earliest_us=self._arrivals.raised_us,
             vectors_cut=self._arrivals.cut,
             rules=self._arrivals.watermarks.rules,
+            books=self._books,
             resets=self._arrivals.watermarks.resets,
         )
         self._batches = list(state.batches)
         event_time = self._arrivals.watermarks.reached(self._last_received_us)
-        file = ClosedFile(closed.path, closed.end, state, event_time, batches)
+        file = ClosedFile(closed.path, closed.end, state, event_time, batches, turned_away)
         self._sealing.wait()
         self._sealing.submit(lambda: self._seal([file]))
 

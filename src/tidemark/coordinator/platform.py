@@ -27,10 +27,12 @@ from tidemark.door.ownership import as_columns, own, own_columns
 from tidemark.door.row_objects import combined, row_objects
 from tidemark.event_time.alignment import align, stream_watermarks
 from tidemark.event_time.clock import Clock, SteadyClock, steady, system_clock
+from tidemark.log.control import TurnedAway
 from tidemark.model.deltas import Level, Priority
 from tidemark.model.event_time_rules import EventTimeRules, Stream, StreamRule
 from tidemark.model.fingerprint import SeriesNames
 from tidemark.model.shard_errors import BackpressureError, EmptyWriteError, ShardStoppedError, WriteTooLargeError
+from tidemark.model.turned_away import Tally
 from tidemark.shard_state.clock_reset import read_resets
 from tidemark.shard_state.recovery import ShardFiles
 from tidemark.storage.disk import Disk, RealDisk
@@ -302,6 +304,25 @@ class Platform:
         """
         for shard in self.shards.values():
             shard.cut_vectors(cut_us)
+
+    def begin_counting(self) -> None:
+        """A door is about to open, and counts what it turns away from here on; returns when the log says so (A3).
+
+        If its process is killed, the account names the time from its last word to the next start.
+        """
+        self._counting_shard.begin_counting(self.clock())
+
+    def turn_away(self, tally: Tally, from_us: int, to_us: int, *, is_last: bool = False) -> None:
+        """Tell the log what a door has turned away from one time up to another, also if that is nothing (A3).
+
+        Call it every few seconds: it returns at once. `is_last` when the door closes in good order.
+        """
+        self._counting_shard.turn_away(TurnedAway(tally, from_us, to_us, is_last))
+
+    @property
+    def _counting_shard(self) -> Shard:
+        """What is turned away belongs to no shard, so one keeps the books for all."""
+        return self.shards[min(self.shards)]
 
     def watermarks(self) -> dict[str, int]:
         """`namespace/kind` → event-time watermark of the stream over all shards (T2)."""

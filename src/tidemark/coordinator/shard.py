@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from tidemark.coordinator.aio import Listener
 from tidemark.coordinator.bounds import Place, measure
-from tidemark.coordinator.core import ShardCore, WriteTicket
+from tidemark.coordinator.core import ShardCore, ShardLoad, WriteTicket
 from tidemark.coordinator.engine import View
 from tidemark.coordinator.flusher import LogPart, LogSnapshot
 from tidemark.coordinator.handles import Sending, WriteHandle
@@ -25,6 +25,7 @@ from tidemark.delivery.subscriptions import Subscription
 from tidemark.door.decoded import Deltas
 from tidemark.event_time.alignment import ShardView
 from tidemark.event_time.clock import Clock, steady
+from tidemark.log.control import TurnedAway
 from tidemark.model.deltas import Level, Priority
 from tidemark.model.event_time_rules import EventTimeRules
 from tidemark.model.settings import Settings, is_name
@@ -37,6 +38,7 @@ from tidemark.model.shard_errors import (
     WriteFormatError,
 )
 from tidemark.model.timegrid import SECOND_US
+from tidemark.model.turned_away import Tally
 from tidemark.observe.metrics import Gauges, Metrics
 from tidemark.shard_state.recovery import ShardFiles
 from tidemark.storage.disk import Disk
@@ -116,9 +118,10 @@ class Shard:
         """What stopped it for good; None while it works."""
         return self.core.engine.failure
 
-    def open_producer(self, producer: str, *, is_thin: bool = False) -> tuple[int, int]:
+    def open_producer(self, producer: str, *, is_thin: bool = False, instance: int = 0) -> tuple[int, int]:
         """A new instance of a producer, and the last sequence taken from it; older instances are fenced out.
 
+        If `instance` is the newest one, it goes on: a client that lost an answer is not fenced by itself.
         A thin one sends each of its numbers to every shard, with `skip` where a write has no deltas (W5).
         """
         if not is_name(producer):
@@ -126,7 +129,7 @@ class Shard:
                 f"{producer!r} is no name for a producer. Use a lower-case letter, then up to 62 of a-z, 0-9 and _."
             )
         with self._changed:
-            opened = self.core.open_producer(producer, is_thin=is_thin)
+            opened = self.core.open_producer(producer, is_thin=is_thin, instance=instance)
             self._wait_for_next_group()
         return opened
 
@@ -240,6 +243,11 @@ class Shard:
                 raise WaitTimeoutError(epoch, "durable", timeout or 0.0)
             time.sleep(DURABLE_POLL_SECONDS)
 
+    def load(self) -> ShardLoad:
+        """How busy it is."""
+        with self._lock:
+            return self.core.load()
+
     def seal(self) -> None:
         """Seal everything taken so far into segments, and return when the manifest names them."""
         with self._changed:
@@ -292,6 +300,17 @@ class Shard:
         with self._changed:
             self.core.cut_vectors(cut_us)
             self._wait_for_next_group()
+
+    def begin_counting(self, now_us: int) -> None:
+        """From here on a door counts what it turns away; returns when that is in the log (A3)."""
+        with self._changed:
+            self.core.turn_away(TurnedAway(Tally(), now_us, now_us), is_urgent=True)
+            self._wait_for_next_group()
+
+    def turn_away(self, message: TurnedAway) -> None:
+        """A door has turned this away; it is in the log with the next write, at the latest after a minute (A3)."""
+        with self._lock:
+            self.core.turn_away(message)
 
     def shutdown(self) -> None:
         """Drain the queue, flush, seal, stop, and release the shard (C10)."""

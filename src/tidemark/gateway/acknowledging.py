@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tidemark.coordinator.handles import WriteHandle
+from tidemark.gateway.admitting import Asked
 from tidemark.gateway.connection import Connection
 from tidemark.gateway.refusing import nack_of
 from tidemark.model.deltas import Level
@@ -34,6 +35,7 @@ class Pending:
     wants_ack: bool
     handles: list[WriteHandle] = field(default_factory=list)
     nack: Nack | None = None  # it was refused; to be said when its number is used up on the disk
+    asked: Asked | None = None  # what the gate said of it, until that is settled
 
     @property
     def is_waiting(self) -> bool:
@@ -133,13 +135,13 @@ class Answers:
             self._applied = last
             self._send(last, encode(Ack(LevelName.APPLIED)))
 
-    def flushed(self, pending: deque[Pending]) -> int:
-        """Answer what the disk has answered, in order; returns the bytes of the writes that are answered."""
-        done = 0
+    def flushed(self, pending: deque[Pending]) -> list[Pending]:
+        """Answer what the disk has answered, in order; returns the writes that are answered."""
+        done: list[Pending] = []
         together = _Sum(LevelName.FLUSHED)
         while pending and not pending[0].is_waiting:
             write = pending.popleft()
-            done += write.size
+            done.append(write)
             nack = write.nack or next((nack_of(handle.error) for handle in write.handles if handle.error), None)
             if nack is None:
                 together.add(write)

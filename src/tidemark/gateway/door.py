@@ -33,6 +33,7 @@ from tidemark.wire.messages import Hello, Nack, Role, Welcome
 from tidemark.wire.unix_path import reachable
 
 LOOK_S = 1.0
+STEP_S = 0.1
 
 
 class DoorCounts(Struct, frozen=True):
@@ -74,7 +75,8 @@ class Door:
         # One at a time: an instance is compared and opened in one step.
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="open-producer")
         self._durable: set[Producing] = set()
-        self._tasks = {asyncio.get_running_loop().create_task(self._look_again_and_again())}
+        loop = asyncio.get_running_loop()
+        self._tasks = {loop.create_task(each) for each in (self._look_again_and_again(), self._keep_pace())}
         self._is_draining = False
 
     # Listening.
@@ -121,6 +123,8 @@ class Door:
         for task in self._tasks:
             task.cancel()
         await asyncio.sleep(0)
+        with suppress(CoordinatorError):
+            self._admitting.note(is_last=True)
         self._opener.shutdown(wait=False)
         for path in self._paths:
             path.unlink(missing_ok=True)
@@ -157,6 +161,7 @@ class Door:
             numbering,
             levels=hello.levels,
             priority=hello.priority,
+            mark=mark,
             window=self._window,
             limits=self.limits,
             may_write=None if grant.may_write(ALL) else grant.may_write,
@@ -205,6 +210,16 @@ class Door:
             if self._durable:
                 with suppress(CoordinatorError, TidemarkError, OSError):
                     await self._look_for_durable()
+
+    async def _keep_pace(self) -> None:
+        """Tell producers how fast to send, and the log what was turned away (A3, A4)."""
+        while True:
+            await asyncio.sleep(STEP_S)
+            with suppress(CoordinatorError):  # a shard that has stopped is told of elsewhere
+                for producer, pace in self._admitting.step().items():
+                    for connection in list(self._producers.get(producer, ())):
+                        if isinstance(connection.session, Producing):
+                            connection.session.follow(pace)
 
     async def _look_for_durable(self) -> None:
         if any(session.wants_seal() for session in self._durable):

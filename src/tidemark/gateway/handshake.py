@@ -34,13 +34,17 @@ def check_hello(hello: Hello, shards: int) -> None:
 
 
 def open_producer(platform: Platform, hello: Hello) -> tuple[Numbering, int]:
-    """A new instance of the producer of a hello, and its mark. Waits for the disk.
+    """An instance of the producer of a hello, and its mark. Waits for the disk.
+
+    A client that says its own instance goes on as it: the answer to a hello may be lost, and with a new instance for
+    each hello the client would come back with one that it was never told of.
 
     The caller lets no two of these run at once, so that nothing comes between the look at the instance and the new one.
     """
     producer = hello.producer or ""
     shards = [hello.shard] if hello.shard is not None else list(platform.shards)
-    current = sum(platform.shards[number].producer_instance(producer) for number in shards)
+    newest = {number: platform.shards[number].producer_instance(producer) for number in shards}
+    current = sum(newest.values())
     if hello.instance and current > hello.instance:
         raise refuse(
             NackReason.FENCED,
@@ -49,7 +53,12 @@ def open_producer(platform: Platform, hello: Hello) -> tuple[Numbering, int]:
         )
     is_thin = hello.shard is None and len(platform.shards) > 1
     try:
-        opened = {number: platform.shards[number].open_producer(producer, is_thin=is_thin) for number in shards}
+        opened = {
+            number: platform.shards[number].open_producer(
+                producer, is_thin=is_thin, instance=instance if current == hello.instance else 0
+            )
+            for number, instance in newest.items()
+        }
     except NumberingError as error:
         raise refuse(NackReason.NUMBERING, str(error)) from error
     except CoordinatorError as error:

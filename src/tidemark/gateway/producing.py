@@ -6,9 +6,11 @@ becomes deltas is in `write_frames.py`; what an acknowledgement says is in `ackn
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from tidemark.admission.arriving import Turned
+from tidemark.admission.gate import Pace
 from tidemark.coordinator.handles import WriteHandle
 from tidemark.coordinator.platform import Platform
 from tidemark.door.decoded import Deltas
@@ -55,7 +57,6 @@ class _Blocked(NamedTuple):
 
     pending: Pending
     parts: dict[int, Deltas | None]
-    deltas: int
     priority: Priority
     until: float
 
@@ -71,6 +72,7 @@ class Producing:
         *,
         levels: tuple[LevelName, ...],
         priority: Priority,
+        mark: int,
         window: int,
         limits: Limits,
         may_write: Callable[[str], bool] | None,
@@ -86,7 +88,8 @@ class Producing:
         self._pending: deque[Pending] = deque()
         self._unacknowledged = 0  # bytes
         self._blocked: _Blocked | None = None
-        self._is_drain_planned = self._is_closed = False
+        self._is_drain_planned = self._is_closed = self._is_paused = False
+        self._next = mark + 1  # what is below was sent before, and costs nobody's agreement anything
         self._on_durable = on_durable
 
     # The connection.
@@ -98,7 +101,7 @@ class Producing:
 
     @property
     def is_blocked(self) -> bool:
-        return self._blocked is not None or self._unacknowledged > self._window
+        return self._blocked is not None or self._is_paused or self._unacknowledged > self._window
 
     @property
     def is_idle(self) -> bool:
@@ -117,11 +120,13 @@ class Producing:
         except (PayloadError, WriteFormatError) as error:
             self._refuse_for_good(pending, error)
             return
-        if (nack := self._not_admitted(content, size)) is not None:
+        if (nack := self._not_allowed(content)) is not None:
             self._connection.nack(frame.sequence, nack)
             return
         priority = _URGENT[self._priority] if frame.flags & Flag.PRIORITY else self._priority
-        self._send(_Blocked(pending, parts, len(content), priority, self._loop.time() + PATIENCE_S))
+        if frame.sequence == self._next and not self._is_admitted(pending, content, priority):
+            return
+        self._send(_Blocked(pending, parts, priority, self._loop.time() + PATIENCE_S))
 
     def frames_taken(self) -> None:
         self._answers.applied(self._pending)
@@ -129,6 +134,11 @@ class Producing:
 
     def close(self) -> None:
         self._is_closed = True
+        # What the shards have goes on without this connection.
+        for write in (*self._pending, *([self._blocked.pending] if self._blocked is not None else [])):
+            if write.asked is not None:
+                self._admitting.done(write.asked)
+        self._pending.clear()
         self._blocked = None
 
     def has_shard_of(self, shard: int | None) -> bool:
@@ -143,10 +153,10 @@ class Producing:
         """A newer instance has taken over."""
         self._connection.end(nack)
 
-    def change_window(self, window: int, reason: str, retry_after_ms: int = 0, rate: float | None = None) -> None:
+    def follow(self, pace: Pace) -> None:
         """Tell the producer how much it may send from now on (W6, A4)."""
-        self._window = window
-        message = Backpressure(window, reason, retry_after_ms, rate)
+        self._window = pace.window
+        message = Backpressure(pace.window, pace.reason, pace.retry_after_ms, pace.rate)
         self._connection.send(FrameType.BACKPRESSURE, 0, encode(message))
 
     # A write.
@@ -165,16 +175,39 @@ class Producing:
             )
         return parts
 
-    def _not_admitted(self, content: Content, size: int) -> Nack | None:
-        if self._may_write is not None:
-            for namespace in sorted(namespaces_of(content)):
-                if not self._may_write(namespace):
-                    self._admitting.turned_away(NackReason.NOT_ALLOWED, self.producer, len(content))
-                    return Nack(
-                        NackReason.NOT_ALLOWED,
-                        f"This token may not write to the namespace {namespace!r}. Nothing of the write was taken.",
-                    )
-        return self._admitting.decide(self.producer, self._priority, content, size)
+    def _not_allowed(self, content: Content) -> Nack | None:
+        if self._may_write is None:
+            return None
+        for namespace in sorted(namespaces_of(content)):
+            if not self._may_write(namespace):
+                self._admitting.turned_away(Turned.NOT_ALLOWED, self.producer, len(content))
+                return Nack(
+                    NackReason.NOT_ALLOWED,
+                    f"This token may not write to the namespace {namespace!r}. Nothing of the write was taken.",
+                )
+        return None
+
+    def _is_admitted(self, pending: Pending, content: Content, priority: Priority) -> bool:
+        """Ask the gate about a write that is new; it is answered here if it may not be taken."""
+        asked = self._admitting.ask(self.producer, priority, content, pending.size)
+        if (pause_s := self._admitting.pause_s(asked)) > 0:
+            self._is_paused = True
+            self._loop.call_later(pause_s, self._read_on)
+        if (nack := asked.nack) is None:
+            pending.asked = asked
+            return True
+        if nack.is_final:
+            self._next = pending.sequence + 1
+            pending.nack = nack
+            self._use_up(pending, self._numbering.instances)
+        else:
+            self._connection.nack(pending.sequence, nack)
+        return False
+
+    def _read_on(self) -> None:
+        self._is_paused = False
+        if not self._is_closed:
+            self._connection.go_on()
 
     def _send(self, write: _Blocked) -> None:
         pending, parts = write.pending, write.parts
@@ -193,6 +226,7 @@ class Producing:
         except CoordinatorError as error:
             self._not_taken(pending, error)
             return
+        self._next = max(self._next, pending.sequence + 1)
         self._hear_of(pending)
 
     def _send_part(self, number: int, sequence: int, part: Deltas | None, priority: Priority) -> WriteHandle:
@@ -208,7 +242,9 @@ class Producing:
             self._loop.call_later(full.retry_after_s, self._try_again)
             return
         # Shards that have taken their part answer the retry as one.
-        self._admitting.turned_away(NackReason.BACKPRESSURE, self.producer, write.deltas)
+        asked, write.pending.asked = write.pending.asked, None
+        if asked is not None:
+            self._admitting.give_back(asked)
         self._not_taken(write.pending, full)
 
     def _try_again(self) -> None:
@@ -218,6 +254,8 @@ class Producing:
             self._connection.go_on()
 
     def _not_taken(self, pending: Pending, error: CoordinatorError) -> None:
+        if pending.asked is not None:
+            self._admitting.done(pending.asked)
         nack = nack_of(error)
         if isinstance(error, NumberReuseError | WriteRefusedError) and self._pending:
             # What was sent before it is answered first.
@@ -229,15 +267,19 @@ class Producing:
     def _refuse_for_good(self, pending: Pending, error: Exception, parts: Mapping[int, object] | None = None) -> None:
         """Use the number up, so that the writes behind it can follow; it is answered once that is on the disk."""
         pending.nack = nack_of(error)
-        shards = self._numbering.instances if parts is None else parts
+        self._use_up(pending, self._numbering.instances if parts is None else parts)
+
+    def _use_up(self, pending: Pending, shards: Iterable[int]) -> None:
+        why = pending.nack.message if pending.nack is not None else ""
         try:
             for number in shards:
                 instance = self._numbering.instances[number]
                 shard = self._platform.shards[number]
-                pending.handles.append(shard.refuse(self.producer, instance, pending.sequence, str(error)))
+                pending.handles.append(shard.refuse(self.producer, instance, pending.sequence, why))
         except CoordinatorError as other:
             self._not_taken(pending, other)
             return
+        self._next = max(self._next, pending.sequence + 1)
         self._hear_of(pending)
 
     # What became of it.
@@ -279,7 +321,10 @@ class Producing:
         if self._is_closed:
             return
         was_blocked = self.is_blocked
-        self._unacknowledged -= self._answers.flushed(self._pending)
+        for answered in self._answers.flushed(self._pending):
+            self._unacknowledged -= answered.size
+            if answered.asked is not None:
+                self._admitting.done(answered.asked)
         if self._answers.waits_for_durable:
             self._on_durable(self)
         if was_blocked and not self.is_blocked:

@@ -17,7 +17,7 @@ import msgspec
 
 from tidemark.coordinator.platform import Platform
 from tidemark.gateway import places
-from tidemark.gateway.admitting import Everybody
+from tidemark.gateway.admitting import Admitting
 from tidemark.gateway.control import Asked, ControlError, ControlServer
 from tidemark.gateway.door import Door
 from tidemark.gateway.guard import Guard
@@ -52,7 +52,7 @@ class Served:
         self._children: list[asyncio.Task[None]] = []
         self._platform: Platform | None = None
         self._door: Door | None = None
-        self._admitting = Everybody()
+        self._admitting: Admitting | None = None
 
     async def run(self) -> None:
         """Serve until a signal or the end of the platform; then drain and stop."""
@@ -66,6 +66,7 @@ class Served:
             stack.push_async_callback(asyncio.to_thread, platform.shutdown)
             places.open_door(self._home)
             stack.callback(places.note_serving, self._home, None)
+            await asyncio.to_thread(platform.begin_counting)
             door = self._door = self._made(platform)
             control = ControlServer(self._answer)
             await control.listen(places.control_socket(self._home))
@@ -90,6 +91,7 @@ class Served:
 
     def _made(self, platform: Platform) -> Door:
         home = self._home
+        self._admitting = Admitting(platform, home.settings, home.settings.serve.window_bytes)
         return Door(
             platform,
             guard=Guard(self._tokens, home.settings.serve),
@@ -180,9 +182,7 @@ class Served:
         for shard in self._platform.shards.values():
             for name, count in shard.metrics.verdicts().items():
                 verdicts[name] += count
-        by_reason: dict[str, int] = {}
-        for (reason, _), count in self._admitting.counts.items():
-            by_reason[str(reason)] = by_reason.get(str(reason), 0) + count
+        by_reason = dict(self._admitting.counts) if self._admitting is not None else {}
         return {
             "shards": [msgspec.to_builtins(status) for status in live if status is not None],
             **msgspec.to_builtins(who),

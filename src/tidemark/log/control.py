@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from tidemark.log.batch_record import BatchRecord
 from tidemark.model.event_time_rules import EventTimeRules
+from tidemark.model.turned_away import Tally
 
 
 class Lost(Struct, frozen=True, tag="lost"):
@@ -98,6 +99,23 @@ class BatchClosed(Struct, frozen=True, tag="batch_closed"):
     record: BatchRecord
 
 
+class TurnedAway(Struct, frozen=True, tag="turned_away"):
+    """What a door has turned away before it was numbered, from one time up to another (A3).
+
+    The door goes on counting from there, unless this is its last word. A log that ends while a door counts does not
+    say what was turned away after that.
+    """
+
+    tally: Tally
+    from_us: int
+    to_us: int
+    is_last: bool = False
+
+    def then(self, later: "TurnedAway") -> "TurnedAway":
+        """This message and the one after it as one."""
+        return TurnedAway(self.tally.plus(later.tally), self.from_us, max(self.to_us, later.to_us), later.is_last)
+
+
 Control = (
     Lost
     | ProducerOpened
@@ -109,6 +127,7 @@ Control = (
     | VectorsCut
     | ClockReset
     | BatchClosed
+    | TurnedAway
 )
 
 _decoder = msgspec.json.Decoder(list[Control])

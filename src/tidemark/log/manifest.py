@@ -20,11 +20,13 @@ from tidemark.log.batch_record import BatchRecord
 from tidemark.log.manifest_files import RESTORE, DayFiles, Line, day_file
 from tidemark.log.segment_files import verify_segment
 from tidemark.model.shard_errors import ManifestDamageError
+from tidemark.model.turned_away import Tally
 from tidemark.storage.disk import Disk, RealDisk
 
 NOTHING_BEFORE = "0" * 64
 HEAD_FILE = "head.json"
 _NO_END = 2**63 - 1
+PRODUCERS_IN_TOTALS = 20  # of those turned away, by name: every line has the totals
 
 
 class Head(Struct, frozen=True):
@@ -71,6 +73,7 @@ class Totals(Struct, frozen=True):
     verdicts: HourCounts = HourCounts()
     batch: int = 0  # number of the last batch that was recorded; 0 means none
     batched_to: int = 1  # first epoch that is in none of the recorded batches
+    turned_away: Tally = Tally()  # before they were numbered: they are in no segment (A3)
 
     def plus(self, entry: "Entry", batches: Sequence[BatchRecord]) -> "Totals":
         """The totals with the next segment, and the batches that it records."""
@@ -80,6 +83,7 @@ class Totals(Struct, frozen=True):
             verdicts=self.verdicts.plus(entry.verdicts),
             batch=max([self.batch, *(batch.number for batch in batches)]),
             batched_to=max([self.batched_to, *(batch.to_epoch for batch in batches)]),
+            turned_away=self.turned_away.plus(entry.turned_away, PRODUCERS_IN_TOTALS),
         )
 
 
@@ -113,6 +117,7 @@ class Entry(Struct, frozen=True):
     batches_sha256: str = ""  # of their records in the segment; empty if it has none
     # "namespace/kind" → the hours of its accepted deltas; None in lines of older homes, which do not say.
     sources: dict[str, SourceHours] | None = None
+    turned_away: Tally = Tally()  # noted since the entry before was sealed (A3)
     totals: Totals | None = None  # up to and including this segment; None in lines of older homes
 
 

@@ -13,6 +13,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from tidemark.model.admission_settings import TEMPLATE as ADMISSION
+from tidemark.model.admission_settings import AdmissionSettings
 from tidemark.model.errors import ConfigurationError
 from tidemark.model.timegrid import to_us
 
@@ -25,7 +27,7 @@ def is_name(text: str) -> bool:
     return re.fullmatch(NAME_PATTERN, text) is not None
 
 
-TEMPLATE = """\
+TEMPLATE = f"""\
 # Settings of this Tidemark home. Every line shows its default; remove the '#' to change one.
 
 # shards = 1                                    # coordinators with a log of their own; fixed once data is in
@@ -49,6 +51,7 @@ TEMPLATE = """\
 # emergency = 0.95                              # and from here on nothing is taken
 # disk_keep_free_bytes = 268_435_456            # nothing is taken while less is free on the disk of the log
 
+{ADMISSION}
 # [batch]                                       # what subscribers and sinks get at a time
 # min_ms = 10                                   # the time limit follows the rate of writes, and is never shorter
 # max_ms = 5_000                                # nor longer than this
@@ -260,6 +263,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     recent_identities: Annotated[int, Meta(ge=0)] = 1_000_000
     batch: BatchSettings = BatchSettings()
     bounds: BoundSettings = BoundSettings()
+    admission: AdmissionSettings = AdmissionSettings()
     counts: CountSettings = CountSettings()
     compaction: CompactionSettings = CompactionSettings()
     namespaces: dict[str, Namespace] = {}
@@ -298,7 +302,9 @@ def read_settings(path: Path) -> Settings:
             f"({compaction.threshold}) or not above keep_recent ({compaction.keep_recent}). Raise it, or lower those."
         )
     _check_serve(path, settings.serve)
-    for name in settings.namespaces:
+    if (problem := settings.admission.problem()) is not None:
+        raise ConfigurationError(f"{path}: {problem}")
+    for name in (*settings.namespaces, *(stream.partition("/")[0] for stream in settings.admission.streams)):
         if not is_name(name):
             raise ConfigurationError(
                 f"{path}: the namespace {name!r} is not a plain name. "

@@ -40,6 +40,7 @@ class Covered(Struct):
     sha256: str = ""
     rows: int = 0
     verdicts: HourCounts = HourCounts()
+    turned_away: int = 0  # deltas that their lines count, and that are in no segment (A3)
     # Segments that do not begin where the one before ends: number → its first epoch, and the expected one.
     holes: dict[int, tuple[int, int]] = {}
 
@@ -83,6 +84,7 @@ class LogIndex:
         covered.to_epoch, covered.number, covered.sha256 = entry.to_epoch, entry.number, entry.sha256
         covered.rows += entry.rows
         covered.verdicts = covered.verdicts.plus(entry.verdicts)
+        covered.turned_away += entry.turned_away.deltas
         self.lost += [(entry.shard, first, end) for first, end in entry.lost]
         for counted, hours in ((self.event, entry.event_hours), (self.receipt, entry.receipt_hours)):
             for key, counts in hours.items():

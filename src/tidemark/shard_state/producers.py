@@ -115,15 +115,16 @@ class Producers:
 
     # The door.
 
-    def open(self, producer: str, *, is_thin: bool = False) -> int:
-        """A new instance of `producer`; every older one is fenced out.
+    def open(self, producer: str, *, is_thin: bool = False, instance: int = 0) -> int:
+        """A new instance of `producer`, and every older one is fenced out; the newest one itself goes on as it is.
 
         A thin one sends each number to every shard, so its numbers mean something else: nobody may mix the two.
         """
         state = self._of(producer)
         if state.mark and state.is_thin != is_thin:
             raise NumberingError(producer, is_thin=state.is_thin)
-        state.instance += 1
+        if instance != state.instance or not instance:
+            state.instance += 1
         state.is_thin = is_thin
         state.unlogged += 1
         return state.instance

@@ -11,13 +11,10 @@ used.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from msgspec.structs import replace
 
 from tidemark.event_time.watermarks import Watermarks
@@ -29,6 +26,7 @@ from tidemark.log.control import (
     EarliestRaised,
     Lost,
     RulesInForce,
+    TurnedAway,
     VectorsCut,
     WatermarkAdvanced,
 )
@@ -36,17 +34,18 @@ from tidemark.log.groups import decode_group
 from tidemark.log.ledger import Ledger
 from tidemark.log.log_content import LogContent, read_log
 from tidemark.log.log_rows import LogRows
-from tidemark.log.manifest import Entry, Manifest
+from tidemark.log.manifest import Manifest
 from tidemark.log.segment_files import folder_of
-from tidemark.log.segments import read_segment, whole
+from tidemark.log.segments import read_segment
 from tidemark.model.event_time_rules import EventTimeRules
-from tidemark.model.log_schema import LOG_SCHEMA
 from tidemark.model.settings import Settings
 from tidemark.model.shard_errors import LogDamageError
+from tidemark.shard_state.books import Books
 from tidemark.shard_state.fence import Fence
 from tidemark.shard_state.producers import Producers, encode_state
 from tidemark.shard_state.seal import ClosedFile
 from tidemark.shard_state.state import STATE_FILE, ShardState, load, read_reservation, save
+from tidemark.shard_state.unbatched import Logs, unbatched
 from tidemark.storage.disk import Disk
 from tidemark.storage.failpoints import failpoint
 from tidemark.verdicts.arrival import Arrivals
@@ -54,7 +53,6 @@ from tidemark.verdicts.identities import REMEMBERED_COLUMNS, Identities
 
 # The ledger of producers, in a directory of its own.
 LEDGER = "producers"
-Logs: TypeAlias = list[tuple[Path, LogContent]]
 
 
 class ShardFiles(NamedTuple):
@@ -83,6 +81,7 @@ class Recovered(NamedTuple):
     unsealed: list[ClosedFile]  # to be sealed in this order, and before any later file
     batches: list[BatchRecord]  # closed since the last segment, also when all of these are sealed
     next_batch: int  # number of the next batch
+    books: Books  # of deltas that were turned away
     unbatched: Iterator[LogRows]  # rows that are in no closed batch, a part of a file at a time
 
 
@@ -153,8 +152,9 @@ def recover(
         manifest=manifest,
         unsealed=unsealed,
         batches=replay.batches,
+        books=replay.books,
         next_batch=max([sealed.batch, *(batch.number for batch in recorded)]) + 1,
-        unbatched=_unbatched(manifest, logs, max([sealed.batched_to, *(batch.to_epoch for batch in recorded)])),
+        unbatched=unbatched(manifest, logs, max([sealed.batched_to, *(batch.to_epoch for batch in recorded)])),
     )
 
 
@@ -285,6 +285,7 @@ class _Replay:
         self._remembered_from = remembered_from
         self.last_received_us = state.last_received_us
         self.batches = list(state.batches)
+        self.books = state.books
         self.logged_to = sealed_to  # first epoch that is neither in a segment nor in the log so far
         self.lost: list[tuple[int, int]] = []  # earlier epochs that are in neither
 
@@ -294,13 +295,16 @@ class _Replay:
             for message in controls:
                 _apply(message, self._arrivals, self.batches)
                 self.producers.replay(message, content.header.number)
+                if isinstance(message, TurnedAway):
+                    self.books = self.books.noted(message)
                 if isinstance(message, ClockReset):
                     self.last_received_us = min(self.last_received_us, message.at_us)
             if rows is not None:
                 self._group(rows, content.header.number)
-        batches = self.batches
+        batches, turned_away = self.batches, self.books.tally
         # They go with the segment; a file without writes becomes none.
         self.batches = [] if content.last_epoch else list(batches)
+        self.books = self.books.carried_over(is_sealed=bool(content.last_epoch))
         watermarks = self._arrivals.watermarks
         state = ShardState(
             next_file=content.header.number + 1,
@@ -310,9 +314,10 @@ class _Replay:
             earliest_us=self._arrivals.raised_us,
             vectors_cut=self._arrivals.cut,
             rules=watermarks.rules,
+            books=self.books,
             resets=watermarks.resets,
         )
-        return ClosedFile(path, content.end, state, watermarks.reached(self.last_received_us), batches)
+        return ClosedFile(path, content.end, state, watermarks.reached(self.last_received_us), batches, turned_away)
 
     def _group(self, rows: LogRows, file: int) -> None:
         self._arrivals.replay(rows)
@@ -337,49 +342,6 @@ def _apply(message: Control, arrivals: Arrivals, batches: list[BatchRecord]) -> 
         arrivals.cut_vectors(message)
     elif isinstance(message, BatchClosed):
         batches.append(message.record)
-
-
-def _unbatched(manifest: Manifest, logs: Logs, batched_to: int) -> Iterator[LogRows]:
-    """Rows that are in no logged batch: a crash came between their flush and the log of their batch.
-
-    Which files have them is fixed now; they are read on demand, and may be sealed by then.
-    """
-    entries = list(manifest.since(batched_to))
-    return chain(
-        _rows_of_segments(manifest, entries, batched_to),
-        _rows_of_logs(logs, max(batched_to, manifest.to_epoch)),
-    )
-
-
-def _rows_of_segments(manifest: Manifest, entries: Sequence[Entry], from_epoch: int) -> Iterator[LogRows]:
-    for entry in entries:
-        with manifest.open_segment(entry) as file:
-            parts = pq.ParquetFile(file)
-            for number in range(parts.num_row_groups):
-                if _last_epoch(parts, number) >= from_epoch:
-                    yield from _from(whole(parts.read_row_group(number)), from_epoch)
-
-
-def _rows_of_logs(logs: Logs, from_epoch: int) -> Iterator[LogRows]:
-    for _, content in logs:
-        for frame in content.frames:
-            if frame.last_epoch >= from_epoch:
-                # Copied: a batch may outlive the file.
-                rows = decode_group(memoryview(bytes(frame.payload))).rows
-                if rows is not None:
-                    is_whole = rows.writes.epochs[0] >= from_epoch
-                    yield from [rows] if is_whole else _from(pa.table(rows.batch()), from_epoch)
-
-
-def _from(table: pa.Table, epoch: int) -> Iterator[LogRows]:
-    """The rows of this epoch and later ones."""
-    table = table.filter(pc.greater_equal(table["epoch"], epoch)).combine_chunks()
-    return (LogRows.of(batch) for batch in table.to_batches() if len(batch))
-
-
-def _last_epoch(parts: pq.ParquetFile, number: int) -> int:
-    last: int = parts.metadata.row_group(number).column(LOG_SCHEMA.get_field_index("epoch")).statistics.max
-    return last
 
 
 def _remember_segments(arrivals: Arrivals, manifest: Manifest, wanted: int) -> None:

@@ -22,6 +22,7 @@ from tidemark.log.manifest import Entry, EventTime, Manifest
 from tidemark.log.segment_files import folder_of
 from tidemark.log.segments import Census, encode_segment
 from tidemark.model.shard_errors import LogDamageError
+from tidemark.model.turned_away import Tally
 from tidemark.shard_state.fence import Fence
 from tidemark.shard_state.producers import Producers
 from tidemark.shard_state.state import STATE_FILE, ShardState, save
@@ -37,6 +38,7 @@ class ClosedFile(NamedTuple):
     state: ShardState  # to be saved when it is sealed, with the producers: nothing later than this file may be in it
     event_time: EventTime
     batches: list[BatchRecord]  # closed since the last segment, including those that this file logs
+    turned_away: Tally = Tally()  # counted since then, as the batches
 
 
 class Sealer:
@@ -60,11 +62,12 @@ class Sealer:
                 "backup; nothing was changed."
             )
         groups = list(content.groups())  # decoded once, for the segment and for the ledger
-        self._seal(content.header, groups, closed.event_time, closed.batches, sealed_us)
+        self._seal(content.header, groups, closed, sealed_us)
         runs = self._ledger.write(_producer_states(self._ledger, groups, content.header.number))
         failpoint("seal.ledger_written")
         self._fence.check()
-        save(self._disk, closed.path.parent / STATE_FILE, replace(closed.state, ledger=runs))
+        books = replace(closed.state.books, after_segment=self._manifest.count)
+        save(self._disk, closed.path.parent / STATE_FILE, replace(closed.state, ledger=runs, books=books))
         self._ledger.adopt(runs)
         self.next_file = closed.state.next_file
         self._disk.remove(closed.path)
@@ -72,14 +75,7 @@ class Sealer:
         self._fence.check()  # the next process reads runs that this one no longer needs
         self._ledger.remove_unlisted()
 
-    def _seal(
-        self,
-        header: Header,
-        groups: Sequence[Group],
-        event_time: EventTime,
-        batches: list[BatchRecord],
-        sealed_us: int,
-    ) -> None:
+    def _seal(self, header: Header, groups: Sequence[Group], closed: ClosedFile, sealed_us: int) -> None:
         """Write the segment of one log file, unless all its writes are sealed already."""
         rows = [group.rows for group in groups if group.rows is not None]
         if not rows:
@@ -87,6 +83,7 @@ class Sealer:
         census = Census(rows)
         if census.to_epoch <= self._manifest.to_epoch:
             return
+        event_time, batches = closed.event_time, closed.batches
         records = encode_batches(batches)
         data = encode_segment(rows, records)
         number = self._manifest.count + 1
@@ -120,6 +117,7 @@ class Sealer:
             received_us=event_time.received_us,
             idle_from=event_time.idle_from,
             resets=event_time.resets,
+            turned_away=closed.turned_away,
             sealed_us=sealed_us,
             incarnation=header.incarnation,
             previous=self._manifest.head,

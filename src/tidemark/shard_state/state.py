@@ -16,6 +16,7 @@ from tidemark.log.control import VectorsCut
 from tidemark.log.run_info import RunInfo
 from tidemark.model.event_time_rules import EventTimeRules
 from tidemark.model.shard_errors import LogDamageError
+from tidemark.shard_state.books import Books
 from tidemark.shard_state.producers import ProducerState
 from tidemark.storage.disk import Disk
 
@@ -41,6 +42,7 @@ class ShardState(Struct, frozen=True):
     earliest_us: int | None = None  # events before this are refused, whatever the settings say (R5)
     vectors_cut: VectorsCut | None = None  # older changes to vectors are refused (K4)
     rules: EventTimeRules | None = None  # in force when the last file was closed; None in an older home
+    books: Books = Books()  # of deltas that were turned away (A3)
     resets: int = 0  # how many resets of the clock these times include (C15)
 
 

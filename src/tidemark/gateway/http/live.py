@@ -4,18 +4,14 @@ Belongs here: when to look, and who gets it. What is seen is in `live_view.py`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from tidemark.gateway.http.live_view import LiveView, Looker
-from tidemark.storage.home import Home
 
-# The page itself: one file that needs nothing from elsewhere.
-PAGE = Path(__file__).with_name("page") / "index.html"
 EVERY_S = 1.0
 
 
@@ -39,7 +35,7 @@ class LiveFeed:
         """Whether looks are made."""
         return self._task is not None
 
-    async def events(self) -> AsyncIterator[bytes]:
+    async def events(self) -> AsyncGenerator[bytes, None]:
         """Looks as JSON, from the latest on; the first one has the curve of the last minutes, too."""
         viewer: asyncio.Queue[_Look | None] = asyncio.Queue(1)
         if self._latest is not None:
@@ -69,8 +65,8 @@ class LiveFeed:
                 self._show(self._latest)
                 await self._sleep(EVERY_S)
         finally:
-            # If looking itself failed, nobody waits for ever: they come again, and looks begin anew. If nobody watched any
-            # more, somebody may have come since, and has a task of their own.
+            # If looking itself failed, nobody waits for ever: they come again, and looks begin anew. If nobody watched
+            # any more, somebody may have come since, and has a task of their own.
             if self._task is asyncio.current_task():
                 self._task = self._latest = None
                 self._show(None)
@@ -80,13 +76,3 @@ class LiveFeed:
             if viewer.full():
                 viewer.get_nowait()
             viewer.put_nowait(look)
-
-
-_feeds: dict[Path, LiveFeed] = {}
-
-
-async def live_events(home: Home) -> AsyncIterator[bytes]:
-    """Looks at a home as JSON, about once a second; all who call this in a process share them."""
-    feed = _feeds.setdefault(home.root, LiveFeed(Looker(home)))
-    async for event in feed.events():
-        yield event

@@ -30,6 +30,8 @@ from tidemark.tables.table_watermarks import read_table_watermarks
 ASK_S = 3.0
 # Tables change by a drain, not by a write; each look lists their logs.
 TABLES_US = 5 * SECOND_US
+# After a longer pause, when nobody watched, the mean since then would look like a rate.
+LONGEST_STEP_US = 5 * SECOND_US
 # Five minutes for the curve of somebody who opens the page now.
 CURVE_POINTS = 300
 
@@ -188,9 +190,9 @@ class Looker:
         )
 
     def _rate(self, now_us: int, deltas: int) -> float | None:
-        """Deltas a second since the last look; unknown after a restart, when they are counted from zero."""
+        """Deltas a second since the last look; unknown after a pause, and after a restart, which counts from zero."""
         before, self._before = self._before, (now_us, deltas)
-        if before is None or now_us <= before[0] or deltas < before[1]:
+        if before is None or not 0 < now_us - before[0] <= LONGEST_STEP_US or deltas < before[1]:
             return None
         rate = (deltas - before[1]) * SECOND_US / (now_us - before[0])
         self.curve.append((now_us, round(rate, 1)))

@@ -22,6 +22,7 @@ from tidemark.client.deliveries import Delivery
 from tidemark.client.errors import ClientError, NackedError
 from tidemark.gateway.http.access import Access, header
 from tidemark.gateway.http.errors import ErrorAnswer, ErrorBody, HttpError, of_nack
+from tidemark.gateway.http.event_stream import EVENT_HEADERS, until_gone, write_piecemeal
 from tidemark.gateway.http.parameters import read_query
 from tidemark.gateway.http.responses import Receive, Send
 from tidemark.gateway.http.writes.attempts import Opener, open_patiently
@@ -35,17 +36,8 @@ MOST_SUBSCRIBERS = 200
 # Deliveries that the coordinator sends ahead: one is written while the next one is on its way.
 _UNACKED = 2
 HEARTBEAT_S = 15.0
-# A reader that takes nothing for so long has gone.
-STALLED_S = 60.0
-_PIECE_BYTES = 64 * 1024
 _MOST_TOPICS = 100
 _CURSOR = re.compile(r"[0-9]{1,4}:[0-9]{1,19}(,[0-9]{1,4}:[0-9]{1,19})*")
-EVENT_HEADERS = [
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # proxies that would gather events pass them on
-    (b"connection", b"close"),
-]
 
 
 class SubscribeQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,22 +94,22 @@ class Subscriptions:
         coming = asyncio.ensure_future(anext(deliveries))
         try:
             # Browsers try again after so long.
-            await write_event(send, b"retry: 1000\n: what is flushed from now on, or behind the cursor\n\n")
+            await write_piecemeal(send, b"retry: 1000\n: what is flushed from now on, or behind the cursor\n\n")
             while True:
                 await asyncio.wait({gone, coming}, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
                 if gone.done():
                     return
                 self._access.check_again(grant)
                 if not coming.done():
-                    await write_event(send, b": still here\n\n")
+                    await write_piecemeal(send, b": still here\n\n")
                     continue
                 delivery = coming.result()
-                await write_event(send, _event(delivery))
+                await write_piecemeal(send, _event(delivery))
                 connection.acknowledge(delivery.number)
                 coming = asyncio.ensure_future(anext(deliveries))
         except (ClientError, HttpError, PayloadError, StopAsyncIteration) as error:
             with suppress(TimeoutError):
-                await write_event(send, _last_event(error))
+                await write_piecemeal(send, _last_event(error))
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
             return  # it reads nothing any more, so there is nobody to tell
@@ -126,20 +118,6 @@ class Subscriptions:
             coming.cancel()
             with suppress(asyncio.CancelledError, StopAsyncIteration, ClientError, PayloadError):
                 await coming
-
-
-async def until_gone(receive: Receive) -> None:
-    """Return when the caller has gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def write_event(send: Send, data: bytes) -> None:
-    """Write in pieces: the socket says after each whether it takes more."""
-    async with asyncio.timeout(STALLED_S):
-        for start in range(0, len(data), _PIECE_BYTES):
-            piece = data[start : start + _PIECE_BYTES]
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
 
 
 def _event(delivery: Delivery) -> bytes:
