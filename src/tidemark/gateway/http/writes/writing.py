@@ -193,8 +193,8 @@ def _key_reused() -> HttpError:
     return HttpError(
         409,
         str(NackReason.NUMBER_REUSE),
-        "This Idempotency-Key was sent with other deltas before. Those were taken, and these were not. Give each request "
-        "a key of its own.",
+        "This Idempotency-Key was sent with other deltas before. Those were taken, and these were not. Give each "
+        "request a key of its own.",
     )
 
 
