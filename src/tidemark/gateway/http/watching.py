@@ -32,6 +32,7 @@ class Watching:
         self._access = door.access
         self._feed = LiveFeed(Looker(door.home))
         self._viewers = 0
+        door.counters.gauge("watchers", "Pages that follow this home.", lambda: self._viewers)
 
     def handlers(self) -> dict[str, Handler]:
         """By path."""
