@@ -17,6 +17,7 @@ from tests.support.served import ServedHome, home_at, served
 from tidemark.gateway import places
 from tidemark.gateway.control import Asked, ControlServer
 from tidemark.gateway.http.server import DoorServer, listen, make_server
+from tidemark.gateway.tls import Listen
 
 JSON, LINES, ARROW = "application/json", "application/x-ndjson", "application/vnd.apache.arrow.stream"
 
@@ -74,7 +75,7 @@ def http_door(found: ServedHome) -> Iterator[HttpServed]:
     """An HTTP door of a home that is served."""
     control = ControlServer(lambda asked: _answer(found, asked))
     found.call(control.listen(places.control_socket(found.home)))
-    listening = listen("127.0.0.1", 0)
+    listening = listen(Listen("127.0.0.1", 0))
     server = make_server(found.home, listening)
     serving = asyncio.run_coroutine_threadsafe(server.serve(sockets=[listening]), found._loop)
     door = HttpServed(found, listening.getsockname()[1])
@@ -95,5 +96,5 @@ async def _until_started(server: DoorServer) -> None:
 
 
 async def _answer(found: ServedHome, asked: Asked) -> Any:
-    answers = {"metrics": found.platform.metrics, "watermarks": found.platform.watermarks}
+    answers = {"metrics": found.platform.metrics, "watermarks": found.platform.watermarks, "status": dict}
     return await asyncio.to_thread(answers[asked.ask])

@@ -5,7 +5,7 @@ import socket
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -13,12 +13,15 @@ import msgspec
 import pyarrow as pa
 import pytest
 import zstandard
+from websockets.sync.client import connect
 
 from tests.support.http_served import ARROW, JSON, LINES, HttpServed, error_of, http_served, view
 from tidemark.gateway.http import server
 from tidemark.gateway.http.writes import bodies
 from tidemark.gateway.tokens import TokenStore
+from tidemark.wire.frames import Flag, Frame, FrameReader, FrameType, encode_frame
 from tidemark.wire.limits import LIMITS
+from tidemark.wire.messages import Hello, encode
 
 MEGABYTE = 1024 * 1024
 
@@ -55,6 +58,13 @@ def heard(connection: socket.socket) -> bytes:
     while piece := connection.recv(65_536):
         found += piece
     return found
+
+
+def wait_for_end(connection: socket.socket) -> None:
+    """Return when the other side has ended it; a timeout of the socket if it does not."""
+    with suppress(ConnectionError):
+        while connection.recv(65_536):
+            pass
 
 
 def still_well(door: HttpServed, name: str) -> None:
@@ -192,17 +202,11 @@ def test_whoever_says_nothing_or_stops_in_a_header_or_a_body_is_sent_away(
             assert heard(connection).startswith(b"HTTP/1.1 408 ")
     # And one that drips: every byte in time, and the header never done.
     with raw(door) as connection:
-        for _ in range(20):
-            try:
-                connection.sendall(b"G")
-            except OSError:
-                break
-            time.sleep(0.05)
-        with pytest.raises(OSError):  # noqa: PT011 - reset, or broken
-            for _ in range(3):
-                connection.sendall(b"G")
-                assert connection.recv(1) is not None
+        with suppress(ConnectionError):
+            for letter in b"GET /" + b"a" * 15:
+                connection.sendall(bytes([letter]))
                 time.sleep(0.05)
+        wait_for_end(connection)
     still_well(door, "after slow ones")
 
 
@@ -250,7 +254,7 @@ def test_without_a_token_nothing_is_answered_but_health(guarded: tuple[HttpServe
         assert answer.headers["www-authenticate"].startswith("Bearer")
     assert door.post(view("nobody")).status_code == 401
     for word in ("Bearer tdm_" + "x" * 43, "Bearer", "Basic abc", "Bearer \xff"):
-        headers = {"authorization": word.encode("latin-1")}
+        headers = [(b"authorization", word.encode("latin-1"))]
         assert door.client.get("/v1/status", headers=headers).status_code == 401
     assert door.client.get("/-/healthy").status_code == 200
 
@@ -321,7 +325,8 @@ def test_a_flood_of_strangers_costs_those_who_may_write_nothing_but_time(
             connection.sendall(head_of(1_000_000))
         assert door.post(view("in the flood"), authorization=tokens["writer"]).json()["accepted"] == 1
         for connection in flood:
-            assert connection.recv(65_536).startswith(b"HTTP/1.1 401 ")
+            # Told that a token is needed, or pushed out by the next one.
+            assert connection.recv(65_536).startswith((b"HTTP/1.1 401 ", b"HTTP/1.1 503 "))
         text = door.client.get("/metrics", headers={"authorization": tokens["admin"]}).text
         assert "tidemark_http_body_bytes 0\n" in text  # nothing was read for them
     finally:
@@ -329,15 +334,42 @@ def test_a_flood_of_strangers_costs_those_who_may_write_nothing_but_time(
             connection.close()
 
 
+def test_of_those_who_say_nothing_the_oldest_make_room(tmp_path: Path) -> None:
+    with http_served(tmp_path / "home", "[serve]\nunauthenticated_connections = 5\n") as door:
+        assert door.post(view("known")).status_code == 200
+        silent = [socket.create_connection(("127.0.0.1", door.port), timeout=20) for _ in range(5)]
+        with raw(door, b"GET /-/healthy HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n") as newest:
+            assert heard(newest).startswith(b"HTTP/1.1 200 ")
+        assert heard(silent[0]).startswith(b"HTTP/1.1 503 ")
+        # Who has said who it is has a place of its own.
+        assert door.post(view("still known")).status_code == 200
+        for connection in silent:
+            connection.close()
+
+
 def test_no_more_connections_than_the_settings_say(tmp_path: Path) -> None:
-    with http_served(tmp_path / "home", "[serve]\nconnections = 5\n") as door:
-        held = [socket.create_connection(("127.0.0.1", door.port), timeout=20) for _ in range(5)]
-        try:
-            with raw(door) as one_more:
-                assert heard(one_more).startswith(b"HTTP/1.1 503 ")
-        finally:
-            for connection in held:
-                connection.close()
-        until = time.monotonic() + 20
-        while door.client.get("/-/healthy").status_code != 200:
-            assert time.monotonic() < until
+    with http_served(tmp_path / "home", "[serve]\nconnections = 1\n") as door:
+        assert door.post(view("first")).status_code == 200
+        with httpx.Client(base_url=door.url) as another:
+            answer = another.get("/v1/status")
+            assert (answer.status_code, error_of(answer)["reason"]) == (503, "too_many_connections")
+            assert door.post(view("second")).status_code == 200
+            door.client.close()
+            until = time.monotonic() + 20
+            while another.get("/v1/status").status_code != 200:
+                assert time.monotonic() < until
+
+
+def test_a_websocket_that_has_ended_gives_its_place_back(tmp_path: Path) -> None:
+    with http_served(tmp_path / "home", "[serve]\nconnections = 1\n") as door:
+        url = f"ws://127.0.0.1:{door.port}/v1/frames"
+        hello = encode_frame(Frame(FrameType.HEARTBEAT, Flag.NONE, 0, encode(Hello(producer="ws"))))
+        for _ in range(3):
+            until = time.monotonic() + 20
+            while True:
+                with connect(url) as websocket:
+                    websocket.send(hello)
+                    found = next(FrameReader().feed(websocket.recv(timeout=20, decode=False)))
+                    if found.type is FrameType.HEARTBEAT:
+                        break
+                assert time.monotonic() < until

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from hypothesis import given
@@ -26,6 +27,8 @@ class Coordinator:
     def __init__(self) -> None:
         self.taken: list[bytes] = []  # payload of write 1, 2, …
         self.turned_away = 0  # so many of the next writes are not taken for now
+        self.partly = 0  # and of so many one shard has taken its part
+        self.parts: dict[int, bytes] = {}
         self.cut_before = self.cut_after = 0  # so many of the next ones are lost with their connection
         self.connections: list[Connection] = []
 
@@ -44,7 +47,8 @@ class Connection:
         self.window = Window(1 << 20, self._loop)
         self.drain_ms: int | None = None
         self.closed: asyncio.Future[ConnectionLostError | None] = self._loop.create_future()
-        self._flying: list[asyncio.Future[Written]] = []
+        self._flying: dict[asyncio.Future[Written], int] = {}
+        self._waiting: list[Callable[[], None]] = []
 
     def write(
         self, sequence: int, _kind: FrameType, payload: bytes, *, rows: int, heard: Callable[[Written], None], **_: Any
@@ -52,9 +56,22 @@ class Connection:
         if self.closed.done():
             raise ConnectionLostError("cut")
         future: asyncio.Future[Written] = self._loop.create_future()
-        self._flying.append(future)
-        self._loop.call_soon(self._decide, sequence, payload, rows, heard, future)
+        # As the real one has it: new numbers are sent in their order.
+        new = [number for number in self._flying.values() if number > self.welcome.mark]
+        if sequence > self.welcome.mark and new and sequence <= new[-1]:
+            raise ValueError(f"write {sequence} was sent after {new[-1]}")
+        self._flying[future] = sequence
+        self._waiting.append(partial(self._decide, sequence, payload, rows, heard, future))
+        if len(self._waiting) == 1:
+            self._loop.call_soon(self._decide_one)
         return future
+
+    def _decide_one(self) -> None:
+        """One in a turn of the loop, so that others have their turns between."""
+        self._waiting[0]()
+        del self._waiting[0]
+        if self._waiting:
+            self._loop.call_soon(self._loop.call_soon, self._decide_one)
 
     def _decide(
         self,
@@ -77,7 +94,13 @@ class Connection:
                 self._answer(future, heard, Written(LevelName.FLUSHED, {0: sequence}, 0, 0, 0, (), True))
         elif sequence > len(log.taken) + 1:
             self._refuse(future, Nack(NackReason.SEQUENCE_GAP, "a gap", expected=len(log.taken) + 1))
-        elif log.turned_away:
+        elif log.parts.get(sequence, payload) != payload:
+            raise AssertionError(f"number {sequence} was given to another write, and one shard has the first")
+        elif log.partly:
+            log.partly -= 1
+            log.parts[sequence] = payload
+            self._refuse(future, Nack(NackReason.BACKPRESSURE, "full", retry_after_ms=1, not_taken=(0,)))
+        elif log.turned_away and sequence not in log.parts:
             log.turned_away -= 1
             self._refuse(future, Nack(NackReason.BACKPRESSURE, "full", retry_after_ms=1))
         else:
@@ -89,12 +112,12 @@ class Connection:
                 self._answer(future, heard, Written(LevelName.FLUSHED, {0: sequence}, rows, 0, 0, (), False))
 
     def _answer(self, future: asyncio.Future[Written], heard: Callable[[Written], None], written: Written) -> None:
-        self._flying.remove(future)
+        del self._flying[future]
         heard(written)
         future.set_result(written)
 
     def _refuse(self, future: asyncio.Future[Written], nack: Nack) -> None:
-        self._flying.remove(future)
+        del self._flying[future]
         future.set_exception(NackedError(nack))
 
     def _cut(self) -> None:
@@ -164,6 +187,19 @@ def test_what_is_turned_away_is_told_and_what_came_behind_it_takes_its_number() 
     run(test())
 
 
+def test_a_write_of_which_one_shard_has_its_part_keeps_its_number_until_all_of_it_is_taken() -> None:
+    async def test() -> None:
+        log = Coordinator()
+        lane = lane_of(log)
+        await submit(lane, "first")
+        log.partly = 2
+        answers = [submit(lane, f"large{number}", is_large=True) for number in range(3)]
+        assert [each.accepted for each in await asyncio.gather(*answers)] == [1, 1, 1]
+        assert deltas_in(log) == ["first", "large0", "large1", "large2"]
+
+    run(test())
+
+
 def test_a_write_whose_answer_was_lost_is_not_taken_again_under_another_number() -> None:
     async def test() -> None:
         log = Coordinator()
@@ -203,7 +239,7 @@ def test_a_request_whose_time_is_over_before_it_was_sent_is_never_sent() -> None
     run(test())
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["", "away", "before", "after"])), max_size=25))
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["", "away", "partly", "before", "after"])), max_size=25))
 def test_every_request_is_taken_once_or_told_that_it_was_not_whatever_happens(steps: list[tuple[int, str]]) -> None:
     async def test() -> None:
         log = Coordinator()
@@ -211,6 +247,7 @@ def test_every_request_is_taken_once_or_told_that_it_was_not_whatever_happens(st
         sent: dict[str, asyncio.Future[WriteAnswer]] = {}
         for place, (count, trouble) in enumerate(steps):
             log.turned_away += trouble == "away"
+            log.partly += trouble == "partly"
             log.cut_before += trouble == "before"
             log.cut_after += trouble == "after"
             for number in range(count):

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_schema_conformance,
@@ -83,6 +84,7 @@ def _ask_whatever_is_allowed(door: HttpServed, examples: int) -> None:
     schema = schemathesis.openapi.from_dict(document()).exclude(path=list(ENDLESS))
 
     for operation in schema.get_all_operations():
+        assert isinstance(operation, Ok)
 
         @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
         @given(case=operation.ok().as_strategy())

@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from tests.support.http_served import HttpServed, error_of, http_served, view
-from tidemark.gateway.http import subscribing
+from tidemark.gateway.http import event_stream, subscribing
 from tidemark.gateway.tokens import TokenStore
 from tidemark.wire.errors import NackReason
 from tidemark.wire.frames import Flag, Frame, FrameReader, FrameType, encode_frame
@@ -136,7 +136,7 @@ def test_the_end_of_the_coordinator_ends_a_subscription_with_a_word(tmp_path: An
 
 def test_a_slow_reader_holds_up_itself_and_takes_no_memory(door: HttpServed, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that takes nothing is behind by as much as two deliveries and a socket, and then it is let go."""
-    monkeypatch.setattr(subscribing, "STALLED_S", 2.0)
+    monkeypatch.setattr(event_stream, "STALLED_S", 2.0)
     slow = socket.create_connection(("127.0.0.1", door.port), timeout=20)
     slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     try:
@@ -164,7 +164,7 @@ def test_the_feed_of_the_page_shows_what_was_taken(door: HttpServed) -> None:
         first = msgspec.json.decode(next(event["data"] for event in events(answer) if "data" in event))
     assert isinstance(first, dict)
     until = time.monotonic() + 20
-    while "tidemark_http_watchers 0\n" not in door.client.get("/metrics").text:
+    while 'running{route="/v1/live"} 0\n' not in door.client.get("/metrics").text:
         assert time.monotonic() < until
 
 
@@ -247,7 +247,7 @@ def test_what_is_no_hello_is_refused_in_w1(door: HttpServed, first: bytes | str,
 
 def test_a_page_of_a_stranger_gets_no_websocket(door: HttpServed) -> None:
     with pytest.raises(InvalidStatus) as refused:
-        connect(frames_url(door), origin="https://evil.example")  # type: ignore[arg-type]
+        connect(frames_url(door), additional_headers={"Origin": "https://evil.example"})
     assert refused.value.response.status_code == 403
 
 

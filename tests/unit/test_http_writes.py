@@ -200,6 +200,8 @@ def test_a_key_with_other_deltas_is_409(door: HttpServed) -> None:
     answer = door.post(view("k4"), idempotency_key="order 18")
     assert answer.status_code == 409
     assert error_of(answer)["reason"] == "number_reuse"
+    assert "Idempotency-Key" in error_of(answer)["message"]
+    assert door.post(view("k3"), idempotency_key="order 18").json()["is_retry"] is True
 
 
 def test_a_key_used_twice_at_once_is_taken_once(door: HttpServed) -> None:

@@ -31,7 +31,7 @@ def main() -> int:
         # The serving process has told the operator what there is to tell; this one refuses what that would refuse.
         check_exposure(home.settings.serve, {"--listen": options.listen}, has_tokens=True)
         tls = server_context(home)
-        listening = listen(wanted.host, wanted.port)
+        listening = listen(wanted)
         if wanted.port == 0:
             at = wanted._replace(port=listening.getsockname()[1])
             print(f"Listening at http{'s' if tls else ''}://{at}", flush=True)  # noqa: T201

@@ -1,7 +1,7 @@
 """All routes but the write route.
 
-Belongs here: paths, and from an answer to a response. The answers themselves are in `reads.py`, `subscribing.py`,
-`framing.py` and `operating.py`; what is said of each route to programs is in `openapi.py`.
+Belongs here: paths, and from an answer to a response. The answers themselves are in `questions/reads.py`,
+`subscribing.py`, `framing.py` and `operating.py`; what is said of each route to programs is in `openapi.py`.
 """
 
 from collections.abc import Callable

@@ -168,5 +168,6 @@ class Account(Struct):
 
     account: dict[str, int]
     reasons: dict[str, int]
+    turned_away: dict[str, Any]  # before it was numbered: by reason and producer, some ids, and times it is unknown of
     duplicates: dict[str, int]
     disagreements: list[str]

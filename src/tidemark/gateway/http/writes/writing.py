@@ -108,6 +108,10 @@ class Writing:
             return partial_answer(error.not_taken, identity.retry, error.retry_after_ms)
         except TimeoutError:
             return _too_late(attempt, wants)
+        except HttpError as error:
+            if identity.retry is Retry.BY_KEY and error.body.reason == NackReason.NUMBER_REUSE:
+                raise _key_reused() from error
+            raise
 
     async def _write_unnumbered(
         self, content: Content, level: LevelName, attempt: Attempt, grant: Grant
@@ -182,6 +186,15 @@ def _too_late(attempt: Attempt, wants: WriteQuery) -> WriteAnswer:
         str(NackReason.OUTCOME_UNKNOWN),
         f"It did not become {wants.level} within {wants.timeout:g} s, and goes on. Whether it was taken is not known "
         f"yet. Send the same request again: that is safe {attempt.retry}.",
+    )
+
+
+def _key_reused() -> HttpError:
+    return HttpError(
+        409,
+        str(NackReason.NUMBER_REUSE),
+        "This Idempotency-Key was sent with other deltas before. Those were taken, and these were not. Give each "
+        "request a key of its own.",
     )
 
 
