@@ -29,7 +29,6 @@ from orchestration.run_status import CheckStatus, FailedCheck, OrchestratorStatu
 from tests.support.live import TEN_O_CLOCK, HandClock, new_home, open_platform, sample, sealed_rows, signal
 from tidemark.model.log_schema import LOG_SCHEMA
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US, floor_to, from_us, to_us
-from tidemark.model.turned_away import Tally
 from tidemark.observe import account, home_status
 from tidemark.storage.home import Home
 
@@ -161,17 +160,6 @@ def test_what_is_sealed_and_not_drained_is_on_the_page(home: Home) -> None:
     assert "Every hour has the same, so there is nothing to draw." in page.text
     for words in ("as it was on 2026-03-02 18:00:00 UTC", "hourly_counts has no rows yet", "fleet/sample", "empty_id"):
         assert words in page.text
-
-
-def test_a3_what_was_turned_away_is_on_the_page_with_the_time_that_nobody_counted(home: Home) -> None:
-    assert "turned away" not in Page(write_report(home, now_us=NOW_US).read_text()).text
-    clock = HandClock(NOW_US)
-    with open_platform(home, clock) as platform:
-        platform.begin_counting()
-        platform.turn_away(Tally({"rate": {"web": 1_234}}), NOW_US, NOW_US)
-    page = Page(write_report(home, now_us=NOW_US).read_text())
-    assert "turned away1,234before they were numbered" in page.text
-    assert "What was turned away is not known for some time" in page.text
 
 
 def test_the_page_of_a_drained_home_has_all_plots_each_with_title_and_reading(
