@@ -254,7 +254,7 @@ ADMISSION = (
         "A3",
         "a start does not look whether a door was counting",
         kill_not_noticed,
-        "tests/unit/test_turned_away.py::test_a3_after_a_kill_the_account_names_the_time_before_and_after_the_next_start",
+        "tests/unit/test_turned_away_account.py::test_a3_after_a_kill_the_account_names_the_time_before_and_after_the_next_start",
     ),
     Beside(
         "notes_never_due",

@@ -20,7 +20,9 @@ def free_port() -> int:
 
 def test_killed_clients_and_a_network_that_fails_lose_and_repeat_nothing(tmp_path: Path) -> None:
     with server(heartbeat_ms=200) as found:
-        campaign = run_campaign(InMemory(found), tmp_path / "spool", seed=SEED, kills=4, cuts=20, server_kills=2, rate=0.1)
+        campaign = run_campaign(
+            InMemory(found), tmp_path / "spool", seed=SEED, kills=4, cuts=20, server_kills=2, rate=0.1
+        )
         assert campaign.left == 0
         assert min(campaign.levels["flushed"], campaign.levels["spooled"]) > 5
 
