@@ -13,11 +13,11 @@ import msgspec
 import pytest
 
 from tidemark import Level, Platform
+from tidemark.gateway.access.tokens import AccessError, TokenStore
 from tidemark.gateway.http.access import Access
 from tidemark.gateway.http.live import LiveFeed
 from tidemark.gateway.http.live_view import LiveView, Looker
 from tidemark.gateway.http.watching import PAGE, Watching
-from tidemark.gateway.tokens import AccessError, TokenStore
 from tidemark.model.errors import TidemarkError
 from tidemark.model.timegrid import SECOND_US
 from tidemark.storage.home import Home
