@@ -1,12 +1,13 @@
 """Planted bugs of admission: at the gate, and in the log of what it turned away.
 
-Belongs here: the patches. The list of all bugs that a test has to find, with those tests, is in `planted_beside.py`.
+Belongs here: the patches. Each has the test that must find it.
 """
 
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
+from chaos.beside import Beside
 from tidemark.admission import decide, gate, pacing, shares, shedder, sla
 from tidemark.admission.arriving import Part, Turned
 from tidemark.admission.counting import Counting
@@ -147,3 +148,119 @@ def kill_not_noticed() -> AbstractContextManager[Any]:
 def notes_never_due() -> AbstractContextManager[Any]:
     """Counts wait for the next write, however long that takes."""
     return patch.object(unlogged, "MINUTE_US", 10**15)
+
+
+ADMISSION = (
+    Beside(
+        "refusal_uncounted",
+        "A3",
+        "what a shard had no room for is told and not counted",
+        refusal_uncounted,
+        "tests/unit/test_admission.py::test_a3_what_a_shard_had_no_room_for_has_cost_nothing",
+    ),
+    Beside(
+        "bucket_starts_full",
+        "A2",
+        "after a restart every stream has its burst again",
+        bucket_starts_full,
+        "tests/unit/test_admission.py::test_a2_a_start_begins_with_nothing_and_the_first_write_gets_through_at_once",
+    ),
+    Beside(
+        "bucket_without_debt",
+        "A2",
+        "a write costs no more than there is",
+        bucket_without_debt,
+        "tests/unit/test_admission.py::test_a2_over_an_hour_the_admitted_rate_is_the_configured_one_within_one_write",
+    ),
+    Beside(
+        "tokens_spent_by_refused",
+        "A1",
+        "a write that is turned away takes its tokens all the same",
+        tokens_spent_by_refused,
+        "tests/unit/test_admission.py::test_a2_tokens_are_spent_by_what_was_let_in_and_by_nothing_else",
+    ),
+    Beside(
+        "back_too_early",
+        "A2",
+        "who comes back when told finds nothing in the bucket yet",
+        back_too_early,
+        "tests/unit/test_admission.py::test_a2_whoever_comes_back_when_told_is_let_in",
+    ),
+    Beside(
+        "jitter_by_event_time",
+        "A2",
+        "a stream that was silent once is locked out",
+        jitter_by_event_time,
+        "tests/unit/test_admission.py::test_a2_jitter_compares_with_the_last_arrival_so_a_pause_locks_nobody_out",
+    ),
+    Beside(
+        "shed_before_agreement",
+        "A1",
+        "the shedder is asked before what was agreed",
+        shed_before_agreement,
+        "tests/unit/test_admission.py::test_a1_an_agreement_wins_over_the_shedder_and_lag_over_jitter_over_rate",
+    ),
+    Beside(
+        "critical_is_shed",
+        "A3",
+        "critical is a priority like any other",
+        critical_is_shed,
+        "tests/unit/test_admission_load.py::test_a3_one_more_priority_makes_room_with_each_interval_and_critical_never_does",
+    ),
+    Beside(
+        "share_not_given_back",
+        "A3",
+        "what was flushed still counts in its class",
+        share_not_given_back,
+        "tests/unit/test_admission.py::test_a3_whatever_happens_received_is_admitted_and_turned_away",
+    ),
+    Beside(
+        "shares_not_guaranteed",
+        "A3",
+        "whoever comes first has all the room",
+        shares_not_guaranteed,
+        "tests/unit/test_admission_load.py::test_a3_alone_a_class_gets_everything_and_the_other_still_gets_its_share",
+    ),
+    Beside(
+        "decrease_smoothed",
+        "A4",
+        "half is only aimed at",
+        decrease_smoothed,
+        "tests/unit/test_admission_load.py::test_a4_it_halves_above_nine_tenths_and_eases_above_seven_at_once",
+    ),
+    Beside(
+        "loud_gets_more",
+        "A4",
+        "who ignores its pace is listened to all the same",
+        loud_gets_more,
+        "tests/unit/test_admission_load.py::test_a4_one_rude_client_costs_nine_polite_ones_at_most_five_per_cent",
+    ),
+    Beside(
+        "counts_not_sealed",
+        "A3",
+        "a log file without writes takes its counts with it",
+        counts_not_sealed,
+        "tests/unit/test_turned_away.py::test_a3_a_log_file_without_writes_becomes_no_segment_and_its_counts_stay",
+    ),
+    Beside(
+        "counts_sealed_twice",
+        "A3",
+        "what is in a line of the manifest is in the next one, too",
+        counts_sealed_twice,
+        "tests/unit/test_turned_away.py::test_a3_sealing_takes_the_counts_into_the_line_and_the_totals_once",
+    ),
+    Beside(
+        "kill_not_noticed",
+        "A3",
+        "a start does not look whether a door was counting",
+        kill_not_noticed,
+        "tests/unit/test_turned_away_account.py::test_a3_after_a_kill_the_account_names_the_time_before_and_after_the_next_start",
+    ),
+    Beside(
+        "notes_never_due",
+        "A3",
+        "counts wait for the next write, however long that takes",
+        notes_never_due,
+        "tests/unit/test_turned_away.py::test_a3_counts_are_logged_after_a_minute_at_the_latest",
+    ),
+)

@@ -1,44 +1,19 @@
-"""Planted bugs beside the coordinator: in the lake, in the daemon's assumptions, and in files that processes share.
+"""Planted bugs beside the coordinator: at the door, in the lake, in the daemon's assumptions, and in shared files.
 
 Belongs here: patches of the product as in `planted.py`, each with the test of the default tier that must fail under
 it. The simulation does not go there, so a test has to find them; that is verified here. A bug is in force in a process
-of its own, which ends with that test:
-
-    python -m chaos.planted_beside NAME
+of its own, which ends with that test.
 """
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
-from chaos import planted_admission, planted_door
-
-ROOT = Path(__file__).resolve().parent.parent
-# The exit code of pytest when a test has failed; any other means that it could not be run.
-TESTS_FAILED = 1
-
-
-class Beside(NamedTuple):
-    """One bug, the rule that it breaks, and the test that must fail."""
-
-    name: str
-    rule: str
-    what: str
-    plant: Callable[[], AbstractContextManager[Any]]
-    test: str
-
-
-class Tried(NamedTuple):
-    """The result of the test for a bug."""
-
-    name: str
-    is_caught: bool
-    said: str  # the end of what pytest printed
+from chaos.beside import Beside
+from chaos.planted_admission import ADMISSION
+from chaos.planted_client import CLIENT
+from chaos.planted_door import DOOR
+from chaos.planted_wire import WIRE
 
 
 def _break_not_seen() -> AbstractContextManager[Any]:
@@ -88,6 +63,9 @@ def _answers_believed() -> AbstractContextManager[Any]:
 
     return patch.object(lake_files, "marker", lambda *_: None)
 
+
+FRAMES = "tests/unit/test_wire_frames.py"
+COLUMNS = "tests/unit/test_foreign_columns.py"
 
 BESIDE = (
     Beside(
@@ -146,236 +124,8 @@ BESIDE = (
         _answers_believed,
         "tests/unit/test_lost_answers.py::test_r5_a_drop_whose_answer_is_lost_is_no_failure",
     ),
-    Beside(
-        "refusal_uncounted",
-        "A3",
-        "what a shard had no room for is told and not counted",
-        planted_admission.refusal_uncounted,
-        "tests/unit/test_admission.py::test_a3_what_a_shard_had_no_room_for_has_cost_nothing",
-    ),
-    Beside(
-        "bucket_starts_full",
-        "A2",
-        "after a restart every stream has its burst again",
-        planted_admission.bucket_starts_full,
-        "tests/unit/test_admission.py::test_a2_a_start_begins_with_nothing_and_the_first_write_gets_through_at_once",
-    ),
-    Beside(
-        "bucket_without_debt",
-        "A2",
-        "a write costs no more than there is",
-        planted_admission.bucket_without_debt,
-        "tests/unit/test_admission.py::test_a2_over_an_hour_the_admitted_rate_is_the_configured_one_within_one_write",
-    ),
-    Beside(
-        "tokens_spent_by_refused",
-        "A1",
-        "a write that is turned away takes its tokens all the same",
-        planted_admission.tokens_spent_by_refused,
-        "tests/unit/test_admission.py::test_a2_tokens_are_spent_by_what_was_let_in_and_by_nothing_else",
-    ),
-    Beside(
-        "back_too_early",
-        "A2",
-        "who comes back when told finds nothing in the bucket yet",
-        planted_admission.back_too_early,
-        "tests/unit/test_admission.py::test_a2_whoever_comes_back_when_told_is_let_in",
-    ),
-    Beside(
-        "jitter_by_event_time",
-        "A2",
-        "a stream that was silent once is locked out",
-        planted_admission.jitter_by_event_time,
-        "tests/unit/test_admission.py::test_a2_jitter_compares_with_the_last_arrival_so_a_pause_locks_nobody_out",
-    ),
-    Beside(
-        "shed_before_agreement",
-        "A1",
-        "the shedder is asked before what was agreed",
-        planted_admission.shed_before_agreement,
-        "tests/unit/test_admission.py::test_a1_an_agreement_wins_over_the_shedder_and_lag_over_jitter_over_rate",
-    ),
-    Beside(
-        "critical_is_shed",
-        "A3",
-        "critical is a priority like any other",
-        planted_admission.critical_is_shed,
-        "tests/unit/test_admission_load.py::test_a3_one_more_priority_makes_room_with_each_interval_and_critical_never_does",
-    ),
-    Beside(
-        "share_not_given_back",
-        "A3",
-        "what was flushed still counts in its class",
-        planted_admission.share_not_given_back,
-        "tests/unit/test_admission.py::test_a3_whatever_happens_received_is_admitted_and_turned_away",
-    ),
-    Beside(
-        "shares_not_guaranteed",
-        "A3",
-        "whoever comes first has all the room",
-        planted_admission.shares_not_guaranteed,
-        "tests/unit/test_admission_load.py::test_a3_alone_a_class_gets_everything_and_the_other_still_gets_its_share",
-    ),
-    Beside(
-        "decrease_smoothed",
-        "A4",
-        "half is only aimed at",
-        planted_admission.decrease_smoothed,
-        "tests/unit/test_admission_load.py::test_a4_it_halves_above_nine_tenths_and_eases_above_seven_at_once",
-    ),
-    Beside(
-        "loud_gets_more",
-        "A4",
-        "who ignores its pace is listened to all the same",
-        planted_admission.loud_gets_more,
-        "tests/unit/test_admission_load.py::test_a4_one_rude_client_costs_nine_polite_ones_at_most_five_per_cent",
-    ),
-    Beside(
-        "counts_not_sealed",
-        "A3",
-        "a log file without writes takes its counts with it",
-        planted_admission.counts_not_sealed,
-        "tests/unit/test_turned_away.py::test_a3_a_log_file_without_writes_becomes_no_segment_and_its_counts_stay",
-    ),
-    Beside(
-        "counts_sealed_twice",
-        "A3",
-        "what is in a line of the manifest is in the next one, too",
-        planted_admission.counts_sealed_twice,
-        "tests/unit/test_turned_away.py::test_a3_sealing_takes_the_counts_into_the_line_and_the_totals_once",
-    ),
-    Beside(
-        "kill_not_noticed",
-        "A3",
-        "a start does not look whether a door was counting",
-        planted_admission.kill_not_noticed,
-        "tests/unit/test_turned_away.py::test_a3_after_a_kill_the_account_names_the_time_before_and_after_the_next_start",
-    ),
-    Beside(
-        "notes_never_due",
-        "A3",
-        "counts wait for the next write, however long that takes",
-        planted_admission.notes_never_due,
-        "tests/unit/test_turned_away.py::test_a3_counts_are_logged_after_a_minute_at_the_latest",
-    ),
-    Beside(
-        "acked_before_flush",
-        "C2",
-        "a write is acknowledged as flushed when it was only taken",
-        planted_door.acked_before_flush,
-        "tests/unit/test_w1_producers.py::test_nothing_is_acknowledged_before_it_is_on_the_disk_c2",
-    ),
-    Beside(
-        "mark_not_checked",
-        "Q2",
-        "a number that was used is taken again",
-        planted_door.mark_not_checked,
-        "tests/unit/test_w1_producers.py::test_a_retry_is_answered_a_gap_is_refused_and_another_write_under_a_used_number_too_q2",
-    ),
-    Beside(
-        "window_ignored",
-        "W6",
-        "whoever sends more than its window is read from all the same",
-        planted_door.window_ignored,
-        "tests/unit/test_w1_producers.py::test_no_more_than_the_window_is_taken_in_before_it_is_answered_w6",
-    ),
-    Beside(
-        "durable_believed",
-        "C2",
-        "what is flushed is acknowledged as durable",
-        planted_door.durable_believed,
-        "tests/unit/test_w1_producers.py::test_each_level_that_is_wanted_is_acknowledged_when_it_is_reached_w4",
-    ),
-    Beside(
-        "number_not_used_up",
-        "Q2",
-        "a write that nothing can be made of leaves its number free",
-        planted_door.number_not_used_up,
-        "tests/unit/test_w1_producers.py::test_what_nothing_can_be_made_of_uses_its_number_up_also_after_a_restart_q2",
-    ),
-    Beside(
-        "empty_part_not_logged",
-        "W5",
-        "a shard without deltas of a write does not log its number",
-        planted_door.empty_part_not_logged,
-        "tests/unit/test_w1_producers.py::test_a_number_of_a_thin_producer_goes_to_every_shard_w5",
-    ),
-    Beside(
-        "refusals_not_told",
-        "W4",
-        "an acknowledgement does not say which deltas were refused",
-        planted_door.refusals_not_told,
-        "tests/unit/test_w1_producers.py::test_a_write_is_acknowledged_when_it_is_flushed_with_what_became_of_each_delta_w4",
-    ),
-    Beside(
-        "older_not_fenced",
-        "Q2",
-        "an older connection of a producer is not told that it was replaced",
-        planted_door.older_not_fenced,
-        "tests/unit/test_w1_producers.py::test_an_older_instance_is_told_that_it_is_fenced_and_may_not_come_back_q2",
-    ),
-    Beside(
-        "goodbye_without_answers",
-        "C10",
-        "a stopping door closes its connections at once",
-        planted_door.goodbye_without_answers,
-        "tests/unit/test_w1_producers.py::test_a_stopping_door_says_goodbye_and_answers_what_was_sent_c10",
-    ),
-    Beside(
-        "slow_not_let_go",
-        "W3",
-        "a frame that has begun may take for ever",
-        planted_door.slow_not_let_go,
-        "tests/unit/test_w1_producers.py::test_the_silent_and_the_slow_are_let_go_w3",
-    ),
-    Beside(
-        "scope_not_asked",
-        "W10",
-        "a token writes to every namespace",
-        planted_door.scope_not_asked,
-        "tests/unit/test_w1_access.py::test_a_token_writes_to_its_namespaces_and_to_no_other_w10",
-    ),
-    Beside(
-        "revoked_stays",
-        "W10",
-        "a connection stays when its token is revoked",
-        planted_door.revoked_stays,
-        "tests/unit/test_w1_access.py::test_a_revoked_token_ends_its_connections_w10",
-    ),
-    Beside(
-        "cursor_saved_when_sent",
-        "W7",
-        "a durable name goes on behind what it has not acknowledged",
-        planted_door.cursor_saved_when_sent,
-        "tests/unit/test_w1_subscribers.py::test_a_durable_name_goes_on_behind_what_it_acknowledged_also_after_a_restart_w7",
-    ),
-    Beside(
-        "unacknowledged_without_bound",
-        "W7",
-        "a subscriber gets everything at once",
-        planted_door.unacknowledged_without_bound,
-        "tests/unit/test_w1_subscribers.py::test_no_more_is_sent_than_may_be_unacknowledged_w7",
-    ),
+    *ADMISSION,
+    *WIRE,
+    *DOOR,
+    *CLIENT,
 )
-
-
-def try_out(name: str) -> Tried:
-    """Plant one bug in a process of its own, and see whether its test fails."""
-    command = [sys.executable, "-m", "chaos.planted_beside", name]
-    # It is no worker of a test run that this may be part of.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    return Tried(name, done.returncode == TESTS_FAILED, (done.stdout + done.stderr)[-2_000:])
-
-
-def main(name: str) -> int:
-    """Run the test of one bug with the bug in force; return the exit code of pytest."""
-    import pytest
-
-    [bug] = [each for each in BESIDE if each.name == name]
-    with bug.plant():
-        return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", str(ROOT / bug.test)]))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))

@@ -1,12 +1,13 @@
 """Planted bugs of the network door: acknowledgements, numbers, the window, who may speak, and subscriptions.
 
-Belongs here: the patches. The list of all bugs that a test has to find, with those tests, is in `planted_beside.py`.
+Belongs here: the patches. Each has the test that must find it.
 """
 
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
+from chaos.beside import Beside
 from tidemark.coordinator.core import ShardCore
 from tidemark.coordinator.handles import Sending, WriteHandle
 from tidemark.gateway.acknowledging import Answers, Pending
@@ -118,3 +119,105 @@ def unacknowledged_without_bound() -> AbstractContextManager[Any]:
         return None
 
     return patch.object(Subscribing, "_wait_for_room", at_once)
+
+
+DOOR = (
+    Beside(
+        "acked_before_flush",
+        "C2",
+        "a write is acknowledged as flushed when it was only taken",
+        acked_before_flush,
+        "tests/unit/test_w1_producers.py::test_nothing_is_acknowledged_before_it_is_on_the_disk_c2",
+    ),
+    Beside(
+        "mark_not_checked",
+        "Q2",
+        "a number that was used is taken again",
+        mark_not_checked,
+        "tests/unit/test_w1_producers.py::test_a_retry_is_answered_a_gap_is_refused_and_another_write_under_a_used_number_too_q2",
+    ),
+    Beside(
+        "window_ignored",
+        "W6",
+        "whoever sends more than its window is read from all the same",
+        window_ignored,
+        "tests/unit/test_w1_producers.py::test_no_more_than_the_window_is_taken_in_before_it_is_answered_w6",
+    ),
+    Beside(
+        "durable_believed",
+        "C2",
+        "what is flushed is acknowledged as durable",
+        durable_believed,
+        "tests/unit/test_w1_producers.py::test_each_level_that_is_wanted_is_acknowledged_when_it_is_reached_w4",
+    ),
+    Beside(
+        "number_not_used_up",
+        "Q2",
+        "a write that nothing can be made of leaves its number free",
+        number_not_used_up,
+        "tests/unit/test_w1_producers.py::test_what_nothing_can_be_made_of_uses_its_number_up_also_after_a_restart_q2",
+    ),
+    Beside(
+        "empty_part_not_logged",
+        "W5",
+        "a shard without deltas of a write does not log its number",
+        empty_part_not_logged,
+        "tests/unit/test_w1_producers.py::test_a_number_of_a_thin_producer_goes_to_every_shard_w5",
+    ),
+    Beside(
+        "refusals_not_told",
+        "W4",
+        "an acknowledgement does not say which deltas were refused",
+        refusals_not_told,
+        "tests/unit/test_w1_producers.py::test_a_write_is_acknowledged_when_it_is_flushed_with_what_became_of_each_delta_w4",
+    ),
+    Beside(
+        "older_not_fenced",
+        "Q2",
+        "an older connection of a producer is not told that it was replaced",
+        older_not_fenced,
+        "tests/unit/test_w1_producers.py::test_an_older_instance_is_told_that_it_is_fenced_and_may_not_come_back_q2",
+    ),
+    Beside(
+        "goodbye_without_answers",
+        "C10",
+        "a stopping door closes its connections at once",
+        goodbye_without_answers,
+        "tests/unit/test_w1_producers.py::test_a_stopping_door_says_goodbye_and_answers_what_was_sent_c10",
+    ),
+    Beside(
+        "slow_not_let_go",
+        "W3",
+        "a frame that has begun may take for ever",
+        slow_not_let_go,
+        "tests/unit/test_w1_producers.py::test_the_silent_and_the_slow_are_let_go_w3",
+    ),
+    Beside(
+        "scope_not_asked",
+        "W10",
+        "a token writes to every namespace",
+        scope_not_asked,
+        "tests/unit/test_w1_access.py::test_a_token_writes_to_its_namespaces_and_to_no_other_w10",
+    ),
+    Beside(
+        "revoked_stays",
+        "W10",
+        "a connection stays when its token is revoked",
+        revoked_stays,
+        "tests/unit/test_w1_access.py::test_a_revoked_token_ends_its_connections_w10",
+    ),
+    Beside(
+        "cursor_saved_when_sent",
+        "W7",
+        "a durable name goes on behind what it has not acknowledged",
+        cursor_saved_when_sent,
+        "tests/unit/test_w1_subscribers.py::test_a_durable_name_goes_on_behind_what_it_acknowledged_also_after_a_restart_w7",
+    ),
+    Beside(
+        "unacknowledged_without_bound",
+        "W7",
+        "a subscriber gets everything at once",
+        unacknowledged_without_bound,
+        "tests/unit/test_w1_subscribers.py::test_no_more_is_sent_than_may_be_unacknowledged_w7",
+    ),
+)

@@ -98,6 +98,7 @@ func TestMessages(t *testing.T) {
 		"Backpressure": func(f Frame) (any, error) { return read[Backpressure](f) },
 		"Heartbeat":    func(f Frame) (any, error) { return read[Heartbeat](f) },
 		"Subscribe":    func(f Frame) (any, error) { return read[Subscribe](f) },
+		"Subscribed":   func(f Frame) (any, error) { return read[Subscribed](f) },
 	}
 	for _, each := range golden(t).Good {
 		reader, isKnown := kinds[each.Message]

@@ -116,6 +116,11 @@ type Subscribe struct {
 	Name   string            `json:"name,omitempty"`
 }
 
+// Subscribed is the answer: what comes after this cursor is delivered.
+type Subscribed struct {
+	Cursor map[string]uint64 `json:"cursor"`
+}
+
 // DeliveryHead is the first line of a delivery.
 type DeliveryHead struct {
 	Cursor map[string]uint64 `json:"cursor"`

@@ -59,7 +59,6 @@ func (s *Subscriber) session() error {
 	if err := connection.Send(message(typeSubscribe, 1, s.Wants)); err != nil {
 		return err
 	}
-	s.Log("subscribed, cursor %v", s.Wants.Cursor)
 	heartbeats := time.NewTicker(heartbeatEvery)
 	defer heartbeats.Stop()
 	for {
@@ -80,6 +79,13 @@ func (s *Subscriber) session() error {
 
 func (s *Subscriber) take(connection *Connection, frame Frame) error {
 	switch frame.Type {
+	case typeSubscribe:
+		says, err := read[Subscribed](frame)
+		if err != nil {
+			return err
+		}
+		s.Wants.Cursor = says.Cursor
+		s.Log("subscribed from %v", says.Cursor)
 	case typeDelta:
 		if err := s.takeDelivery(frame.Payload); err != nil {
 			return err

@@ -224,6 +224,13 @@ def _subscriptions() -> list[Good]:
             1,
             messages.Subscribe(cursor={0: 17}, form=messages.DeliveryForm.ARROW, max_unacked=4),
         ),
+        said(
+            "subscribed",
+            "The answer: what comes after this is delivered.",
+            FrameType.SUBSCRIBE,
+            1,
+            messages.Subscribed({0: 17, 1: 8}),
+        ),
         Good(
             "delivery",
             "The first delivery: a line about it, then its deltas.",

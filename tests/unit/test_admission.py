@@ -395,7 +395,3 @@ sys.modules["numpy"] = sys.modules["pyarrow"] = None
 import tidemark.admission.gate
 """
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_a_state_is_what_it_was_made_with() -> None:
-    assert State(state_of().rules, since_us=5).stream(SHOP).at_us == 5

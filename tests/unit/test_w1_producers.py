@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -16,6 +18,7 @@ from tests.support.served import ServedHome, home_at, served
 from tidemark.client.connection import Connection
 from tidemark.client.errors import ConnectionLostError, NackedError
 from tidemark.coordinator.platform import Platform
+from tidemark.gateway.door import LOOK_S
 from tidemark.model.shard_errors import ShardStoppedError
 from tidemark.wire.errors import NackReason
 from tidemark.wire.frames import Flag, FrameType
@@ -311,6 +314,7 @@ def test_each_level_that_is_wanted_is_acknowledged_when_it_is_reached_w4(tmp_pat
             connection = await connected(door, levels=levels)
             in_the_lake = send(connection, 1, line(1), wanted=LevelName.DURABLE)
             assert (await send(connection, 2, line(2), wanted=LevelName.FLUSHED)).accepted == 1
+            await asyncio.sleep(1.5 * LOOK_S)  # the door has looked at the tables since
             assert not in_the_lake.done()
             durable[0] = 1
             assert (await in_the_lake).level is LevelName.DURABLE

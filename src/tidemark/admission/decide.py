@@ -7,7 +7,7 @@ follows. Whether the shard itself has room is asked afterwards, by the shard (C8
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tidemark.admission.arriving import Arriving, Load, Stream, Turned
 from tidemark.admission.shares import ClassKey, Held, exceeded, guaranteed
@@ -17,6 +17,7 @@ from tidemark.model.admission_settings import AdmissionSettings, Policy
 
 # Whoever has its share may come again when the next group is on the disk.
 ROOM_RETRY_US = 50_000
+NOTHING: Mapping[Any, Any] = {}
 # Why a write is turned away, if several things speak against it.
 _FIRST = {reason: place for place, reason in enumerate((Turned.LAG, Turned.JITTER, Turned.RATE))}
 
@@ -87,6 +88,8 @@ def decide(state: State, write: Arriving, now_us: int) -> Decision:
     rules, deltas = state.rules, write.deltas
     shedder = seen(state.shedder, rules.patience, write.priority, now_us)
     shedder = looked_at(shedder, rules.patience, state.load.waited_us, now_us)
+    if not rules.agreed and shedder.above_since_us is None:  # as in most homes, most of the time
+        return Decision(deltas, 0, NOTHING, NOTHING, shedder)
     limited = _limited(rules, write)
     refusal = (
         (limited and _breach(state, write, limited, now_us))
@@ -116,6 +119,8 @@ def decide(state: State, write: Arriving, now_us: int) -> Decision:
 def applied(state: State, decision: Decision) -> State:
     """The state after a decision."""
     streams, held = state.streams, state.held
+    if not decision.streams and not decision.held and decision.shedder is state.shedder:
+        return state
     if decision.streams:
         streams = {**streams, **decision.streams}
     if decision.held:

@@ -109,9 +109,9 @@ def revoke(home: Home, name_or_id: str, as_json: bool) -> None:
         say(f"{gone.name} ({gone.id}) counts no more.")
 
 
-token.add_command(create, "create")
-token.add_command(list_, "list")
-token.add_command(revoke, "revoke")
+for each in (create, revoke):
+    token.add_command(each)
+token.add_command(list_, "list")  # the function may not hide Python's own
 
 
 def _end(made: StoredToken) -> str:

@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from tidemark.client.address import parse_address
-from tidemark.client.backoff import FIRST_S, MOST_S, Backoff
 from tidemark.client.batches import Content, Reached
 from tidemark.client.encoding import Columns, encode_columns, encode_rows, is_columns
 from tidemark.client.errors import ClientClosedError, ClientError, ForkedError, NotSentError, TakenBackError
 from tidemark.client.filling import Bounds
 from tidemark.client.handles import Sent
 from tidemark.client.outbox import Outbox
-from tidemark.client.sender import Sender
+from tidemark.client.sender import FIRST_S, MOST_S, Backoff, Sender
 from tidemark.client.spool import Spool
 from tidemark.model.deltas import Priority
 from tidemark.model.settings import is_name
@@ -326,6 +325,7 @@ def connect(
     priority: Priority | str = Priority.NORMAL,
     compress: bool = False,
     from_start: bool = False,
+    whole_calls: bool = False,
     ssl: tls.SSLContext | None = None,
     longest_wait_s: float = MOST_S,
     random: Random | None = None,
@@ -338,8 +338,10 @@ def connect(
     are those that can be waited for. A write is closed with so many `rows` or `bytes`, or after `linger_s`. Up to
     `memory_bytes`, and with a spool up to `spool_bytes`, may be unacknowledged. Between two tries to connect the client
     waits longer and longer, up to `longest_wait_s`. `from_start` is for a source that is
-    read again from its beginning: its writes are numbered from 1, and those that the server has are not sent again.
+    read again from its beginning: its writes are numbered from 1, and those that the server has are not sent again. It
+    has to make the same calls each time, of which each is a write of its own (`whole_calls`).
     """
+    whole_calls = whole_calls or from_start
     parse_address(address)
     if not is_name(producer):
         raise ClientError(
@@ -362,7 +364,9 @@ def connect(
         priority=urgency,
         client=f"tidemark-python/{_version()}",
     )
-    bounds = Bounds(min(rows, LIMITS.rows), min(bytes, LIMITS.payload_bytes // 2), linger_s, memory_bytes, spool_bytes)
+    bounds = Bounds(
+        min(rows, LIMITS.rows), min(bytes, LIMITS.unpacked_bytes), linger_s, memory_bytes, spool_bytes, whole_calls
+    )
     return Client(
         address,
         hello,

@@ -1,7 +1,7 @@
 """Bringing what the outbox has to the server, whatever happens to connections (W5, W6, Q2).
 
-Belongs here: connecting again, what to send next, and what an answer means for what comes after it. It runs on an event
-loop of its own; the outbox belongs to it and to other threads.
+Belongs here: connecting again and when, what to send next, and what an answer means for what comes after it. It runs on
+an event loop of its own; the outbox belongs to it and to other threads.
 """
 
 import asyncio
@@ -10,10 +10,10 @@ import ssl as tls
 import threading
 from contextlib import suppress
 from functools import partial
+from random import Random
 
 from msgspec.structs import replace
 
-from tidemark.client.backoff import Backoff
 from tidemark.client.batches import Batch, Content
 from tidemark.client.connection import Connection
 from tidemark.client.errors import (
@@ -55,6 +55,27 @@ _PASSING = frozenset(
         NackReason.UNEXPECTED,
     }
 )
+
+FIRST_S = 0.1
+MOST_S = 20.0
+
+
+class Backoff:
+    """Waits that grow until something succeeds."""
+
+    def __init__(self, random: Random, first_s: float = FIRST_S, most_s: float = MOST_S) -> None:
+        self._random, self._first_s, self._most_s = random, first_s, most_s
+        self.failures = 0
+
+    def success(self) -> None:
+        """Begin anew."""
+        self.failures = 0
+
+    def next_s(self, at_least_s: float = 0.0) -> float:
+        """The seconds until the next try. What the server asks for is waited for, and the jitter comes after it."""
+        most = min(self._most_s, self._first_s * 2.0 ** min(self.failures, 30))
+        self.failures += 1
+        return at_least_s + self._random.uniform(0.0, most)
 
 
 class Sender:

@@ -12,7 +12,7 @@ from tidemark.admission.arriving import Arriving, Load, Turned
 from tidemark.admission.decide import Decision
 from tidemark.admission.gate import Gate, Pace
 from tidemark.coordinator.platform import Platform
-from tidemark.gateway.arriving import by_stream, ids_of, whole
+from tidemark.gateway.arriving import by_stream, ids_of, source_of, whole
 from tidemark.gateway.write_frames import Content
 from tidemark.model.deltas import Priority, Source
 from tidemark.model.settings import Settings
@@ -60,7 +60,7 @@ class Admitting:
         """Whether a write that is new may be taken; what is refused is counted."""
         write = Arriving(producer, self._parts(content, size), priority, Source.LOCAL, ())
         if self._has_agreements:
-            write = write._replace(ids=ids_of(content))
+            write = write._replace(source=source_of(content), ids=ids_of(content))
         decision = self._gate.admit(write, self._load(), self._platform.clock())
         if decision.reason is not None:
             self.counts[decision.reason.value] += decision.turned_away

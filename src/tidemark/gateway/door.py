@@ -24,6 +24,7 @@ from tidemark.gateway.producing import Numbering, Producing
 from tidemark.gateway.sessions import Session
 from tidemark.gateway.subscribing import Subscribers, Subscribing
 from tidemark.gateway.tls import certificate_name, is_loopback
+from tidemark.gateway.tls_listener import TlsListener
 from tidemark.gateway.tokens import ALL, Grant
 from tidemark.model.errors import TidemarkError
 from tidemark.model.shard_errors import CoordinatorError
@@ -70,7 +71,7 @@ class Door:
         )
         self._connections: set[Connection] = set()
         self._producers: dict[str, set[Connection]] = {}
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[asyncio.Server | TlsListener] = []
         self._paths: list[Path] = []
         # One at a time: an instance is compared and opened in one step.
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="open-producer")
@@ -94,8 +95,19 @@ class Door:
     async def listen(self, host: str, port: int, ssl: tls.SSLContext | None = None) -> int:
         """Take connections over the network; returns the port."""
         loop = asyncio.get_running_loop()
+        if ssl is not None:
+            listener = TlsListener(
+                host,
+                port,
+                ssl,
+                guard=self._guard,
+                peer_of=_peer_of,
+                make=lambda peer_of: Connection(self, peer_of, self._now),
+            )
+            self._servers.append(listener)
+            return listener.port
         made = partial(Connection, self, _peer_of, self._now)
-        server = await loop.create_server(made, host, port, ssl=ssl, reuse_address=True)
+        server = await loop.create_server(made, host, port, reuse_address=True)
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
 

@@ -4,7 +4,9 @@ Belongs here: asking the tokens and the limits on behalf of a connection, and as
 is, is in `tokens.py`; how many connections there may be, in `connection_limits.py`.
 """
 
-from tidemark.gateway.connection import Connection, NackedError
+from typing import Protocol
+
+from tidemark.gateway.connection import Connection, NackedError, Peer
 from tidemark.gateway.connection_limits import ConnectionLimits
 from tidemark.gateway.tokens import AccessError, Grant, Scopes, TokenStore
 from tidemark.model.settings import ServeSettings
@@ -15,22 +17,33 @@ from tidemark.wire.messages import Hello, Nack
 OWNER = Grant("owner", Scopes(is_admin=True))
 
 
+class Stranger(Protocol):
+    """A connection that has not said who it is."""
+
+    peer: Peer
+
+    def end(self, nack: Nack) -> None:
+        """Say why, where that is possible, and close."""
+
+
 class Guard:
-    """The door's question to the tokens and the limits."""
+    """The door's question to the tokens and the limits. The home's owner is not counted: the other doors are theirs."""
 
     def __init__(self, tokens: TokenStore, serve: ServeSettings) -> None:
         self._tokens = tokens
-        self._limits: ConnectionLimits[Connection] = ConnectionLimits(serve)
-        self._grants: dict[Connection, Grant] = {}
+        self._limits: ConnectionLimits[Stranger] = ConnectionLimits(serve)
+        self._grants: dict[Stranger, Grant] = {}
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: Stranger) -> None:
         """Count a new connection; one that has said nothing for long may have to go for it."""
+        if connection.peer.is_local:
+            return
         pushed_out = self._limits.opened(connection, connection.peer.address)
         if pushed_out is not None:
             why = "Too many connections wait to say hello, and this one has waited longest. Connect again, and say it."
             pushed_out.end(Nack(NackReason.TOO_MANY_CONNECTIONS, why, closes=True))
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: Stranger) -> None:
         """It has ended."""
         self._limits.closed(connection)
         self._grants.pop(connection, None)
@@ -43,7 +56,8 @@ class Guard:
                 grant = OWNER
             else:
                 grant = self._tokens.check(hello.token, is_loopback=peer.is_loopback, certificate=peer.certificate_name)
-            self._limits.greeted(connection, grant.id)
+            if not peer.is_local:
+                self._limits.greeted(connection, grant.id)
         except AccessError as error:
             raise NackedError(Nack(error.reason, str(error), closes=True)) from error
         self._grants[connection] = grant

@@ -40,9 +40,9 @@ def load_own(context: ssl.SSLContext, cert: Path, key: Path) -> None:
     """Show this certificate, and prove that it is one's own by its key."""
     _must_be_readable(cert, "a certificate")
     _must_be_readable(key, "a key")
-    if "BEGIN CERTIFICATE" not in _text(cert):
+    if b"BEGIN CERTIFICATE" not in cert.read_bytes():
         raise ConfigurationError(f"{cert} holds no certificate in PEM form. It must have a block BEGIN CERTIFICATE.")
-    if "PRIVATE KEY" not in _text(key):
+    if b"PRIVATE KEY" not in key.read_bytes():
         raise ConfigurationError(f"{key} holds no private key in PEM form. It must have a block BEGIN PRIVATE KEY.")
     try:
         context.load_cert_chain(cert, key, password=lambda: _no_password(key))
@@ -69,10 +69,6 @@ def _must_be_readable(path: Path, what: str) -> None:
             file.read(1)
     except OSError as error:
         raise ConfigurationError(f"{path} should hold {what} and cannot be read: {error.strerror}.") from error
-
-
-def _text(path: Path) -> str:
-    return path.read_text(errors="replace")
 
 
 def _short(error: ssl.SSLError) -> str:

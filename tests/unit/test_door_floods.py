@@ -1,0 +1,115 @@
+"""Whoever floods the door with connections that say nothing costs nobody else a place, with TLS and without (W3)."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests.support.served import ServedHome, home_at, served
+from tidemark.client.connection import Connection
+from tidemark.client.errors import NackedError
+from tidemark.gateway.tls import server_context
+from tidemark.wire.errors import NackReason
+from tidemark.wire.messages import Hello
+from tidemark.wire.tls import client_context
+
+FEW = 4
+LIMIT_S = 30.0
+SETTINGS = f"""
+[serve]
+unauthenticated_connections = {FEW}
+connections = 3
+tls_cert = "server.pem"
+tls_key = "server.key"
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[ServedHome]:
+    made = home_at(tmp_path / "home", SETTINGS)
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    ca.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(made.root / "server.pem"))
+    (made.root / "server.key").write_bytes((made.root / "server.pem").read_bytes())
+    with served(made) as found:
+        yield found
+
+
+def listen_with_tls(found: ServedHome) -> int:
+    return found.call(found.door.listen("127.0.0.1", 0, server_context(found.home)))
+
+
+async def hello(address: str, ca: Path) -> None:
+    tls = client_context(ca) if address.startswith("tidemarks") else None
+    connection = await Connection.open(address, Hello(producer="checkout"), ssl=tls, timeout=LIMIT_S)
+    await connection.close()
+
+
+def flood(stack: ExitStack, port: int, count: int) -> list[socket.socket]:
+    """Connections that say nothing."""
+    made = []
+    for _ in range(count):
+        found = stack.enter_context(closing(socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)))
+        made.append(found)
+    return made
+
+
+def is_closed(found: socket.socket) -> bool:
+    """Whether the other side has ended it; waits until it has something to say."""
+    found.settimeout(LIMIT_S)
+    try:
+        while found.recv(4_096):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def still_open(found: socket.socket) -> bool:
+    found.setblocking(False)
+    try:
+        return bool(found.recv(1))
+    except BlockingIOError:
+        return True
+
+
+@pytest.mark.parametrize("is_secure", [True, False])
+def test_a_flood_without_a_hello_pushes_out_itself_and_others_come_in(
+    home: ServedHome, tmp_path: Path, is_secure: bool
+) -> None:
+    port = listen_with_tls(home) if is_secure else home.port
+    address = f"{'tidemarks' if is_secure else 'tidemark'}://localhost:{port}"
+    with ExitStack() as stack:
+        silent = flood(stack, port, 40)
+        assert all(is_closed(each) for each in silent[:-FEW])
+        assert all(still_open(each) for each in silent[-FEW:])
+        asyncio.run(hello(address, tmp_path / "ca.pem"))
+
+
+def test_what_is_no_tls_is_closed_and_its_place_is_free_again(home: ServedHome, tmp_path: Path) -> None:
+    port = listen_with_tls(home)
+    with ExitStack() as stack:
+        for each in flood(stack, port, 10):
+            each.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert is_closed(each)
+    asyncio.run(hello(f"tidemarks://localhost:{port}", tmp_path / "ca.pem"))
+    assert home.door._guard._limits.waiting == 0
+
+
+def test_the_owners_socket_is_not_counted(home: ServedHome) -> None:
+    """Through it come the other doors: whoever fills the network's places does not close them."""
+
+    async def steps() -> None:
+        many = [await Connection.open(home.url, Hello(producer=f"p{n}")) for n in range(3)]
+        with pytest.raises(NackedError) as refused:
+            await Connection.open(home.url, Hello(producer="p4"))
+        assert refused.value.nack.reason is NackReason.TOO_MANY_CONNECTIONS
+        many += [await Connection.open(home.local, Hello(producer=f"q{n}")) for n in range(3)]
+        for each in many:
+            await each.close()
+
+    asyncio.run(asyncio.wait_for(steps(), LIMIT_S))
