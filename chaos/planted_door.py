@@ -10,13 +10,13 @@ from unittest.mock import patch
 from chaos.beside import Beside
 from tidemark.coordinator.core import ShardCore
 from tidemark.coordinator.handles import Sending, WriteHandle
-from tidemark.gateway.acknowledging import Answers, Pending
-from tidemark.gateway.connection import Connection
+from tidemark.gateway.access.guard import Guard
+from tidemark.gateway.access.tokens import Grant
 from tidemark.gateway.door import Door
-from tidemark.gateway.guard import Guard
-from tidemark.gateway.producing import Producing
-from tidemark.gateway.subscribing import Subscribers, Subscribing
-from tidemark.gateway.tokens import Grant
+from tidemark.gateway.w1.acknowledging import Answers, Pending
+from tidemark.gateway.w1.connection import Connection
+from tidemark.gateway.w1.producing import Producing
+from tidemark.gateway.w1.subscribing import Subscribers, Subscribing
 from tidemark.shard_state.producers import Producers
 
 

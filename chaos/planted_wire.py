@@ -41,7 +41,7 @@ def bombs_unpacked() -> AbstractContextManager[Any]:
     """Zstd may allocate what a frame states."""
     from zstandard import ZstdDecompressor
 
-    from tidemark.gateway import write_frames
+    from tidemark.gateway.w1 import write_frames
 
     return patch.object(write_frames, "decompress", lambda payload, _: ZstdDecompressor().decompress(payload))
 

@@ -25,7 +25,7 @@ from tests.support.golden_bad import bad
 from tests.support.golden_frames import good
 from tests.support.raw_frames import raw
 from tidemark.door.column_door import to_batch
-from tidemark.gateway.write_frames import namespaces_of, read_write
+from tidemark.gateway.w1.write_frames import namespaces_of, read_write
 from tidemark.model.shard_errors import WriteFormatError
 from tidemark.wire.errors import WireError
 from tidemark.wire.frames import Frame, FrameReader, FrameType, encode_frame

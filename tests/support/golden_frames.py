@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tests.support.golden_bad import Bad, bad
 from tests.support.raw_frames import CLICK, VIEW, arrow, clicks, compact, zstd
-from tidemark.gateway.delivered import COLUMNS
+from tidemark.gateway.w1.delivered import COLUMNS
 from tidemark.model.deltas import Priority
 from tidemark.wire import messages
 from tidemark.wire.errors import NackReason

@@ -15,9 +15,9 @@ import msgspec
 from tests.support.live import TEN_O_CLOCK
 from tests.support.served import ServedHome, home_at, served
 from tidemark.gateway import places
+from tidemark.gateway.access.tls import Listen
 from tidemark.gateway.control import Asked, ControlServer
 from tidemark.gateway.http.server import DoorServer, listen, make_server
-from tidemark.gateway.tls import Listen
 
 JSON, LINES, ARROW = "application/json", "application/x-ndjson", "application/vnd.apache.arrow.stream"
 

@@ -13,8 +13,8 @@ from chaos.network import Served
 from orchestration.cli.app import main
 from tests.chaos.test_network import free_port
 from tests.support.served import ServedHome, home_at, served
+from tidemark.gateway.access.tokens import TokenStore
 from tidemark.gateway.places import read_serving
-from tidemark.gateway.tokens import TokenStore
 from tidemark.storage.home import Home
 from tidemark.testing import server
 

@@ -12,7 +12,7 @@ import trustme
 from tests.support.served import ServedHome, home_at, served
 from tidemark.client.connection import Connection
 from tidemark.client.errors import NackedError
-from tidemark.gateway.tls import server_context
+from tidemark.gateway.access.tls import server_context
 from tidemark.wire.errors import NackReason
 from tidemark.wire.messages import Hello
 from tidemark.wire.tls import client_context

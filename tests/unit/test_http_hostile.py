@@ -16,9 +16,9 @@ import zstandard
 from websockets.sync.client import connect
 
 from tests.support.http_served import ARROW, JSON, LINES, HttpServed, error_of, http_served, view
+from tidemark.gateway.access.tokens import TokenStore
 from tidemark.gateway.http import server
 from tidemark.gateway.http.writes import bodies
-from tidemark.gateway.tokens import TokenStore
 from tidemark.wire.frames import Flag, Frame, FrameReader, FrameType, encode_frame
 from tidemark.wire.limits import LIMITS
 from tidemark.wire.messages import Hello, encode

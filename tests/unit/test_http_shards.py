@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.http_served import HttpServed, http_served, view
 from tidemark.coordinator.shard import Shard
-from tidemark.gateway import producing
+from tidemark.gateway.w1 import producing
 from tidemark.model.shard_errors import BackpressureError
 
 

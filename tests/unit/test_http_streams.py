@@ -13,8 +13,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from tests.support.http_served import HttpServed, error_of, http_served, view
+from tidemark.gateway.access.tokens import TokenStore
 from tidemark.gateway.http import event_stream, subscribing
-from tidemark.gateway.tokens import TokenStore
 from tidemark.wire.errors import NackReason
 from tidemark.wire.frames import Flag, Frame, FrameReader, FrameType, encode_frame
 from tidemark.wire.messages import Ack, Heartbeat, Hello, Nack, Welcome, decode, encode

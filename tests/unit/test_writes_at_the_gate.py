@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.live import TEN_O_CLOCK
 from tidemark.admission.arriving import Part
-from tidemark.gateway.arriving import by_stream, ids_of, source_of
+from tidemark.gateway.w1.arriving import by_stream, ids_of, source_of
 from tidemark.model.deltas import Source
 from tidemark.model.timegrid import SECOND_US, from_us
 

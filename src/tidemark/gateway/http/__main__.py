@@ -17,8 +17,8 @@ def main() -> int:
     from tidemark.arrays.without_pandas import spare_pandas
 
     spare_pandas()
+    from tidemark.gateway.access.tls import check_exposure, parse_listen, server_context
     from tidemark.gateway.http.server import listen, make_server
-    from tidemark.gateway.tls import check_exposure, parse_listen, server_context
     from tidemark.model.errors import TidemarkError
     from tidemark.storage import privacy
     from tidemark.storage.home import Home

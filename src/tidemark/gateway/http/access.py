@@ -1,6 +1,6 @@
 """Who asks, and what they may do (W10).
 
-Belongs here: from the headers of a request to a grant. Tokens themselves are in `gateway/tokens.py`.
+Belongs here: from the headers of a request to a grant. Tokens themselves are in `gateway/access/tokens.py`.
 
 Without a token only this machine may ask, and that needs care: a browser on it shows pages of strangers. So a request
 without a token has to name this machine in `Host`, which a page that was resolved to it by a trick does not, and one
@@ -10,10 +10,10 @@ that comes from a page has to come from this door's own.
 from collections.abc import Iterable
 from typing import Any
 
-from tidemark.gateway.connection_limits import ConnectionLimits
+from tidemark.gateway.access.connection_limits import ConnectionLimits
+from tidemark.gateway.access.tls import is_loopback as is_loopback_address
+from tidemark.gateway.access.tokens import AccessError, Grant, TokenStore
 from tidemark.gateway.http.errors import RETRY_AFTER_MS, HttpError
-from tidemark.gateway.tls import is_loopback as is_loopback_address
-from tidemark.gateway.tokens import AccessError, Grant, TokenStore
 from tidemark.wire.errors import NackReason
 
 _BEARER = b"bearer "

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from tidemark.client.connection import Connection
+from tidemark.gateway.access.tokens import AccessError, TokenStore
 from tidemark.gateway.http.access import Access, refused
 from tidemark.gateway.http.counters import Counters
 from tidemark.gateway.http.errors import HttpError
@@ -21,7 +22,6 @@ from tidemark.gateway.http.writes.bodies import DisconnectedError, Room
 from tidemark.gateway.http.writes.outcomes import encode_answer
 from tidemark.gateway.http.writes.writing import Writing
 from tidemark.gateway.places import w1_socket
-from tidemark.gateway.tokens import AccessError, TokenStore
 from tidemark.storage.home import Home
 from tidemark.wire.messages import Hello
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tidemark.gateway.access.tokens import OPEN, AccessError
 from tidemark.gateway.http.access import PLACE, Access, Place
 from tidemark.gateway.http.errors import HttpError
 from tidemark.gateway.http.responses import Receive, Send
-from tidemark.gateway.tokens import OPEN, AccessError
 from tidemark.wire.errors import NackReason, WireError
 from tidemark.wire.frames import Flag, Frame, FrameReader, FrameType, encode_frame
 from tidemark.wire.limits import LIMITS

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp
 
+from tidemark.gateway.access.tokens import AccessError
 from tidemark.gateway.http.access import refused
 from tidemark.gateway.http.errors import HttpError
 from tidemark.gateway.http.parameters import read_query
@@ -25,7 +26,6 @@ from tidemark.gateway.http.questions.reads import (
     require_read,
 )
 from tidemark.gateway.http.responses import Handler, Receive, Send, require_method, respond, send_error
-from tidemark.gateway.tokens import AccessError
 
 if TYPE_CHECKING:
     from tidemark.gateway.http.app import HttpDoor

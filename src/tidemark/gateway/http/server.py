@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from tidemark.gateway.connection_limits import ConnectionLimits
+from tidemark.gateway.access.connection_limits import ConnectionLimits
+from tidemark.gateway.access.tls import Listen, certificate_name
 from tidemark.gateway.http.access import PLACE, Place
 from tidemark.gateway.http.app import HttpDoor
 from tidemark.gateway.http.errors import RETRY_AFTER_MS, HttpError
 from tidemark.gateway.places import read_serving
-from tidemark.gateway.tls import Listen, certificate_name
 from tidemark.model.errors import ConfigurationError
 from tidemark.storage.home import Home
 from tidemark.wire.limits import LIMITS

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import msgspec
 
 from tidemark.door.ipc_messages import look_through
+from tidemark.gateway.access.tokens import ALL, Grant, NotAllowedError
 from tidemark.gateway.http.errors import HttpError
-from tidemark.gateway.tokens import ALL, Grant, NotAllowedError
 from tidemark.wire.errors import NackReason, PayloadError
 from tidemark.wire.frames import Flag, FrameType
 from tidemark.wire.limits import LIMITS
@@ -109,7 +109,7 @@ def require_write(grant: Grant, content: Content) -> None:
     """Raise if a delta is for a namespace that the caller may not write to; then nothing is taken."""
     if grant.may_write(ALL):
         return
-    from tidemark.gateway.write_frames import namespaces_of, read_write  # needs Arrow
+    from tidemark.gateway.w1.write_frames import namespaces_of, read_write  # needs Arrow
     from tidemark.wire.frames import Frame
 
     frame = Frame(content.kind, content.flags, 0, content.payload)

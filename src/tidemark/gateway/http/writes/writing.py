@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from tidemark.gateway.access.tokens import Grant
 from tidemark.gateway.http.counters import Counters
 from tidemark.gateway.http.errors import HttpError
 from tidemark.gateway.http.parameters import read_query
@@ -21,7 +22,6 @@ from tidemark.gateway.http.writes.contents import Content, content_type, read_co
 from tidemark.gateway.http.writes.lanes import Lane
 from tidemark.gateway.http.writes.numbered import IDLE_S, Numbered
 from tidemark.gateway.http.writes.outcomes import Retry, WriteAnswer, partial_answer
-from tidemark.gateway.tokens import Grant
 from tidemark.model.settings import is_name
 from tidemark.wire.errors import NackReason
 from tidemark.wire.frames import LARGEST_SEQUENCE

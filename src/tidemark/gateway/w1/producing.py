@@ -16,11 +16,11 @@ from tidemark.admission.gate import Pace
 from tidemark.coordinator.handles import WriteHandle
 from tidemark.coordinator.platform import Platform
 from tidemark.door.decoded import Deltas
-from tidemark.gateway.acknowledging import Answers, Pending
-from tidemark.gateway.admitting import Admitting
-from tidemark.gateway.connection import Connection
-from tidemark.gateway.refusing import nack_of
-from tidemark.gateway.write_frames import Content, namespaces_of, read_write
+from tidemark.gateway.w1.acknowledging import Answers, Pending
+from tidemark.gateway.w1.admitting import Admitting
+from tidemark.gateway.w1.connection import Connection
+from tidemark.gateway.w1.refusing import nack_of
+from tidemark.gateway.w1.write_frames import Content, namespaces_of, read_write
 from tidemark.model.deltas import Priority
 from tidemark.model.shard_errors import (
     BackpressureError,
@@ -252,7 +252,7 @@ class Producing:
         # Shards that have taken their part answer the retry as one.
         asked, write.pending.asked = write.pending.asked, None
         if asked is not None:
-            self._admitting.give_back(asked)
+            self._admitting.give_back(asked, sum(len(part) for part in write.parts.values() if part is not None))
         self._not_taken(write.pending, full, write.parts)
 
     def _try_again(self) -> None:

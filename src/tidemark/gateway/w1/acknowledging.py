@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from tidemark.coordinator.handles import WriteHandle
 from tidemark.coordinator.platform import Places
-from tidemark.gateway.admitting import Asked
-from tidemark.gateway.connection import Connection
-from tidemark.gateway.refusing import nack_of
+from tidemark.gateway.w1.admitting import Asked
+from tidemark.gateway.w1.connection import Connection
+from tidemark.gateway.w1.refusing import nack_of
 from tidemark.model.deltas import Level
 from tidemark.wire.frames import Flag, FrameType
 from tidemark.wire.messages import (

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from tidemark.admission.arriving import Part, Stream
-from tidemark.gateway.write_frames import Content
+from tidemark.gateway.w1.write_frames import Content
 from tidemark.model.deltas import Source
 from tidemark.model.timegrid import to_us
 
