@@ -6,8 +6,10 @@ becomes deltas is in `write_frames.py`; what an acknowledgement says is in `ackn
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from tidemark.admission.arriving import Turned
 from tidemark.admission.gate import Pace
@@ -35,6 +37,8 @@ from tidemark.wire.messages import Backpressure, LevelName, Nack, encode
 
 # How long a write waits here for room before it is given back: about what a sync of a busy disk takes.
 PATIENCE_S = 1.0
+# A refusal that names more of what was not taken would be larger than a message may be.
+MOST_NOT_TAKEN = 9_000
 # A step up for a write that says it is urgent, within what its connection may (Q1).
 _URGENT = {
     Priority.LOW: Priority.NORMAL,
@@ -121,7 +125,7 @@ class Producing:
         pending = Pending(frame.sequence, size, bool(frame.flags & Flag.WANTS_ACK))
         try:
             content = read_write(frame, self._limits)
-            parts = self._parts_of(content)
+            parts = self._parts_of(content, pending)
         except (PayloadError, WriteFormatError) as error:
             self._refuse_for_good(pending, error)
             return
@@ -166,9 +170,13 @@ class Producing:
 
     # A write.
 
-    def _parts_of(self, content: Content) -> dict[int, Deltas | None]:
+    def _parts_of(self, content: Content, pending: Pending) -> dict[int, Deltas | None]:
         """What each shard gets; None where there is nothing for it but the number."""
-        parts: dict[int, Deltas | None] = dict(self._platform.split(content))
+        parts = dict[int, Deltas | None]()
+        for shard, (part, places) in self._platform.split_with_places(content).items():
+            parts[shard] = part
+            if places is not None:
+                pending.places[shard] = places
         instances = self._numbering.instances
         if self._numbering.is_thin:
             return {shard: parts.get(shard) for shard in instances}
@@ -250,7 +258,7 @@ class Producing:
         asked, write.pending.asked = write.pending.asked, None
         if asked is not None:
             self._admitting.give_back(asked, sum(len(part) for part in write.parts.values() if part is not None))
-        self._not_taken(write.pending, full)
+        self._not_taken(write.pending, full, write.parts)
 
     def _try_again(self) -> None:
         write, self._blocked = self._blocked, None
@@ -258,7 +266,8 @@ class Producing:
             self._send(write)
             self._connection.go_on()
 
-    def _not_taken(self, pending: Pending, error: CoordinatorError) -> None:
+    def _not_taken(self, pending: Pending, error: CoordinatorError, left: Collection[int] = ()) -> None:
+        """Say so. `left` are shards without room, of a write of which others may have their part."""
         if pending.asked is not None:
             self._admitting.done(pending.asked)
         nack = nack_of(error)
@@ -267,6 +276,9 @@ class Producing:
             pending.nack = nack
             self._hear_of(pending)
             return
+        if left and pending.handles:
+            places = sorted(int(place) for shard in left for place in pending.places.get(shard, ()))
+            nack = replace(nack, not_taken=tuple(places[:MOST_NOT_TAKEN]))
         self._connection.nack(pending.sequence, nack)
 
     def _refuse_for_good(self, pending: Pending, error: Exception, parts: Mapping[int, object] | None = None) -> None:

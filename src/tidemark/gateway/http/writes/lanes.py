@@ -19,7 +19,7 @@ from tidemark.client.in_flight import Written
 from tidemark.gateway.http.errors import RETRY_AFTER_MS, HttpError
 from tidemark.gateway.http.writes.attempts import Attempt, Opener, PartlyTakenError, open_patiently, refusal
 from tidemark.gateway.http.writes.contents import Content
-from tidemark.gateway.http.writes.outcomes import Retry, WriteAnswer, part_answer, whole_answer
+from tidemark.gateway.http.writes.outcomes import Retry, WriteAnswer, part_answer, partial_answer, whole_answer
 from tidemark.wire.errors import NackReason
 from tidemark.wire.frames import FrameType
 from tidemark.wire.messages import FIRST_REFUSALS, Hello, LevelName, Nack
@@ -74,6 +74,16 @@ class _Write:
         for request in self.requests:
             rows = request.content.rows
             request.attempt.answer = part_answer(written, start, rows)
+            start += rows
+
+    def heard_partly(self, error: PartlyTakenError) -> None:
+        """Some shards have taken their parts. Requests whose time is over before the rest is taken are told so."""
+        start = 0
+        for request in self.requests:
+            rows = request.content.rows
+            places = [place - start for place in error.not_taken if start <= place < start + rows]
+            if places:
+                request.attempt.answer = partial_answer(places, Retry.BY_IDENTITY, error.retry_after_ms)
             start += rows
 
     def tell(self) -> None:
@@ -293,6 +303,7 @@ class Lane:
         error = refusal(nack)
         if isinstance(error, PartlyTakenError):
             # Its number cannot be given to another one: it is sent until all of it is taken.
+            write.heard_partly(error)
             self._came_back.append(write)
         else:
             write.refuse(error)
