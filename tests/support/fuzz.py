@@ -10,6 +10,7 @@ The folder keeps the inputs that reached something new, and `crash-…` of one t
 
 import sys
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 
 import atheris
 from msgspec import Struct
@@ -36,6 +37,8 @@ LIMITS = Limits(payload_bytes=64 * 1024, unpacked_bytes=256 * 1024, rows=2_000)
 MEMORY_MB = 1_024
 LONGEST = 16 * 1024
 ONE_INPUT_S = 10
+# What may unpack to 256 KB is a few thousand objects of Python.
+ONE_INPUT_MB = 48
 _KINDS: dict[FrameType, tuple[type[Struct], ...]] = {
     FrameType.ACK: (messages.Ack,),
     FrameType.NACK: (messages.Nack,),
@@ -44,6 +47,14 @@ _KINDS: dict[FrameType, tuple[type[Struct], ...]] = {
     FrameType.SUBSCRIBE: (messages.Subscribe,),
     FrameType.UNSUBSCRIBE: (messages.DeliveryHead,),
 }
+
+
+def read_in_little_memory(data: bytes) -> None:
+    """All readers on one input, which may take no more than its limits promise."""
+    before = getrusage(RUSAGE_SELF).ru_maxrss
+    read_all(data)
+    grown_mb = (getrusage(RUSAGE_SELF).ru_maxrss - before) // 1024
+    assert grown_mb < ONE_INPUT_MB, f"one input took {grown_mb} MB"
 
 
 def read_all(data: bytes) -> None:
@@ -100,7 +111,9 @@ def main(seconds: int, folder: Path) -> None:
         "artifact_prefix": f"{folder}/",
         "print_final_stats": 1,
     }
-    atheris.Setup([sys.argv[0], *(f"-{name}={value}" for name, value in options.items()), str(corpus)], read_all)
+    atheris.Setup(
+        [sys.argv[0], *(f"-{name}={value}" for name, value in options.items()), str(corpus)], read_in_little_memory
+    )
     atheris.Fuzz()
 
 

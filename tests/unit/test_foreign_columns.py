@@ -241,6 +241,13 @@ def test_w3_values_without_bytes_are_bounded_too() -> None:
     is_too_large(written(pa.record_batch({"a": few})), "values", Limits(ratio=20))
 
 
+def test_w3_each_row_counts_the_names_of_its_columns() -> None:
+    # A refused row says what it was: one long name would be as many texts as there are rows.
+    named = pa.record_batch({"x" * 1_000: pa.array([True] * 101)})
+    assert len(read_columns(written(named.slice(0, 100)), SMALL)) == 100
+    is_too_large(written(named), "101 rows with names of 1,000 bytes")
+
+
 def test_w3_a_big_endian_stream_is_refused_before_arrow_turns_its_bytes() -> None:
     # No writer can be asked for one; but some single bits of a schema's message say it.
     schema, found = signals(1).schema.serialize().to_pybytes(), set[str]()

@@ -62,6 +62,7 @@ class Layout(NamedTuple):
     buffers: int  # without those that views have in addition
     views: int
     dictionaries: tuple[tuple[int, "Layout"], ...] = ()
+    names: int = 0  # bytes
 
 
 class Found(NamedTuple):
@@ -168,6 +169,9 @@ def look_through(payload: memoryview, limits: Limits) -> Found:
             raise bad("An Arrow stream has one schema and then batches; this one holds something else.")
         unpacked, values = unpacked + batch.unpacked, values + batch.values
         _check_sizes(rows, values, unpacked, len(payload), limits)
+        if rows * layout.names > limits.unpacked_bytes:
+            # A row that is refused is shown with the names of its columns.
+            raise too_large(f"{rows:,} rows with names of {layout.names:,} bytes are too many. Send shorter names.")
     return Found(rows, batches, bool(layout.dictionaries or layout.views))
 
 
@@ -249,7 +253,7 @@ def _layout(metadata: bytes, limits: Limits) -> Layout:
     walk = _SchemaWalk(limits)
     walk.keys(schema, 2, len(metadata))
     layout = walk.columns(schema, 1, 1, len(metadata))
-    return layout._replace(dictionaries=tuple(sorted(walk.dictionaries.items())))
+    return layout._replace(dictionaries=tuple(sorted(walk.dictionaries.items())), names=walk.names)
 
 
 def _is_text(name: bytes) -> bool:
@@ -266,7 +270,7 @@ class _SchemaWalk:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.dictionaries: dict[int, Layout] = {}
-        self.fields = self.text = 0
+        self.fields = self.text = self.names = 0
 
     def columns(self, parent: _Table, slot: int, depth: int, most_text: int) -> Layout:
         """The layout of the fields in this slot, and of what is in them."""
@@ -282,6 +286,7 @@ class _SchemaWalk:
         if depth > self.limits.nesting:
             raise too_large(f"The Arrow schema is nested deeper than {self.limits.nesting}.")
         self.count(name := field.text(0), most_text)
+        self.names += len(name)
         if not _is_text(name):
             raise bad("The Arrow schema has a name that is not UTF-8.")
         self.keys(field, 6, most_text)
