@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import tidemark
@@ -18,7 +19,7 @@ from tidemark.client import (
     RefusedError,
     ServerLostDataError,
 )
-from tidemark.client.errors import ClientClosedError, NotSentError, WrongServerError
+from tidemark.client.errors import ClientClosedError, NotSentError, TakenBackError, WrongServerError
 from tidemark.testing import Server, server
 
 SOON_S = 20.0
@@ -290,3 +291,24 @@ def test_a_log_has_a_line_for_what_was_refused_and_none_for_what_went_well(
         with pytest.raises(RefusedError):
             client.send(some(1)).wait(timeout=SOON_S)
     assert "was refused" in caplog.text
+
+
+def test_what_is_taken_back_can_be_sent_by_another_client(there: Server, tmp_path: Path) -> None:
+    """Rows and columns come back as something that `send` takes; the emptied spool begins anew."""
+    client = connect(there, spool=tmp_path / "spool")
+    client.send(some(2)).wait(timeout=SOON_S)
+    there.stop()
+    client.send(some(3, 2))
+    client.send(pa.table({"n": [5]}))
+    sent = client.send(some(2, 6))
+    given_back = client.take_back()
+    with pytest.raises(TakenBackError):
+        sent.wait(timeout=SOON_S)
+    assert client.close().left == 0
+    assert not list((tmp_path / "spool").glob("*.spool"))
+    there.start()
+    with connect(there, spool=tmp_path / "spool") as again:
+        for deltas in given_back:
+            again.send(deltas)
+        assert again.flush(SOON_S)
+    assert there.deltas == some(8)

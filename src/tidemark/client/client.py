@@ -206,8 +206,9 @@ class Client:
         """
         self._check()
         self._is_taken_back = True
-        contents = self._outbox.take_back()
         self._stop_network()
+        self._network.join()  # what was acknowledged until then is not given back
+        contents = self._outbox.take_back()
         return [_given_back(content) for content in contents]
 
     def _say_state(self) -> str:

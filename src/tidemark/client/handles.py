@@ -152,7 +152,7 @@ class Sent:
             return True
         error = batch.error or self._outbox.error
         if error is not None:
-            raise error
+            raise error.with_traceback(None)  # every handle raises the same one
         if batch.written is not None:
             self._outbox.when_durable(batch.number, tell)
         return False

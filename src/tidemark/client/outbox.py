@@ -140,7 +140,7 @@ class Outbox:
 
     def _check(self) -> None:
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)  # it is raised for every call, and would grow
         if self._is_closing:
             raise ClientClosedError
 
