@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.support.served import home_at, served
 from tidemark import Delta, Signal
 from tidemark.client import connect_async
 from tidemark.client.encoding import encode_columns, encode_rows
-from tidemark.client.errors import AddressError, ClientError, EncodingError, ForkedError, TooLargeError
+from tidemark.client.errors import AddressError, ClientError, EncodingError, ForkedError, NotYetError, TooLargeError
 from tidemark.client.handles import Sent
 from tidemark.testing import server
 
@@ -28,6 +29,7 @@ NOT_NEEDED = "pyarrow numpy pandas polars numba click rich yaml duckdb deltalake
 
 ALONE = f"""
 import sys
+import time
 from importlib.abc import MetaPathFinder
 
 class NotInstalled(MetaPathFinder):
@@ -265,3 +267,28 @@ def test_threads_share_a_client() -> None:
         assert client.flush(SOON_S)
         for thread in range(5):
             assert [each["n"] for each in found.deltas if each["t"] == thread] == list(range(100))
+
+
+def test_who_waits_for_the_tables_hears_of_it_on_a_later_connection_too(tmp_path: Path) -> None:
+    """W4: what an earlier connection has sent is acknowledged as durable, without being sent again."""
+    durable = {0: 0}
+    now_us = 1_763_199_001_000_000
+    signal = {"entity_id": "a", "signal": "buy"}
+    delta = {"namespace": "shop", "kind": "signal", "delta_id": "o-1", "event_ts": now_us, "signal": signal}
+    with served(home_at(tmp_path / "home"), clock=lambda: now_us, durable_epochs=lambda: durable) as door:
+        client = tidemark.connect(door.url, producer="shop", levels=("durable",), longest_wait_s=0.05)
+        sent = client.send(delta)
+        assert sent.wait(timeout=SOON_S).accepted == 1
+        with pytest.raises(NotYetError, match="Not durable"):
+            sent.wait("durable", timeout=0.05)
+        for connection in list(door.door._connections):
+            door.call(_ended(connection))
+        while client.stats.connections < 2:
+            time.sleep(0.01)
+        durable[0] = 1
+        assert sent.wait("durable", timeout=SOON_S).accepted == 1
+        client.close()
+
+
+async def _ended(connection: Any) -> None:
+    connection.end()

@@ -268,7 +268,7 @@ def test_signs_of_life_are_given_and_expected() -> None:
         error = await connection.closed
         assert error is not None
         assert "has said nothing for" in str(error)
-        assert len(heard) >= 2
+        assert heard
 
     heard: list[int] = []
     quick = encode(Welcome(1, 0, 1_000, 1, ((0, 1024),), heartbeat_ms=20))

@@ -27,7 +27,6 @@ from tidemark.client.errors import (
 from tidemark.client.in_flight import Written
 from tidemark.client.outbox import Outbox
 from tidemark.wire.errors import NackReason
-from tidemark.wire.frames import Flag
 from tidemark.wire.messages import Hello, LevelName, Nack
 
 log = logging.getLogger("tidemark.client")
@@ -190,8 +189,8 @@ class Sender:
             why = f"Write {batch.number} has {len(content.payload):,} bytes, and this server takes {most:,} at most."
             raise RefusedError(Nack(NackReason.PAYLOAD_TOO_LARGE, f"{why} Take it back, and send smaller deltas."))
         sequence = batch.number + (self._outbox.base or 0)
-        flags = content.flags | Flag.WANTS_ACK
-        answer = connection.write(sequence, content.kind, content.payload, rows=content.rows, flags=flags)
+        # Not with WANTS_ACK: acknowledgements come by groups, and a level above them when it is reached anyway.
+        answer = connection.write(sequence, content.kind, content.payload, rows=content.rows, flags=content.flags)
         self._next = batch.number + 1
         answer.add_done_callback(partial(self._answered, batch))
 

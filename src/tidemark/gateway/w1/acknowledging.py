@@ -125,6 +125,11 @@ class Answers:
         self._durable: deque[tuple[int, dict[int, int]]] = deque()  # flushed, and not yet in the lake
         self._wants_seal = False
 
+    def taken_before(self, mark: int, epochs: Mapping[int, int]) -> None:
+        """What earlier connections have sent is durable when all is that the log has now: who waits hears of it."""
+        if mark and LevelName.DURABLE in self._levels:
+            self._durable.append((mark, dict(epochs)))
+
     @property
     def waits_for_durable(self) -> bool:
         """Whether something is flushed whose producer wants to hear when it is durable."""

@@ -95,6 +95,11 @@ class Producing:
         self._is_drain_planned = self._is_closed = self._is_paused = False
         self._next = mark + 1  # what is below was sent before, and costs nobody's agreement anything
         self._on_durable = on_durable
+        self._answers.taken_before(
+            mark, {number: platform.shards[number].flushed_epoch for number in numbering.instances}
+        )
+        if self._answers.waits_for_durable:
+            on_durable(self)
 
     # The connection.
 
