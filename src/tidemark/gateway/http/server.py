@@ -40,8 +40,8 @@ class DoorProtocol(HttpToolsProtocol):
     _places: ClassVar[dict[Place, "DoorProtocol"]] = {}
     _place: Place | None = None
     _timer: TimerHandle | None = None
-    _header_bytes = 0
-    _is_in_header = True
+    # What came since the last piece of a body: of a header, or of what may stand behind a body and has no end either.
+    _quiet_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -54,30 +54,32 @@ class DoorProtocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(HEADER_S, self._too_slow)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_in_header:
-            self._header_bytes += len(data)
+        self._quiet_bytes += len(data)
         super().data_received(data)
-        if self._is_in_header and self._header_bytes > HEADER_BYTES and not self.transport.is_closing():
+        if self._quiet_bytes > HEADER_BYTES and not self.transport.is_closing():
             self._refuse(
                 HttpError(431, "header_too_large", f"A header has at most {HEADER_BYTES:,} bytes.", closes=True)
             )
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._is_in_header = True
         if self._timer is None:
             self._timer = self.loop.call_later(HEADER_S, self._too_slow)
 
     def on_headers_complete(self) -> None:
-        self._is_in_header, self._header_bytes = False, 0
+        self._quiet_bytes = 0
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
+        self._quiet_bytes = 0
         super().on_message_complete()
-        self._is_in_header = True
+
+    def on_body(self, body: bytes) -> None:
+        self._quiet_bytes = 0
+        super().on_body(body)
 
     def handle_websocket_upgrade(self) -> None:
         # From here on the connection belongs to another protocol, and who serves that gives the place back.
