@@ -15,13 +15,14 @@ from pydantic import Field
 
 from assets.as_seen import REFRESHED, STATE_TAG, state_of
 from assets.graph import Derived
+from assets.ingest.schema import DEAD_LETTERS, DELTAS
 from assets.metadata import KINDS, OWNERS
 from assets.names import HELD_BACK
 from assets.partitions import existing
 from assets.requested import report_now
 from assets.stale import stale_partitions
 from assets.table_asset import TableAsset
-from assets.trust import blocked, unchecked, unfinished
+from assets.trust import blocked, edited, failed, unchecked, unfinished
 from resources.lake import Lake, LakeError
 from resources.platform import TidemarkResource
 from resources.record import Record
@@ -36,6 +37,9 @@ PARTITIONS_TOGETHER = 168
 # Of a table, until the rest is given up: enough to find one bad partition among those made together, by halves, and few
 # enough to end soon where every one of them fails.
 FAILURES = 12
+
+# What a drain makes and checks.
+FROM_THE_LOG = (DELTAS.name, DEAD_LETTERS.name)
 
 # Called with partitions of a table that were made just now; it reports a check result for each.
 CheckPartitions = Callable[[dg.AssetExecutionContext, Lake, str, Sequence[str | None]], None]
@@ -129,13 +133,26 @@ class _Refresh:
             stale = stale_partitions(self._context.instance, self._tidemark.home, seen=self._seen)
             before = len(self._tried)
             if not self._unfinished:  # asked once: what is checked later is what is made here
-                names = [table.derived.spec.name for table in tables]
-                home, instance = self._tidemark.home, self._context.instance
-                self._unfinished = unfinished(home, instance, names, is_failed_too=self._repairs)
+                self._unfinished = self._left_unfinished([table.derived.spec.name for table in tables])
             for table in tables:
                 self._refresh(table, stale.get(table.derived.spec.name, {}))
             if len(self._tried) == before:
                 return
+
+    def _left_unfinished(self, tables: Sequence[str]) -> dict[str, set[str]]:
+        """Partitions that have not passed a check, by table.
+
+        Hours of the log that have no result yet are left to drains: one that runs beside this checks what it has
+        brought in, and each checks what an earlier one has left. Written anew meanwhile, they would be checked twice,
+        and the later result would be about rows that are gone: nothing would be built on them until the next drain.
+        """
+        home, instance, lake = self._tidemark.home, self._context.instance, self._tidemark.lake
+        others = [table for table in tables if table not in FROM_THE_LOG]
+        found = {table: set[str]() for table in tables}
+        found |= unfinished(home, instance, others, is_failed_too=self._repairs)
+        for table in set(FROM_THE_LOG).intersection(tables) if self._repairs else ():
+            found[table] = failed(instance, table) - unchecked(instance, table) - edited(lake, table).keys()
+        return found
 
     def _refresh(self, table: TableAsset, stale: Iterable[str]) -> None:
         """Make what may be made of a table; where partitions fail together, by halves, so that one fails alone."""

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from chaos.beside import try_out
 from chaos.planted import PLANTED, Planted
-from chaos.planted_beside import BESIDE, try_out
+from chaos.planted_beside import BESIDE
 from chaos.public import stress
 from chaos.simulation import Report, simulate
 
@@ -94,7 +95,7 @@ def run_planted(first: int, jobs: int, progress: Progress = lambda _: None) -> l
 
 def _catch_beside(number: int) -> Caught:
     bug = BESIDE[number]
-    tried = try_out(bug.name)
+    tried = try_out(bug)
     # The default tier shows that the test passes without the bug.
     return Caught(bug.name, bug.rule, bug.what, None, tried.said, True, bug.test if tried.is_caught else None)
 

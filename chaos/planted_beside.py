@@ -1,42 +1,19 @@
-"""Planted bugs beside the coordinator: in the lake, in the daemon's assumptions, and in files that processes share.
+"""Planted bugs beside the coordinator: at the door, in the lake, in the daemon's assumptions, and in shared files.
 
 Belongs here: patches of the product as in `planted.py`, each with the test of the default tier that must fail under
 it. The simulation does not go there, so a test has to find them; that is verified here. A bug is in force in a process
-of its own, which ends with that test:
-
-    python -m chaos.planted_beside NAME
+of its own, which ends with that test.
 """
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
-ROOT = Path(__file__).resolve().parent.parent
-# The exit code of pytest when a test has failed; any other means that it could not be run.
-TESTS_FAILED = 1
-
-
-class Beside(NamedTuple):
-    """One bug, the rule that it breaks, and the test that must fail."""
-
-    name: str
-    rule: str
-    what: str
-    plant: Callable[[], AbstractContextManager[Any]]
-    test: str
-
-
-class Tried(NamedTuple):
-    """The result of the test for a bug."""
-
-    name: str
-    is_caught: bool
-    said: str  # the end of what pytest printed
+from chaos.beside import Beside
+from chaos.planted_admission import ADMISSION
+from chaos.planted_client import CLIENT
+from chaos.planted_door import DOOR
+from chaos.planted_wire import WIRE
 
 
 def _break_not_seen() -> AbstractContextManager[Any]:
@@ -86,6 +63,9 @@ def _answers_believed() -> AbstractContextManager[Any]:
 
     return patch.object(lake_files, "marker", lambda *_: None)
 
+
+FRAMES = "tests/unit/test_wire_frames.py"
+COLUMNS = "tests/unit/test_foreign_columns.py"
 
 BESIDE = (
     Beside(
@@ -144,26 +124,8 @@ BESIDE = (
         _answers_believed,
         "tests/unit/test_lost_answers.py::test_r5_a_drop_whose_answer_is_lost_is_no_failure",
     ),
+    *ADMISSION,
+    *WIRE,
+    *DOOR,
+    *CLIENT,
 )
-
-
-def try_out(name: str) -> Tried:
-    """Plant one bug in a process of its own, and see whether its test fails."""
-    command = [sys.executable, "-m", "chaos.planted_beside", name]
-    # It is no worker of a test run that this may be part of.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    return Tried(name, done.returncode == TESTS_FAILED, (done.stdout + done.stderr)[-2_000:])
-
-
-def main(name: str) -> int:
-    """Run the test of one bug with the bug in force; return the exit code of pytest."""
-    import pytest
-
-    [bug] = [each for each in BESIDE if each.name == name]
-    with bug.plant():
-        return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", str(ROOT / bug.test)]))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))

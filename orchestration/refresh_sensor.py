@@ -43,4 +43,7 @@ def _due(instance: dg.DagsterInstance, home: Home) -> dg.RunRequest | dg.SkipRea
     if not any(stale_now(instance).values()):
         return dg.SkipReason("Every table is up to date.")
     tags = {STATE_TAG: state, "dagster/max_runtime": str(MAX_RUNTIME_S)}
-    return dg.RunRequest(run_key=state, tags=tags, run_config={"ops": {REFRESH: {"config": {"repairs": False}}}})
+    # Two ticks that request the same run have the same key, and a state that has come back has another one: when a
+    # drain has checked all that it brought in, all is as it looked between its commit and its report.
+    key = f"{state}/{instance.get_runs_count(dg.RunsFilter(job_name=refresh_job.name))}"
+    return dg.RunRequest(run_key=key, tags=tags, run_config={"ops": {REFRESH: {"config": {"repairs": False}}}})

@@ -156,7 +156,7 @@ def _table(spec: TableSpec, more: str) -> TableAsset:
     return TableAsset(Derived(spec, (), group=GROUP), _rebuild_of(spec), takes_gaps=True, deps=DRAINED, more=more)
 
 
-# What the drain fills. Materializing an hour rebuilds it, and so does a refresh until it passes its check.
+# What the drain fills. Materializing an hour rebuilds it, and so does a command's refresh if it failed its check.
 INGESTED = (
     _table(DELTAS, "Materializing an hour rebuilds it from the log."),
     _table(DEAD_LETTERS, "Partitioned by hour of receipt."),

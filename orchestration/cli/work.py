@@ -32,6 +32,7 @@ from orchestration.windowed_counts import materialize_windowed_counts
 from tidemark.cli.app import as_json, command
 from tidemark.cli.output import answer_json, console, progress, say, table
 from tidemark.counts.retention import settled_before
+from tidemark.gateway.control import seal_served
 from tidemark.model.timegrid import HOUR_US, from_us, hour_key, hour_start, to_us
 from tidemark.storage.home import Home
 from tidemark.tables.lake_files import partitions
@@ -75,7 +76,11 @@ to_option = click.option(
 @cold_option
 @as_json
 def drain(home: Home, as_json: bool) -> None:
-    """Bring all sealed segments into deltas and dead_letters, refresh what that made stale, and check everything."""
+    """Bring all sealed segments into deltas and dead_letters, refresh what that made stale, and check everything.
+
+    If `serve` has the home open, what it has taken is sealed first.
+    """
+    seal_served(home)
     with watched("draining", EVERYTHING) as watch:
         outcome = drain_and_refresh(home, progress=watch) + materialize_vectors(home, progress=watch)
     _tell(outcome, as_json)

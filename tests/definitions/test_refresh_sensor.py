@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
-from assets.as_seen import STATE_TAG
+from assets.as_seen import STATE_TAG, state_of
 from assets.ingest.schema import DELTAS
 from assets.tables import GRAPH
 from orchestration import refresh_sensor, refreshes
@@ -92,3 +92,20 @@ def test_a_check_that_passes_after_a_refresh_is_a_change(instance: dg.DagsterIns
     assert look(instance) == "There was a refresh of the tables as they are now."
     judge(instance, DELTAS.name, [HOUR])
     assert isinstance(look(instance), dg.RunRequest)
+
+
+def test_a_state_that_comes_back_is_requested_again_under_another_key(instance: dg.DagsterInstance, home: Home) -> None:
+    """The orchestrator starts one run for a key; a refresh may begin between a drain's commit and its checks."""
+    early = look(instance)
+    assert isinstance(early, dg.RunRequest)
+    same = look(instance)
+    assert isinstance(same, dg.RunRequest)
+    assert same.run_key == early.run_key, "until it has become a run"
+    tell(instance, record_of(DELTAS.name, HOUR))  # the drain reports what it has committed, and will check it
+    run = begin(instance, early, dg.DagsterRunStatus.SUCCESS)
+    instance.add_run_tags(run.run_id, {STATE_TAG: state_of(home, instance)})
+    judge(instance, DELTAS.name, [HOUR])
+    late = look(instance)
+    assert isinstance(late, dg.RunRequest)
+    assert late.tags[STATE_TAG] == early.tags[STATE_TAG]
+    assert late.run_key != early.run_key

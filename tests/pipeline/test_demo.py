@@ -78,6 +78,7 @@ def test_every_delta_is_accounted_for_as_it_was_planted(first: dict[str, Any]) -
         "accepted": accepted,
         "duplicate": duplicate,
         "refused": fates.total(),
+        "turned_away": 0,
         "waiting": 0,
     }
     assert first["reasons"] == {str(reason): count for reason, count in fates.items()}

@@ -73,7 +73,11 @@ class SmallShard:
     def send(self, arriving: Arriving) -> int:
         """Offer a write; return for how long its producer is not listened to."""
         decision = self.gate.admit(arriving, self.load, self.now_us)
-        if decision.is_admitted:
+        deltas = arriving.deltas
+        if decision.is_admitted and self.load.deltas + deltas > self.room:
+            self.gate.give_back(arriving, decision)
+            self.turned_away["backpressure"] = self.turned_away.get("backpressure", 0) + deltas
+        elif decision.is_admitted:
             self._queue.append(Waiting(self.now_us, arriving, decision, arriving.deltas))
         else:
             assert decision.reason is not None

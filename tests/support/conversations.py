@@ -5,6 +5,7 @@ Belongs here: what several tests of the door say to it.
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -19,6 +20,8 @@ from tidemark.wire.frames import Flag, FrameType
 from tidemark.wire.messages import Hello, Nack, Role
 
 NOW_US = 1_800_000_000_000_000
+# How long a conversation may last. A planted bug may make one hang, and then it should not hang for long.
+PATIENCE = "TIDEMARK_TEST_PATIENCE_S"
 _STARTED = time.monotonic()
 
 
@@ -46,7 +49,7 @@ def lines(*numbers: int, entity: str = "item-1") -> bytes:
 
 def talk(what: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Have a conversation, and let it not last for ever."""
-    asyncio.run(asyncio.wait_for(what(), 60))
+    asyncio.run(asyncio.wait_for(what(), float(os.environ.get(PATIENCE, "60"))))
 
 
 async def connected(door: ServedHome, producer: str = "web", **hello: Any) -> Connection:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tests.support.golden_bad import Bad, bad
 from tests.support.raw_frames import CLICK, VIEW, arrow, clicks, compact, zstd
-from tidemark.gateway.delivered import COLUMNS
+from tidemark.gateway.w1.delivered import COLUMNS
 from tidemark.model.deltas import Priority
 from tidemark.wire import messages
 from tidemark.wire.errors import NackReason
@@ -223,6 +223,13 @@ def _subscriptions() -> list[Good]:
             FrameType.SUBSCRIBE,
             1,
             messages.Subscribe(cursor={0: 17}, form=messages.DeliveryForm.ARROW, max_unacked=4),
+        ),
+        said(
+            "subscribed",
+            "The answer: what comes after this is delivered.",
+            FrameType.SUBSCRIBE,
+            1,
+            messages.Subscribed({0: 17, 1: 8}),
         ),
         Good(
             "delivery",

@@ -14,11 +14,11 @@ import uvloop
 
 from tidemark.coordinator.platform import Platform
 from tidemark.gateway import places
-from tidemark.gateway.admitting import Admitting
+from tidemark.gateway.access.guard import Guard
+from tidemark.gateway.access.tokens import TokenStore
 from tidemark.gateway.door import Door
-from tidemark.gateway.guard import Guard
-from tidemark.gateway.subscribing import Subscribers
-from tidemark.gateway.tokens import TokenStore
+from tidemark.gateway.w1.admitting import Admitting
+from tidemark.gateway.w1.subscribing import Subscribers
 from tidemark.storage.home import Home
 from tidemark.wire.limits import LIMITS, Limits
 

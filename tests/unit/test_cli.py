@@ -93,7 +93,7 @@ NEEDED = {
     "nearest": ["v"],
     "token": ["list"],
 }
-WITHOUT_A_HOME = {"send", "demo", "ui", "test", "chaos", "bench"}
+WITHOUT_A_HOME = {"send", "serve", "demo", "ui", "test", "chaos", "bench"}
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in COMMANDS if entry.name not in WITHOUT_A_HOME])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tidemark.cli.app import main
-from tidemark.gateway.tokens import TokenStore, UnauthenticatedError
+from tidemark.gateway.access.tokens import TokenStore, UnauthenticatedError
 from tidemark.model.timegrid import DAY_US
 from tidemark.storage.home import Home
 

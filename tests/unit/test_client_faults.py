@@ -36,7 +36,16 @@ def there() -> Iterator[Server]:
 
 def connect(to: Server, **options: Any) -> Client:
     return tidemark.connect(
-        to.url, **{"producer": "shop", "rows": 2, "linger_s": 0.0, "random": Random(1), "exit_s": 0.1, **options}
+        to.url,
+        **{
+            "producer": "shop",
+            "rows": 2,
+            "linger_s": 0.0,
+            "random": Random(1),
+            "exit_s": 0.1,
+            "longest_wait_s": 0.05,
+            **options,
+        },
     )
 
 
@@ -75,10 +84,11 @@ def test_a_server_that_is_away_for_a_while_gets_everything_when_it_is_back(
 
 def test_writes_that_are_given_back_are_sent_again_in_their_order(there: Server) -> None:
     """Q2: everything behind a write that was turned away is a gap, and goes again behind it."""
+    there.stop()
     with connect(there) as client:
-        there.refuse("backpressure", writes=2, retry_after_ms=1)
-        there.delay(0.001)
         handles = [client.send(some(2, start)) for start in range(0, 40, 2)]
+        there.refuse("backpressure", writes=2, retry_after_ms=1)
+        there.start()
         for handle in handles:
             assert handle.wait(timeout=SOON_S).accepted == 2
         assert client.stats.connections == 1

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from tidemark.gateway.connection_limits import ConnectionLimits, TooManyConnectionsError
+from tidemark.gateway.access.connection_limits import ConnectionLimits, TooManyConnectionsError
 from tidemark.model.settings import ServeSettings
 from tidemark.wire.errors import NackReason
 

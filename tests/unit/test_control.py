@@ -12,7 +12,7 @@ import pytest
 from tests.support.served import home_at
 from tidemark.coordinator.platform import Platform
 from tidemark.gateway import places
-from tidemark.gateway.control import Asked, ControlError, ControlServer, RemoteWriter, ask, writer
+from tidemark.gateway.control import Asked, ControlError, ControlServer, RemoteWriter, ask, seal_served, writer
 from tidemark.storage.home import Home
 
 HOUR_US = 3_600_000_000
@@ -70,6 +70,21 @@ def test_orders_go_to_the_process_that_serves_and_its_errors_come_back(tmp_path:
     assert [(each.ask, each.us) for each in asked[:2]] == [("raise_earliest", HOUR_US), ("cut_vectors", 2 * HOUR_US)]
     with pytest.raises(ControlError, match="does not answer"):
         ask(home, Asked("seal"))
+
+
+def test_a_drain_lets_the_serving_process_seal_first(tmp_path: Path) -> None:
+    home = home_at(tmp_path / "home")
+    asked: list[str] = []
+
+    async def answer(question: Asked) -> Any:
+        asked.append(question.ask)
+        return None
+
+    seal_served(home)
+    with answering(home, answer):
+        places.note_serving(home, places.Serving(1, 0, [], []))
+        seal_served(home)
+    assert asked == ["seal"]
 
 
 def test_a_note_of_a_process_that_has_died_does_not_count(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import trustme
 from tests.support.served import ServedHome, home_at, served
 from tidemark.client.connection import Connection
 from tidemark.client.errors import NackedError
+from tidemark.gateway.access.tls import server_context
 from tidemark.gateway.places import w1_socket
-from tidemark.gateway.tls import server_context
 from tidemark.storage.home import Home
 from tidemark.wire.errors import NackReason
 from tidemark.wire.messages import Hello

@@ -14,9 +14,9 @@ import yaml
 from tests.support.running import TIDEMARK, environment
 from tests.support.serving import Serving
 from tidemark.cli.app import COMMANDS
-from tidemark.gateway.connection import FRAME_MS
-from tidemark.gateway.tls import check_exposure, parse_listen
-from tidemark.gateway.tokens import TokenStore
+from tidemark.gateway.access.tls import check_exposure, parse_listen
+from tidemark.gateway.access.tokens import TokenStore
+from tidemark.gateway.w1.connection import FRAME_MS
 from tidemark.model.settings import ServeSettings, Settings, read_settings
 from tidemark.storage.home import Home
 from tidemark.wire.limits import LIMITS

@@ -13,11 +13,12 @@ import msgspec
 import pytest
 
 from tidemark import Level, Platform
+from tidemark.gateway.access.tokens import AccessError, TokenStore
 from tidemark.gateway.http.access import Access
+from tidemark.gateway.http.counters import Counters
 from tidemark.gateway.http.live import LiveFeed
 from tidemark.gateway.http.live_view import LiveView, Looker
 from tidemark.gateway.http.watching import PAGE, Watching
-from tidemark.gateway.tokens import AccessError, TokenStore
 from tidemark.model.errors import TidemarkError
 from tidemark.model.timegrid import SECOND_US
 from tidemark.storage.home import Home
@@ -281,7 +282,7 @@ class Door:
     """As much of the HTTP door as the page needs."""
 
     def __init__(self, home: Home) -> None:
-        self.home, self.access = home, Access(TokenStore(home))
+        self.home, self.access, self.counters = home, Access(TokenStore(home)), Counters()
 
 
 class Request:

@@ -66,6 +66,7 @@ def test_every_reason_is_in_the_document(reason: NackReason) -> None:
         messages.Ack,
         messages.Nack,
         messages.Subscribe,
+        messages.Subscribed,
         messages.Topic,
         messages.Heartbeat,
         messages.Backpressure,

@@ -17,7 +17,6 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestration import snapshot
 from orchestration.cli.app import main
 from orchestration.instance import open_instance
 from orchestration.report import exhibits, plots
@@ -30,7 +29,7 @@ from orchestration.run_status import CheckStatus, FailedCheck, OrchestratorStatu
 from tests.support.live import TEN_O_CLOCK, HandClock, new_home, open_platform, sample, sealed_rows, signal
 from tidemark.model.log_schema import LOG_SCHEMA
 from tidemark.model.timegrid import DAY_US, HOUR_US, MINUTE_US, SECOND_US, floor_to, from_us, to_us
-from tidemark.observe import account
+from tidemark.observe import account, home_status
 from tidemark.storage.home import Home
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,7 +75,7 @@ def accepted_rows(home: Home) -> list[dict[str, Any]]:
 
 def put_drained(monkeypatch: pytest.MonkeyPatch, home: Home) -> None:
     """Put tables in place as a drain of everything would have left them."""
-    for module in (account, snapshot):
+    for module in (account, home_status):
         monkeypatch.setattr(module, "durable_epochs", lambda _home: {0: 1_000, 1: 1_000})
     rows, hours = accepted_rows(home), "event_hour"
     table = pa.Table.from_pylist(rows, schema=LOG_SCHEMA).append_column(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 import trustme
 
-from tidemark.gateway.tls import (
+from tidemark.gateway.access.tls import (
     certificate_name,
     check_exposure,
     is_loopback,

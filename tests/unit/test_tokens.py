@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemark.gateway.tokens import (
+from tidemark.gateway.access.tokens import (
     ALL,
     OPEN,
     Grant,
@@ -187,7 +187,7 @@ def test_a_server_follows_what_other_processes_change(home: Home, clock: Clock) 
 
 def test_tokens_made_at_once_by_many_are_all_kept(home: Home) -> None:
     script = (
-        "import sys; from pathlib import Path; from tidemark.gateway.tokens import TokenStore; "
+        "import sys; from pathlib import Path; from tidemark.gateway.access.tokens import TokenStore; "
         "from tidemark.storage.home import Home; "
         "[TokenStore(Home(Path(sys.argv[1]))).create(f'{sys.argv[2]}-{n}', ['admin']) for n in range(5)]"
     )

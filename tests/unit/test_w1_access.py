@@ -10,7 +10,7 @@ from tests.support.conversations import clock, connected, line, refused, send, s
 from tests.support.served import ServedHome, home_at, served
 from tidemark.client.connection import Connection
 from tidemark.client.errors import NackedError
-from tidemark.gateway.tokens import TokenStore
+from tidemark.gateway.access.tokens import TokenStore
 from tidemark.wire.errors import NackReason
 from tidemark.wire.messages import Hello, Subscribe, Topic
 

@@ -2,9 +2,13 @@
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -14,6 +18,7 @@ from tests.support.served import ServedHome, home_at, served
 from tidemark.client.connection import Connection
 from tidemark.client.errors import ConnectionLostError, NackedError
 from tidemark.coordinator.platform import Platform
+from tidemark.gateway.door import LOOK_S
 from tidemark.model.shard_errors import ShardStoppedError
 from tidemark.wire.errors import NackReason
 from tidemark.wire.frames import Flag, FrameType
@@ -176,14 +181,49 @@ def test_bytes_that_are_no_frames_end_their_connection_and_no_other_w3(door: Ser
     talk(conversation)
 
 
-def test_whoever_sends_more_than_the_window_is_not_read_from_and_loses_nothing_w6(tmp_path: Path) -> None:
+@contextmanager
+def no_disk_for_a_while(door: ServedHome) -> Iterator[threading.Event]:
+    """Groups wait for the disk until the event is set."""
+    core, go_on = door.platform.shards[0].core, threading.Event()
+    persist = core.persist
+
+    def slowly(group: Any) -> Any:
+        go_on.wait(30)
+        return persist(group)
+
+    with patch.object(core, "persist", slowly):
+        try:
+            yield go_on
+        finally:
+            go_on.set()
+
+
+def test_nothing_is_acknowledged_before_it_is_on_the_disk_c2(door: ServedHome) -> None:
+    async def conversation() -> None:
+        connection = await connected(door)
+        with no_disk_for_a_while(door) as go_on:
+            sent = [send(connection, number, line(number)) for number in range(1, 6)]
+            await asyncio.sleep(0.3)
+            assert not any(future.done() for future in sent)
+            assert door.platform.shards[0].applied_epoch == 5
+            go_on.set()
+            assert sum(outcome.accepted for outcome in await asyncio.gather(*sent)) == 5
+
+    talk(conversation)
+
+
+def test_no_more_than_the_window_is_taken_in_before_it_is_answered_w6(tmp_path: Path) -> None:
     with served(home_at(tmp_path / "home"), window=2_000, clock=lambda: NOW_US) as door:
 
         async def conversation() -> None:
             connection = await connected(door)
-            assert connection.welcome.window == 2_000
-            sent = [send(connection, number, line(number)) for number in range(1, 301)]  # without asking for room
-            assert sum(outcome.accepted for outcome in await asyncio.gather(*sent)) == 300
+            with no_disk_for_a_while(door) as go_on:
+                sent = [send(connection, number, line(number)) for number in range(1, 301)]  # without asking for room
+                await asyncio.sleep(0.3)
+                taken = door.platform.shards[0].applied_epoch
+                assert 0 < taken * len(line(1)) < 2_000 + 2 * len(line(1))
+                go_on.set()
+                assert sum(outcome.accepted for outcome in await asyncio.gather(*sent)) == 300
 
         talk(conversation)
 
@@ -274,6 +314,7 @@ def test_each_level_that_is_wanted_is_acknowledged_when_it_is_reached_w4(tmp_pat
             connection = await connected(door, levels=levels)
             in_the_lake = send(connection, 1, line(1), wanted=LevelName.DURABLE)
             assert (await send(connection, 2, line(2), wanted=LevelName.FLUSHED)).accepted == 1
+            await asyncio.sleep(1.5 * LOOK_S)  # the door has looked at the tables since
             assert not in_the_lake.done()
             durable[0] = 1
             assert (await in_the_lake).level is LevelName.DURABLE

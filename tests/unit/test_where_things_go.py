@@ -76,6 +76,8 @@ ITEMS = {
             "expectations/suites/dead_letters.yaml": "the two reasons of copies that only the drain sees",
             "src/tidemark/observe/account.py": "copies and reused ids count apart from refusals",
             "src/tidemark/counts/warm/rollups.py": "reused ids, whose minutes are counted anew",
+            "src/tidemark/testing/model.py": "a server for tests refuses what is no JSON object, and nothing else",
+            "src/tidemark/wire/errors.py": "a whole write that could never be taken is called too_large, too",
             "orchestration/demo/generator.py": "an id that is used again, which takes two deltas",
             "src/tidemark/vectors/chain.py": "what became of a delta in the fold is called out_of_range, too",
         },

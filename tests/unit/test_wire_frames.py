@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support import golden_frames as golden
 from tests.support.raw_frames import raw
-from tidemark.gateway.write_frames import read_write
+from tidemark.gateway.w1.write_frames import read_write
 from tidemark.wire import messages
 from tidemark.wire.errors import FrameError, NackReason, PayloadError
 from tidemark.wire.frames import CHECKSUM_BYTES, HEADER_BYTES, Flag, Frame, FrameReader, FrameType, encode_frame

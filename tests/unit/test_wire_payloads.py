@@ -23,6 +23,7 @@ from tidemark.wire.messages import (
     Hello,
     Nack,
     Subscribe,
+    Subscribed,
     Topic,
     Welcome,
     decode,
@@ -30,7 +31,17 @@ from tidemark.wire.messages import (
 )
 from tidemark.wire.payloads import as_json_lines, compress, decompress, json_lines
 
-KINDS: tuple[type[Struct], ...] = (Ack, Backpressure, DeliveryHead, Heartbeat, Hello, Nack, Subscribe, Welcome)
+KINDS: tuple[type[Struct], ...] = (
+    Ack,
+    Backpressure,
+    DeliveryHead,
+    Heartbeat,
+    Hello,
+    Nack,
+    Subscribe,
+    Subscribed,
+    Welcome,
+)
 SMALL = Limits(payload_bytes=4096, unpacked_bytes=100_000, rows=10)
 
 

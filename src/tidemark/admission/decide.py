@@ -1,12 +1,13 @@
 """Whether a write is let in: one function of state, write and time (A1).
 
-Belongs here: the order of questions (what was agreed with the stream, then who makes room, then whether there is room),
-and the answer with everything that follows from it. A decision counts each delta of the write once, as admitted or as
-turned away, so the account holds by construction. It changes nothing: `applied` gives the state that follows.
+Belongs here: the order of questions (what was agreed with the stream, then who makes room, then whether its class has
+its share already), and the answer with everything that follows from it. A decision counts each delta of the write once,
+as admitted or as turned away, so the account holds by construction. It changes nothing: `applied` gives the state that
+follows. Whether the shard itself has room is asked afterwards, by the shard (C8): what it gives back is `returned`.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tidemark.admission.arriving import Arriving, Load, Stream, Turned
 from tidemark.admission.shares import ClassKey, Held, exceeded, guaranteed
@@ -14,8 +15,9 @@ from tidemark.admission.shedder import Patience, Shedder, looked_at, seen, sheds
 from tidemark.admission.sla import Breach, Sla, StreamState, after, agreed, breach, in_seconds
 from tidemark.model.admission_settings import AdmissionSettings, Policy
 
-# Whoever is turned away for want of room may come again when the next group is on the disk.
+# Whoever has its share may come again when the next group is on the disk.
 ROOM_RETRY_US = 50_000
+NOTHING: Mapping[Any, Any] = {}
 # Why a write is turned away, if several things speak against it.
 _FIRST = {reason: place for place, reason in enumerate((Turned.LAG, Turned.JITTER, Turned.RATE))}
 
@@ -86,11 +88,13 @@ def decide(state: State, write: Arriving, now_us: int) -> Decision:
     rules, deltas = state.rules, write.deltas
     shedder = seen(state.shedder, rules.patience, write.priority, now_us)
     shedder = looked_at(shedder, rules.patience, state.load.waited_us, now_us)
+    if not rules.agreed and shedder.above_since_us is None:  # as in most homes, most of the time
+        return Decision(deltas, 0, NOTHING, NOTHING, shedder)
     limited = _limited(rules, write)
     refusal = (
         (limited and _breach(state, write, limited, now_us))
         or _shed(rules, shedder, write, limited, now_us)
-        or _no_room(state, write, deltas)
+        or _has_its_share(state, write)
     )
     streams = {
         stream: after(sla, state.stream(stream), write.parts[stream], now_us, is_admitted=not refusal)
@@ -115,6 +119,8 @@ def decide(state: State, write: Arriving, now_us: int) -> Decision:
 def applied(state: State, decision: Decision) -> State:
     """The state after a decision."""
     streams, held = state.streams, state.held
+    if not decision.streams and not decision.held and decision.shedder is state.shedder:
+        return state
     if decision.streams:
         streams = {**streams, **decision.streams}
     if decision.held:
@@ -135,9 +141,8 @@ def returned(state: State, write: Arriving, decision: Decision) -> State:
     streams = dict(state.streams)
     for stream in decision.streams:
         sla, before = state.rules.agreed[stream], state.stream(stream)
-        if sla.rate:
-            tokens = min(before.tokens + write.parts[stream].deltas * sla.token_cost, sla.burst)
-            streams[stream] = before._replace(tokens=tokens)
+        tokens = min(before.tokens + write.parts[stream].deltas * sla.token_cost, sla.burst) if sla.rate else 0
+        streams[stream] = before._replace(tokens=tokens)
     return released(state, decision)._replace(streams=streams)
 
 
@@ -178,17 +183,11 @@ def _shed(
     return Breach(Turned.SHED, message, rules.patience.interval_us), is_strict
 
 
-def _no_room(state: State, write: Arriving, deltas: int) -> tuple[Breach, bool] | None:
-    """Whether the shard, or the class's part of it, is full. It never is for long, so it is never final."""
-    rules, load = state.rules, state.load
-    # What could never fit is for the shard to refuse: waiting does not help.
-    size = write.bytes
-    could_fit = deltas <= load.most_deltas and size <= load.most_bytes
-    if could_fit and (load.deltas + deltas > load.most_deltas or load.bytes + size > load.most_bytes):
-        what = f"{load.deltas:,} deltas with {load.bytes:,} bytes wait for the disk, and there is no room for more."
-        return Breach(Turned.BACKPRESSURE, what, ROOM_RETRY_US), False
-    held = _held(rules, write)
-    for name in exceeded(rules.shares, state.held, held, load) if held else ():
+def _has_its_share(state: State, write: Arriving) -> tuple[Breach, bool] | None:
+    """Whether a class has its share and there is nothing to lend. It is never so for long, so it is never final."""
+    rules = state.rules
+    wanted = _held(rules, write)
+    for name in exceeded(rules.shares, state.held, wanted, state.load) if wanted else ():
         who = f"class {name}" if name is not None else "streams without a class"
         what = f"There is nothing to lend, and {who} has its share of {rules.shares[name]:.0%} of the room already."
         return Breach(Turned.BACKPRESSURE, what, ROOM_RETRY_US), False

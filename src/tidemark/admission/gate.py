@@ -62,6 +62,7 @@ class Gate:
         self._told: dict[str, float] = {}
         self._stepped_us = self._noted_us = now_us
         self._counting = Counting()
+        self._inside: dict[int, Decision] = {}  # let in, and counted in a share until they are done
         self.state = State(Rules.of(settings), since_us=now_us)
         self.totals = Totals()
 
@@ -78,6 +79,8 @@ class Gate:
         """
         decision = decide(self.state._replace(load=load), write, now_us)
         self.state = applied(self.state, decision)
+        if decision.held:
+            self._inside[id(decision)] = decision
         if decision.reason is not None:
             self._counting.add(decision.reason, write.producer, decision.turned_away, write.ids)
         received, admitted, turned_away = self.totals
@@ -98,16 +101,25 @@ class Gate:
         return pause_us
 
     def done(self, decision: Decision) -> None:
-        """A write that was let in is on the disk, or was lost with its shard."""
-        if decision.held:
+        """A write that was let in is on the disk, or was lost with its shard. To say so again changes nothing."""
+        if self._inside.pop(id(decision), None) is not None:
             self.state = released(self.state, decision)
 
-    def give_back(self, write: Arriving, decision: Decision) -> None:
-        """The shard had no room for a write that was let in: it counts as turned away, and has cost nothing."""
-        self.state = returned(self.state, write, decision)
-        self._counting.add(Turned.BACKPRESSURE, write.producer, decision.admitted, write.ids)
+    def give_back(self, write: Arriving, decision: Decision, deltas: int | None = None) -> None:
+        """A shard had no room for a write that was let in: it counts as turned away, and has cost nothing.
+
+        Where some shards have taken their part, `deltas` is how many were given back by the others; those that were
+        taken have been paid for.
+        """
+        back = decision.admitted if deltas is None else deltas
+        if back < decision.admitted:
+            self.done(decision)
+        else:
+            self._inside.pop(id(decision), None)
+            self.state = returned(self.state, write, decision)
+        self._counting.add(Turned.BACKPRESSURE, write.producer, back, write.ids)
         received, admitted, turned_away = self.totals
-        self.totals = Totals(received, admitted - decision.admitted, turned_away + decision.admitted)
+        self.totals = Totals(received, admitted - back, turned_away + back)
 
     def turn_away(self, reason: Turned, producer: str, deltas: int, ids: Iterable[str] = ()) -> None:
         """Count deltas that a door has turned away before asking the gate: of senders that may not send them."""

@@ -49,9 +49,7 @@ def exceeded(
     shares: Mapping[ClassKey, float], held: Mapping[ClassKey, Held], wanted: Iterable[ClassKey], load: Load
 ) -> list[ClassKey]:
     """The classes among the wanted ones that have their share already, while there is nothing to lend."""
-    total = Held()
-    for each in held.values():
-        total = total.plus(each)
+    total = Held(sum([each.deltas for each in held.values()]), sum([each.bytes for each in held.values()]))
     if total.of(load) < 1.0 - _NEARLY:
         return []
     return [name for name in wanted if held.get(name, Held()).of(load) >= shares[name] - _NEARLY]

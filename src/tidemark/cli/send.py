@@ -6,19 +6,25 @@ Belongs here: the producer of a file, how far it has come, and the final report.
 import hashlib
 import io
 import shutil
+import ssl
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from tidemark.cli import inputs
 from tidemark.cli.app import as_json, founding_command
 from tidemark.cli.output import answer_json, console, progress, say_error, table
+from tidemark.client.client import connect
+from tidemark.client.errors import ClientError, RefusedError
+from tidemark.client.tally import Tally
+from tidemark.gateway.control import Asked, ask
+from tidemark.gateway.places import read_serving, w1_socket
 from tidemark.log.manifest import Manifest
 from tidemark.model.settings import is_name
 from tidemark.storage.home import Home
@@ -28,16 +34,41 @@ if TYPE_CHECKING:
 
     from tidemark.door.decode import Sent
 
+# How long the first answer of a server may take.
+CONNECT_S = 20.0
+# Writes on their way to a server elsewhere. To one on this machine they go one by one, as to a platform.
+_AHEAD = 16
+# A chunk of large deltas becomes several writes, which fit into a frame as they are. A file that is sent again must
+# give the same ones, so this may not change lightly.
+_WRITE_BYTES = 8 * 1024 * 1024
+
 
 @founding_command
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
 @click.option("--format", "form", type=click.Choice(inputs.FORMATS), help="Default: by the file's name.")
 @click.option("--producer", metavar="NAME", help="Send as this producer, numbering on from its last write.")
+@click.option("--to", metavar="URL", help="Send to a server: tidemark://HOST:PORT, tidemarks://… for TLS, unix:PATH.")
+@click.option("--token-file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="With --to: a token.")
+@click.option(
+    "--ca-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="With --to: who has signed the server's certificate, if that is no public authority.",
+)
 @as_json
-def send(home: Home, file: Path, form: str | None, producer: str | None, as_json: bool) -> None:
+def send(
+    home: Home,
+    file: Path,
+    form: str | None,
+    producer: str | None,
+    to: str | None,
+    token_file: Path | None,
+    ca_file: Path | None,
+    as_json: bool,
+) -> None:
     """Send a file of deltas: JSON lines, CSV or Parquet; '-' reads JSON lines from standard input.
 
-    A thousand deltas are one write; the segments are sealed at the end.
+    A thousand deltas are one write; the segments are sealed at the end. While `serve` has the home open, they go
+    through it; with --to they go to a server elsewhere, and no home is needed here.
 
     The producer is named after the file's content, so that sending the same file again, after an interruption or by
     mistake, goes on where it stopped and changes nothing that is there. With --producer the writes are numbered on
@@ -56,7 +87,17 @@ def send(home: Home, file: Path, form: str | None, producer: str | None, as_json
                 f"the name of {file} says nothing about its format; add --format.", param_hint="FILE"
             )
         name = producer or name_by_content(path)
-        result = _send(home.create(), path, form, name, is_numbered_on=producer is not None)
+        over = producer or name_over(name)
+        is_numbered_on = producer is not None
+        if to is not None:
+            there = destination(to, token_file, ca_file)
+            result = _send_over(there, path, form, over, is_numbered_on=is_numbered_on)
+        elif token_file is not None or ca_file is not None:
+            raise click.BadParameter("they are for a server: add --to.", param_hint="--token-file, --ca-file")
+        elif read_serving(home.create()) is not None:
+            result = _send_through(home, path, form, over, is_numbered_on=is_numbered_on)
+        else:
+            result = _send(home, path, form, name, is_numbered_on=is_numbered_on)
     if as_json:
         answer_json(result)
     else:
@@ -73,6 +114,55 @@ def name_by_content(path: Path) -> str:
     """The name of the producer for exactly this content."""
     with path.open("rb") as file:
         return f"send_{hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
+
+
+class Destination(NamedTuple):
+    """Where a file goes."""
+
+    address: str
+    token: str | None = None
+    ca_file: Path | None = None
+    ahead: int = _AHEAD
+
+
+def destination(address: str, token_file: Path | None, ca_file: Path | None) -> Destination:
+    """A server elsewhere, and who says so."""
+    token = None
+    if token_file is not None:
+        token = token_file.read_text().strip()
+        if not token:
+            raise click.BadParameter(f"{token_file} is empty; it should hold a token.", param_hint="--token-file")
+    return Destination(address, token, ca_file)
+
+
+def name_over(name_by_content: str) -> str:
+    """The name of the producer for exactly this content on a connection, where large deltas make other writes."""
+    return name_by_content.replace("send_", "send_w1_", 1)
+
+
+@contextmanager
+def sending(to: Destination, producer: str, *, is_numbered_on: bool) -> Iterator[Tally]:
+    """A connection for a file; its producer is numbered from the file's start, or on from its last write."""
+    client = connect(
+        to.address,
+        producer=producer,
+        token=to.token,
+        rows=inputs.CHUNK,
+        bytes=_WRITE_BYTES,
+        memory_bytes=8 * inputs.CHUNK_BYTES,
+        compress=True,
+        from_start=not is_numbered_on,
+        whole_calls=True,
+        ssl=None if to.ca_file is None else ssl.create_default_context(cafile=str(to.ca_file)),
+    )
+    try:
+        if not client.wait_connected(CONNECT_S):
+            raise ClientError(f"There was no answer within {CONNECT_S:g} s: {client.stats.state}.")
+        yield Tally(client, to.ahead)
+    except RefusedError as error:
+        raise ClientError(f"{error} What was acknowledged before is kept; send the file again to go on.") from error
+    finally:
+        client.close(0.0)
 
 
 @contextmanager
@@ -119,12 +209,58 @@ def _send(home: Home, path: Path, form: str, name: str, *, is_numbered_on: bool)
                 epochs.setdefault(shard, set()).add(epoch)
             bar.update(task, completed=bytes_done, note=f"{counts['deltas']:,} deltas")
         platform.seal()
+    _raise(failures, counts, name)
+    return _result(name, counts, reasons_of(home, epochs), epochs)
+
+
+def _send_through(home: Home, path: Path, form: str, name: str, *, is_numbered_on: bool) -> dict[str, Any]:
+    """To the process that serves the home, whose segments say why deltas were refused."""
+    there = Destination(f"unix:{w1_socket(home)}", ahead=1)
+    failures: list[inputs.InputError] = []
+    sent = _sent_over(there, path, form, name, failures, is_numbered_on=is_numbered_on)
+    ask(home, Asked("seal"))
+    _raise(failures, sent.counts, name)
+    return _result(name, sent.counts, reasons_of(home, sent.epochs), sent.epochs)
+
+
+def _send_over(there: Destination, path: Path, form: str, name: str, *, is_numbered_on: bool) -> dict[str, Any]:
+    """To a server elsewhere, which names the first refusals."""
+    failures: list[inputs.InputError] = []
+    sent = _sent_over(there, path, form, name, failures, is_numbered_on=is_numbered_on)
+    _raise(failures, sent.counts, name)
+    return _result(name, sent.counts, +sent.reasons, sent.epochs)
+
+
+def _sent_over(
+    there: Destination,
+    path: Path,
+    form: str,
+    name: str,
+    failures: list[inputs.InputError],
+    *,
+    is_numbered_on: bool,
+) -> Tally:
+    with sending(there, name, is_numbered_on=is_numbered_on) as sent, progress() as bar:
+        task = bar.add_task(f"sending {path.name}", total=path.stat().st_size, note="")
+        for chunk, bytes_done in _until_unreadable(_chunks(path, form), failures):
+            for _ in sent.send(chunk):
+                bar.update(task, note=sent.note)
+            bar.update(task, completed=bytes_done, note=f"{sent.counts['deltas']:,} deltas")
+        for _ in sent.finish():
+            bar.update(task, note=sent.note)
+    return sent
+
+
+def _raise(failures: list[inputs.InputError], counts: Counter[str], name: str) -> None:
     if failures:
         raise inputs.InputError(f"{failures[0]} {_sent_so_far(counts, name)}") from failures[0]
+
+
+def _result(name: str, counts: Counter[str], reasons: Counter[str], epochs: dict[int, set[int]]) -> dict[str, Any]:
     return {
         "producer": name,
         **{key: counts[key] for key in ("writes", "deltas", "sent_before", "accepted", "duplicate", "refused")},
-        "reasons": dict(reasons_of(home, epochs)),
+        "reasons": dict(reasons),
         "epochs": {str(shard): {"from": min(found), "to": max(found) + 1} for shard, found in sorted(epochs.items())},
     }
 

@@ -1,6 +1,7 @@
 """`token`: who may speak to the door of a home, and what each may do.
 
-Belongs here: the commands and their output. What a token is and how it is kept is in `tidemark/gateway/tokens.py`.
+Belongs here: the commands and their output. What a token is and how it is kept is in
+`tidemark/gateway/access/tokens.py`.
 """
 
 from typing import Any
@@ -10,7 +11,7 @@ import click
 from tidemark.cli.app import as_json, command
 from tidemark.cli.output import answer_json, at, console, say, table
 from tidemark.event_time.clock import system_clock
-from tidemark.gateway.tokens import StoredToken, TokenStore
+from tidemark.gateway.access.tokens import StoredToken, TokenStore
 from tidemark.model.timegrid import from_us
 from tidemark.storage.home import Home
 from tidemark.streams.durations import NoDurationError, parse_duration

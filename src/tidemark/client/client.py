@@ -28,7 +28,7 @@ from tidemark.client.errors import ClientClosedError, ClientError, ForkedError, 
 from tidemark.client.filling import Bounds
 from tidemark.client.handles import Sent
 from tidemark.client.outbox import Outbox
-from tidemark.client.sender import Sender
+from tidemark.client.sender import FIRST_S, MOST_S, Backoff, Sender
 from tidemark.client.spool import Spool
 from tidemark.model.deltas import Priority
 from tidemark.model.settings import is_name
@@ -86,7 +86,7 @@ class Client:
         from_start: bool = False,
         compress: bool = False,
         ssl: tls.SSLContext | None = None,
-        random: Random | None = None,
+        backoff: Backoff,
         exit_s: float = EXIT_S,
     ) -> None:
         self.address, self.producer, self._hello = address, hello.producer or "", hello
@@ -104,7 +104,7 @@ class Client:
         self._report: Report | None = None
         self._is_taken_back = False
         self._sender: Sender | None = None
-        self._ssl, self._random = ssl, random or SystemRandom()
+        self._ssl, self._backoff = ssl, backoff
         self._started = threading.Event()
         self._stop_network: Callable[[], None] = lambda: None
         self._sealer = threading.Thread(target=self._seal, name=f"tidemark-seal-{self.producer}", daemon=True)
@@ -134,7 +134,7 @@ class Client:
 
     async def _talk_until_stopped(self) -> None:
         loop = asyncio.get_running_loop()
-        self._sender = Sender(self.address, self._hello, self._outbox, self._ssl, self._random)
+        self._sender = Sender(self.address, self._hello, self._outbox, self._ssl, self._backoff)
         running = asyncio.create_task(self._sender.run())
 
         def stop() -> None:
@@ -325,7 +325,9 @@ def connect(
     priority: Priority | str = Priority.NORMAL,
     compress: bool = False,
     from_start: bool = False,
+    whole_calls: bool = False,
     ssl: tls.SSLContext | None = None,
+    longest_wait_s: float = MOST_S,
     random: Random | None = None,
     exit_s: float = EXIT_S,
 ) -> Client:
@@ -334,9 +336,12 @@ def connect(
     `producer` is its name: of the clients of one name only the newest may send. With `spool`, a directory of its own,
     deltas are on this machine's disk until the server has them, also when this program or the machine dies. `levels`
     are those that can be waited for. A write is closed with so many `rows` or `bytes`, or after `linger_s`. Up to
-    `memory_bytes`, and with a spool up to `spool_bytes`, may be unacknowledged. `from_start` is for a source that is
-    read again from its beginning: its writes are numbered from 1, and those that the server has are not sent again.
+    `memory_bytes`, and with a spool up to `spool_bytes`, may be unacknowledged. Between two tries to connect the client
+    waits longer and longer, up to `longest_wait_s`. `from_start` is for a source that is
+    read again from its beginning: its writes are numbered from 1, and those that the server has are not sent again. It
+    has to make the same calls each time, of which each is a write of its own (`whole_calls`).
     """
+    whole_calls = whole_calls or from_start
     parse_address(address)
     if not is_name(producer):
         raise ClientError(
@@ -359,7 +364,9 @@ def connect(
         priority=urgency,
         client=f"tidemark-python/{_version()}",
     )
-    bounds = Bounds(min(rows, LIMITS.rows), min(bytes, LIMITS.payload_bytes // 2), linger_s, memory_bytes, spool_bytes)
+    bounds = Bounds(
+        min(rows, LIMITS.rows), min(bytes, LIMITS.unpacked_bytes), linger_s, memory_bytes, spool_bytes, whole_calls
+    )
     return Client(
         address,
         hello,
@@ -368,6 +375,6 @@ def connect(
         from_start=from_start,
         compress=compress,
         ssl=ssl,
-        random=random,
+        backoff=Backoff(random or SystemRandom(), min(FIRST_S, longest_wait_s), longest_wait_s),
         exit_s=exit_s,
     )

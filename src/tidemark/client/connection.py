@@ -8,6 +8,7 @@ import asyncio
 import ssl as tls
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, cast
 
 from tidemark.client.address import Address, parse_address
@@ -32,6 +33,7 @@ from tidemark.wire.messages import (
     encode,
 )
 from tidemark.wire.payloads import decompress
+from tidemark.wire.unix_path import reachable
 
 # For the connection and the answer to the hello.
 HELLO_S = 10.0
@@ -120,7 +122,8 @@ class Connection:
 
     async def _greet(self, address: Address, ssl: tls.SSLContext | None) -> None:
         if address.path is not None:
-            await self._loop.create_unix_connection(lambda: self._socket, address.path)
+            with reachable(Path(address.path)) as name:
+                await self._loop.create_unix_connection(lambda: self._socket, name)
         else:
             await self._loop.create_connection(lambda: self._socket, address.host, address.port, ssl=address.tls(ssl))
         self._send(Frame(FrameType.HEARTBEAT, Flag.NONE, 0, encode(self._hello)))

@@ -24,6 +24,7 @@ class Bounds(NamedTuple):
     linger_s: float = 0.01  # a write waits so long for more
     memory_bytes: int = 64 * 1024 * 1024  # in memory and not acknowledged
     spool_bytes: int = 1024 * 1024 * 1024  # on the disk and not acknowledged
+    whole_calls: bool = False  # a call shares no write with another, so the same calls make the same writes
 
 
 class Part(NamedTuple):
@@ -54,6 +55,8 @@ class Filling:
                 self._add_columns(each, parts)
             else:
                 self._add_line(each, parts)
+        if self._bounds.whole_calls:
+            self.close_open()
         return parts
 
     def _add_line(self, line: bytes, parts: list[Part]) -> None:

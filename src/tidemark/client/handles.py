@@ -64,6 +64,15 @@ class Sent:
         """What is known by now."""
         return _outcome(self._parts)
 
+    @property
+    def epochs(self) -> dict[int, int]:
+        """Shard → an epoch by which they are there, of those that were taken over this client's connections."""
+        found: dict[int, int] = {}
+        for part in self._parts:
+            for shard, epoch in (part.batch.written.epochs if part.batch.written is not None else {}).items():
+                found[shard] = max(epoch, found.get(shard, 0))
+        return found
+
     def wait(self, level: Reached | Level | str = Reached.FLUSHED, timeout: float | None = None) -> Outcome:
         """Return when all of them have reached a level: `spooled`, `flushed` or `durable`.
 

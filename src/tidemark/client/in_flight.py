@@ -65,7 +65,7 @@ class InFlight:
         self._highest = mark  # the last number that was sent
         # In the order of their numbers, until they are answered.
         self._new: deque[_Sent] = deque()
-        # Those that were answered and have not reached the level that is wanted of them, by that level.
+        # Those that were answered and have not reached the level that is wanted of them, by the next one on the way.
         self._later: dict[LevelName, deque[_Sent]] = {}
         # Those that are known to be taken and were sent again: answered by name, and not by what comes after them.
         self._again: dict[int, _Sent] = {}
@@ -105,18 +105,28 @@ class InFlight:
         named = {outcome.sequence: outcome for outcome in ack.outcomes}
         for outcome in ack.outcomes:
             if (again := self._again.get(outcome.sequence)) is not None and outcome.is_retry:
+                del self._again[outcome.sequence]
                 self._reach(again, ack, outcome)
-                if again.future.done():
-                    del self._again[outcome.sequence]
-        for level, waiting in self._later.items():
-            while RANK[level] <= RANK[ack.level] and waiting and waiting[0].sequence <= sequence:
-                sent = waiting.popleft()
-                self._reach(sent, ack, named.get(sent.sequence))
-        for sent in self._acknowledged(sequence, is_cumulative):
+        for sent in (*self._waited_long_enough(sequence, ack.level), *self._acknowledged(sequence, is_cumulative)):
             self._reach(sent, ack, named.get(sent.sequence))
-            if not sent.future.done():
-                self._later.setdefault(sent.wanted, deque()).append(sent)
         self.mark = max(self.mark, sequence)
+
+    def _waited_long_enough(self, sequence: int, level: LevelName) -> list[_Sent]:
+        """Those that wait for this level, or for a lower one that nobody told of."""
+        found: list[_Sent] = []
+        for waited, waiting in self._later.items():
+            while RANK[waited] <= RANK[level] and waiting and waiting[0].sequence <= sequence:
+                found.append(waiting.popleft())
+        return found
+
+    def _wait_for_more(self, sent: _Sent, reached: LevelName) -> None:
+        """It has reached a level below the one that is wanted. The next one may say more of it."""
+        level = next(each for each in LevelName if RANK[each] > RANK[reached])
+        waiting = self._later.setdefault(level, deque())
+        place = len(waiting)
+        while place and waiting[place - 1].sequence > sent.sequence:  # one that was sent again
+            place -= 1
+        waiting.insert(place, sent)
 
     def _acknowledged(self, sequence: int, is_cumulative: bool) -> list[_Sent]:
         if not is_cumulative:
@@ -135,8 +145,10 @@ class InFlight:
             sent.outcome = outcome
         if ack.refusals and sent.outcome.refused:
             sent.refusals = tuple(each for each in ack.refusals if each.sequence == sent.sequence) or sent.refusals
-        is_there = RANK[ack.level] >= RANK[sent.wanted] and not sent.future.done()
-        if not is_there and sent.heard is None:
+        is_there = RANK[ack.level] >= RANK[sent.wanted]
+        if not is_there:
+            self._wait_for_more(sent, ack.level)
+        if sent.heard is None and (not is_there or sent.future.done()):
             return
         said = sent.outcome
         written = Written(
@@ -151,7 +163,7 @@ class InFlight:
         )
         if sent.heard is not None:
             sent.heard(written)
-        if is_there:
+        if is_there and not sent.future.done():
             sent.future.set_result(written)
 
     def refuse(self, sequence: int, nack: Nack) -> None:

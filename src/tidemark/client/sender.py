@@ -1,7 +1,7 @@
 """Bringing what the outbox has to the server, whatever happens to connections (W5, W6, Q2).
 
-Belongs here: connecting again, what to send next, and what an answer means for what comes after it. It runs on an event
-loop of its own; the outbox belongs to it and to other threads.
+Belongs here: connecting again and when, what to send next, and what an answer means for what comes after it. It runs on
+an event loop of its own; the outbox belongs to it and to other threads.
 """
 
 import asyncio
@@ -14,7 +14,6 @@ from random import Random
 
 from msgspec.structs import replace
 
-from tidemark.client.backoff import Backoff
 from tidemark.client.batches import Batch, Content
 from tidemark.client.connection import Connection
 from tidemark.client.errors import (
@@ -28,7 +27,6 @@ from tidemark.client.errors import (
 from tidemark.client.in_flight import Written
 from tidemark.client.outbox import Outbox
 from tidemark.wire.errors import NackReason
-from tidemark.wire.frames import Flag
 from tidemark.wire.messages import Hello, LevelName, Nack
 
 log = logging.getLogger("tidemark.client")
@@ -57,13 +55,36 @@ _PASSING = frozenset(
     }
 )
 
+FIRST_S = 0.1
+MOST_S = 20.0
+
+
+class Backoff:
+    """Waits that grow until something succeeds."""
+
+    def __init__(self, random: Random, first_s: float = FIRST_S, most_s: float = MOST_S) -> None:
+        self._random, self._first_s, self._most_s = random, first_s, most_s
+        self.failures = 0
+
+    def success(self) -> None:
+        """Begin anew."""
+        self.failures = 0
+
+    def next_s(self, at_least_s: float = 0.0) -> float:
+        """The seconds until the next try. What the server asks for is waited for, and the jitter comes after it."""
+        most = min(self._most_s, self._first_s * 2.0 ** min(self.failures, 30))
+        self.failures += 1
+        return at_least_s + self._random.uniform(0.0, most)
+
 
 class Sender:
     """The network's side of a client."""
 
-    def __init__(self, address: str, hello: Hello, outbox: Outbox, ssl: tls.SSLContext | None, random: Random) -> None:
+    def __init__(
+        self, address: str, hello: Hello, outbox: Outbox, ssl: tls.SSLContext | None, backoff: Backoff
+    ) -> None:
         self._address, self._hello, self._outbox, self._ssl = address, hello, outbox, ssl
-        self._backoff = Backoff(random)
+        self._backoff = backoff
         self._news = asyncio.Event()
         self.connection: Connection | None = None
         self.state = "not connected yet"
@@ -168,8 +189,8 @@ class Sender:
             why = f"Write {batch.number} has {len(content.payload):,} bytes, and this server takes {most:,} at most."
             raise RefusedError(Nack(NackReason.PAYLOAD_TOO_LARGE, f"{why} Take it back, and send smaller deltas."))
         sequence = batch.number + (self._outbox.base or 0)
-        flags = content.flags | Flag.WANTS_ACK
-        answer = connection.write(sequence, content.kind, content.payload, rows=content.rows, flags=flags)
+        # Not with WANTS_ACK: acknowledgements come by groups, and a level above them when it is reached anyway.
+        answer = connection.write(sequence, content.kind, content.payload, rows=content.rows, flags=content.flags)
         self._next = batch.number + 1
         answer.add_done_callback(partial(self._answered, batch))
 

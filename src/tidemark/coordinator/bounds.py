@@ -7,6 +7,7 @@ limit decides what happens then.
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -40,6 +41,14 @@ class Place(StrEnum):
     BUFFERED = "buffered"
     IN_FLIGHT = "in_flight"
     PENDING = "pending"
+
+
+class ShardLoad(NamedTuple):
+    """How busy a shard is (A3)."""
+
+    waited_us: int  # how long the write that is next for the disk has waited
+    deltas: int  # taken and not flushed
+    bytes: int  # in memory
 
 
 class Tracker:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from tidemark.coordinator.bounds import GROUP_BYTES, Place, Tracker, most_bytes_logged
+from tidemark.coordinator.bounds import GROUP_BYTES, Place, ShardLoad, Tracker, most_bytes_logged
 from tidemark.coordinator.engine import Engine, Group, State, Ticket, View
 from tidemark.coordinator.epochs import RESERVED_AHEAD, Epochs
 from tidemark.coordinator.flusher import ArrivedWrite, LogBuffer, LogFlusher, LogPart, LogSnapshot, Sealing
@@ -62,14 +62,6 @@ class Transition(NamedTuple):
 
     at_us: int
     state: State
-
-
-class ShardLoad(NamedTuple):
-    """How busy a shard is (A3)."""
-
-    waited_us: int  # how long the write that is next for the disk has waited
-    deltas: int  # taken and not flushed
-    bytes: int  # in memory
 
 
 class ShardCore:

@@ -40,6 +40,7 @@ from tidemark.storage.home import Home
 from tidemark.verdicts.delta_hashes import with_hashes
 
 Deltas: TypeAlias = ShardDeltas | pa.Table
+Places: TypeAlias = npt.NDArray[np.int64]
 
 
 class PlatformReceipt(NamedTuple):
@@ -248,14 +249,19 @@ class Platform:
 
     def split(self, deltas: Deltas) -> dict[int, ShardDeltas]:
         """The parts of a write by shard, each in its order; they share no memory with the caller's objects (C14)."""
+        return {number: part for number, (part, _) in self.split_with_places(deltas).items()}
+
+    def split_with_places(self, deltas: Deltas) -> dict[int, tuple[ShardDeltas, Places | None]]:
+        """The same parts, each with the places of its deltas in the write; None if they are all that there are."""
         table = as_columns(deltas)
         whole: ShardDeltas = own(deltas) if table is None else with_hashes(own_columns(table))
         if not len(whole):
             raise EmptyWriteError
         if len(self.shards) == 1:
-            return {0: whole}
+            return {0: (whole, None)}
         shards = self._shards_of(whole)
-        return {int(number): _take(whole, np.flatnonzero(shards == number)) for number in np.unique(shards)}
+        places = {int(number): np.flatnonzero(shards == number) for number in np.unique(shards)}
+        return {number: (_take(whole, chosen), chosen) for number, chosen in places.items()}
 
     def _shards_of(self, whole: ShardDeltas) -> npt.NDArray[np.int64]:
         return self._shard_of_slot[slots_of(*keys_of(whole, self._series))]

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from filelock import FileLock, Timeout
 
 from tidemark.coordinator.aio import Listener
-from tidemark.coordinator.bounds import Place, measure
-from tidemark.coordinator.core import ShardCore, ShardLoad, WriteTicket
+from tidemark.coordinator.bounds import Place, ShardLoad, measure
+from tidemark.coordinator.core import ShardCore, WriteTicket
 from tidemark.coordinator.engine import View
 from tidemark.coordinator.flusher import LogPart, LogSnapshot
 from tidemark.coordinator.handles import Sending, WriteHandle

@@ -180,8 +180,9 @@ def _check_sizes(rows: int, values: int, unpacked: int, size: int, limits: Limit
         )
     if unpacked > limits.ratio * size:
         raise too_large(f"The columns unpack to more than {limits.ratio} times their size. Send them uncompressed.")
-    if values > limits.unpacked_bytes // _NUMBER_BYTES:
-        most = limits.unpacked_bytes // _NUMBER_BYTES
+    # Values of nothing have no bytes, and each is an object if its row is looked at.
+    most = min(limits.unpacked_bytes // _NUMBER_BYTES, limits.ratio * size)
+    if values > most:
         raise too_large(f"The columns hold {values:,} values; {most:,} may be. Send smaller writes.")
 
 

@@ -84,6 +84,12 @@ def writer(home: Home, clock: Clock = system_clock) -> Iterator[Writer]:
         yield platform
 
 
+def seal_served(home: Home) -> None:
+    """Let the process that serves a home seal what it has taken; nothing to do if none does."""
+    if read_serving(home) is not None:
+        RemoteWriter(home).seal()
+
+
 def ask(home: Home, asked: Asked, timeout_s: float = ANSWER_S) -> Any:
     """Ask the process that serves a home; raises `ControlError`."""
     path = control_socket(home)

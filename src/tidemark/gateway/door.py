@@ -1,7 +1,7 @@
 """The door: every connection to a platform, in the coordinator's own process (W1 to W7).
 
 Belongs here: listening, who is connected, and what is done for all of them once a second. One conversation is in
-`connection.py`; the other doors (HTTP and what is built on it) are processes of their own that speak to this one.
+`w1/connection.py`; the other doors (HTTP and what is built on it) are processes of their own that speak to this one.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ from pathlib import Path
 from msgspec import Struct
 
 from tidemark.coordinator.platform import Platform
-from tidemark.gateway.admitting import Admitting
-from tidemark.gateway.connection import Connection, Peer, refuse
-from tidemark.gateway.guard import Guard
-from tidemark.gateway.handshake import check_hello, instance_number, open_producer, slot_runs
-from tidemark.gateway.producing import Numbering, Producing
-from tidemark.gateway.sessions import Session
-from tidemark.gateway.subscribing import Subscribers, Subscribing
-from tidemark.gateway.tls import certificate_name, is_loopback
-from tidemark.gateway.tls_listener import TlsListener
-from tidemark.gateway.tokens import ALL, Grant
+from tidemark.gateway.access.guard import Guard
+from tidemark.gateway.access.tls import certificate_name, is_loopback
+from tidemark.gateway.access.tls_listener import TlsListener
+from tidemark.gateway.access.tokens import ALL, Grant
+from tidemark.gateway.w1.admitting import Admitting
+from tidemark.gateway.w1.connection import Connection, Peer, refuse
+from tidemark.gateway.w1.handshake import check_hello, instance_number, open_producer, slot_runs
+from tidemark.gateway.w1.producing import Numbering, Producing
+from tidemark.gateway.w1.sessions import Session
+from tidemark.gateway.w1.subscribing import Subscribers, Subscribing
 from tidemark.model.errors import TidemarkError
 from tidemark.model.shard_errors import CoordinatorError
 from tidemark.wire.errors import NackReason, WireError

@@ -17,13 +17,13 @@ import msgspec
 
 from tidemark.coordinator.platform import Platform
 from tidemark.gateway import places
-from tidemark.gateway.admitting import Admitting
+from tidemark.gateway.access.guard import Guard
+from tidemark.gateway.access.tls import check_exposure, parse_listen, server_context
+from tidemark.gateway.access.tokens import TokenStore
 from tidemark.gateway.control import Asked, ControlError, ControlServer
 from tidemark.gateway.door import Door
-from tidemark.gateway.guard import Guard
-from tidemark.gateway.subscribing import Subscribers
-from tidemark.gateway.tls import check_exposure, parse_listen, server_context
-from tidemark.gateway.tokens import TokenStore
+from tidemark.gateway.w1.admitting import Admitting
+from tidemark.gateway.w1.subscribing import Subscribers
 from tidemark.model.errors import TidemarkError
 from tidemark.shard_state.live import read_live
 from tidemark.storage.home import Home

@@ -209,7 +209,7 @@ class WarmHostSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class ServeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The network door: where it listens, who may come in, and how many (W6, W10)."""
 
-    # Loopback: whoever is on this machine. The door refuses more than that without TLS (`gateway/tls.py`).
+    # Loopback: whoever is on this machine. The door refuses more than that without TLS (`gateway/access/tls.py`).
     listen: Annotated[str, Meta(pattern=_ADDRESS)] = "127.0.0.1:7433"
     http_listen: Annotated[str, Meta(pattern=_ADDRESS)] = "127.0.0.1:7480"
     # No certificate can be made up that clients would trust, so there is none until there are these files.

@@ -145,6 +145,9 @@ class Server:
         self._thread.join()
         self._loop.close()
 
+    def _greeted(self) -> list[Session]:
+        return [session for session in self._sessions if session.producer is not None]
+
     def _cut(self) -> None:
         for session in list(self._sessions):
             session.cut()
@@ -161,12 +164,12 @@ class Server:
                 session.end(fenced(name, producer.instance - 1, producer.instance))
 
     def _go(self, drain_ms: int) -> None:
-        for session in self._sessions:
+        for session in self._greeted():
             session.goodbye(drain_ms)
 
     def _press(self, window: int | None, retry_after_ms: int, rate: float | None) -> None:
         self.window = self.window if window is None else window
-        for session in self._sessions:
+        for session in self._greeted():
             session.press(Backpressure(self.window, "a test wants this", retry_after_ms, rate))
 
     def _forget(self, name: str, writes: int) -> None:
@@ -227,11 +230,11 @@ class Server:
             self._listening.close()
             self._listening = None
         self._cut()
-        while self._sessions:
-            await asyncio.sleep(0)
 
     def _session(self) -> Session:
         session = Session(self, self._sessions.discard)
+        if self._listening is None:  # it had arrived before the server went
+            session.cut()
         self._sessions.add(session)
         self.connections += 1
         return session

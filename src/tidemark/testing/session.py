@@ -73,6 +73,8 @@ class Session(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        if self._is_over:
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - whatever ended it
         self._is_over = True

@@ -1,7 +1,7 @@
 """TLS 1.3 on the wire: what both of its sides do alike, and the context of a client (W10).
 
 Belongs here: reading certificates and keys, with errors that say which file is wrong and in what. The server's side is
-in `gateway/tls.py`.
+in `gateway/access/tls.py`.
 """
 
 import ssl

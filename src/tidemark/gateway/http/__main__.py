@@ -17,8 +17,8 @@ def main() -> int:
     from tidemark.arrays.without_pandas import spare_pandas
 
     spare_pandas()
-    from tidemark.gateway.http.server import listen, serve
-    from tidemark.gateway.tls import check_exposure, parse_listen, server_context
+    from tidemark.gateway.access.tls import check_exposure, parse_listen, server_context
+    from tidemark.gateway.http.server import listen, make_server
     from tidemark.model.errors import TidemarkError
     from tidemark.storage import privacy
     from tidemark.storage.home import Home
@@ -31,11 +31,11 @@ def main() -> int:
         # The serving process has told the operator what there is to tell; this one refuses what that would refuse.
         check_exposure(home.settings.serve, {"--listen": options.listen}, has_tokens=True)
         tls = server_context(home)
-        listening = listen(wanted.host, wanted.port)
+        listening = listen(wanted)
         if wanted.port == 0:
             at = wanted._replace(port=listening.getsockname()[1])
             print(f"Listening at http{'s' if tls else ''}://{at}", flush=True)  # noqa: T201
-        serve(home, listening, tls)
+        make_server(home, listening, tls).run(sockets=[listening])
     except TidemarkError as error:
         print(f"tidemark: {error}", file=sys.stderr)  # noqa: T201
         return 1

@@ -10,18 +10,18 @@ from contextlib import suppress
 from typing import Any
 
 from tidemark.client.connection import Connection
+from tidemark.gateway.access.tokens import AccessError, TokenStore
 from tidemark.gateway.http.access import Access, refused
 from tidemark.gateway.http.counters import Counters
 from tidemark.gateway.http.errors import HttpError
 from tidemark.gateway.http.framing import Framing
-from tidemark.gateway.http.reads import Answers
+from tidemark.gateway.http.questions.reads import Answers
 from tidemark.gateway.http.responses import Receive, Send, require_method, send_error
 from tidemark.gateway.http.subscribing import Subscriptions
 from tidemark.gateway.http.writes.bodies import DisconnectedError, Room
 from tidemark.gateway.http.writes.outcomes import encode_answer
 from tidemark.gateway.http.writes.writing import Writing
 from tidemark.gateway.places import w1_socket
-from tidemark.gateway.tokens import AccessError, TokenStore
 from tidemark.storage.home import Home
 from tidemark.wire.messages import Hello
 

@@ -43,11 +43,13 @@ class HttpError(Exception):
         expected: int | None = None,
         is_number_used: bool = False,
         retry_after_ms: int | None = None,
+        allow: str | None = None,
         closes: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.body = ErrorBody(reason, message, expected, is_number_used, retry_after_ms)
+        self.allow = allow  # the method that there is
         self.closes = closes  # the rest of the request is not read, so nothing can follow it on this connection
 
     def encode(self) -> bytes:
@@ -61,6 +63,8 @@ class HttpError(Exception):
             found.append((b"retry-after", b"%d" % max(1, math.ceil(self.body.retry_after_ms / 1_000))))
         if self.status == 401:
             found.append((b"www-authenticate", b'Bearer realm="tidemark"'))
+        if self.allow is not None:
+            found.append((b"allow", self.allow.encode()))
         if self.closes:
             found.append((b"connection", b"close"))
         return found

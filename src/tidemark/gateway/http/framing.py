@@ -10,10 +10,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tidemark.gateway.http.access import Access
+from tidemark.gateway.access.tokens import OPEN, AccessError
+from tidemark.gateway.http.access import PLACE, Access, Place
 from tidemark.gateway.http.errors import HttpError
 from tidemark.gateway.http.responses import Receive, Send
-from tidemark.gateway.tokens import OPEN
 from tidemark.wire.errors import NackReason, WireError
 from tidemark.wire.frames import Flag, Frame, FrameReader, FrameType, encode_frame
 from tidemark.wire.limits import LIMITS
@@ -35,6 +35,7 @@ class Framing:
 
     async def serve(self, scope: Any, receive: Receive, send: Send) -> None:
         """Serve one WebSocket to its end."""
+        place: Place = scope["state"][PLACE]
         token, is_loopback = self._access.token(scope)
         await receive()  # its wish to connect
         await send({"type": "websocket.accept"})
@@ -43,15 +44,16 @@ class Framing:
             return
         self.count += 1
         try:
-            await self._serve(token, is_loopback, receive, send)
+            await self._serve(place, token, is_loopback, receive, send)
         finally:
             self.count -= 1
+            place.leave()
 
-    async def _serve(self, token: str | None, is_loopback: bool, receive: Receive, send: Send) -> None:
+    async def _serve(self, place: Place, token: str | None, is_loopback: bool, receive: Receive, send: Send) -> None:
         try:
             async with asyncio.timeout(HELLO_S):
-                first = await self._hello(token, is_loopback, receive)
-        except (HttpError, WireError, TimeoutError) as error:
+                first = await self._hello(place, token, is_loopback, receive)
+        except (HttpError, AccessError, WireError, TimeoutError) as error:
             nack = _nack(error)
             data = encode_frame(Frame(FrameType.NACK, Flag.NONE, 0, encode(nack)))
             await send({"type": "websocket.send", "bytes": data})
@@ -77,7 +79,7 @@ class Framing:
             await asyncio.gather(up, down, return_exceptions=True)
             writer.close()
 
-    async def _hello(self, token: str | None, is_loopback: bool, receive: Receive) -> bytes | None:
+    async def _hello(self, place: Place, token: str | None, is_loopback: bool, receive: Receive) -> bytes | None:
         """The first bytes for the coordinator: the hello with its token, and what came behind it."""
         came = b""
         frames = FrameReader(LIMITS.message_bytes)
@@ -99,6 +101,7 @@ class Framing:
         grant = self._access.check(token, is_loopback=is_loopback)
         if token is None and grant is not OPEN:
             raise HttpError(401, str(NackReason.UNAUTHENTICATED), "A token is needed in the hello.")
+        place.greet(grant)
         said = encode(replace(hello, token=token))
         return encode_frame(Frame(FrameType.HEARTBEAT, Flag.NONE, 0, said)) + came[end:]
 
@@ -106,7 +109,7 @@ class Framing:
 def _nack(error: Exception) -> Nack:
     if isinstance(error, HttpError):
         return Nack(NackReason(error.body.reason), error.body.message, closes=True)
-    if isinstance(error, WireError):
+    if isinstance(error, WireError | AccessError):
         return Nack(error.reason, str(error), closes=True)
     return Nack(NackReason.TIMEOUT, f"The hello did not come within {HELLO_S:.0f} s.", closes=True)
 

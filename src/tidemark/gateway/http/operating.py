@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tidemark.gateway.access.tokens import ALL
 from tidemark.gateway.control import Answer, Asked
 from tidemark.gateway.http.errors import RETRY_AFTER_MS, HttpError
 from tidemark.gateway.http.responses import Handler, Receive, Send, respond
 from tidemark.gateway.places import control_socket
-from tidemark.gateway.tokens import ALL
 
 if TYPE_CHECKING:
     from tidemark.gateway.http.app import HttpDoor

@@ -32,6 +32,7 @@ async def send_error(send: Send, error: HttpError) -> int:
 
 
 def require_method(scope: Any, method: str) -> None:
-    """Raise for another method."""
-    if scope["method"] != method:
-        raise HttpError(405, "bad_method", f"{scope['path']} answers {method} alone.", closes=True)
+    """Raise for another method; HEAD is GET without the body, which the server leaves out."""
+    asked = "GET" if scope["method"] == "HEAD" else scope["method"]
+    if asked != method:
+        raise HttpError(405, "bad_method", f"{scope['path']} answers {method} alone.", allow=method, closes=True)

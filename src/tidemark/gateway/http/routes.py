@@ -1,7 +1,7 @@
 """All routes but the write route.
 
-Belongs here: paths, and from an answer to a response. The answers themselves are in `reads.py`, `subscribing.py`,
-`framing.py` and `operating.py`; what is said of each route to programs is in `openapi.py`.
+Belongs here: paths, and from an answer to a response. The answers themselves are in `questions/reads.py`,
+`subscribing.py`, `framing.py` and `operating.py`; what is said of each route to programs is in `openapi.py`.
 """
 
 from collections.abc import Callable
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp
 
+from tidemark.gateway.access.tokens import AccessError
 from tidemark.gateway.http.access import refused
 from tidemark.gateway.http.errors import HttpError
 from tidemark.gateway.http.parameters import read_query
-from tidemark.gateway.http.reads import (
+from tidemark.gateway.http.questions.reads import (
     Answers,
     CountsQuery,
     NearestQuery,
@@ -25,7 +26,6 @@ from tidemark.gateway.http.reads import (
     require_read,
 )
 from tidemark.gateway.http.responses import Handler, Receive, Send, require_method, respond, send_error
-from tidemark.gateway.tokens import AccessError
 
 if TYPE_CHECKING:
     from tidemark.gateway.http.app import HttpDoor

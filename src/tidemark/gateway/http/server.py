@@ -9,11 +9,14 @@ import os
 import socket
 import ssl
 from asyncio import TimerHandle
-from typing import Any
+from typing import Any, ClassVar
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from tidemark.gateway.access.connection_limits import ConnectionLimits
+from tidemark.gateway.access.tls import Listen, certificate_name
+from tidemark.gateway.http.access import PLACE, Place
 from tidemark.gateway.http.app import HttpDoor
 from tidemark.gateway.http.errors import RETRY_AFTER_MS, HttpError
 from tidemark.gateway.places import read_serving
@@ -33,24 +36,21 @@ _BACKLOG = 2_048
 class DoorProtocol(HttpToolsProtocol):
     """One connection."""
 
-    most = 2_000
+    limits: ConnectionLimits[Place]
+    _places: ClassVar[dict[Place, "DoorProtocol"]] = {}
+    _place: Place | None = None
     _timer: TimerHandle | None = None
     _header_bytes = 0
     _is_in_header = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.most:
-            self._refuse(
-                HttpError(
-                    503,
-                    "too_many_connections",
-                    f"{self.most:,} connections are open. Connect again in a moment.",
-                    retry_after_ms=RETRY_AFTER_MS,
-                    closes=True,
-                )
-            )
-            return
+        place = self._place = Place(self.limits, certificate_name(transport.get_extra_info("peercert")))
+        self.app_state = {**self.app_state, PLACE: place}
+        self._places[place] = self
+        pushed = self.limits.opened(place, self.client[0] if self.client else "")
+        if pushed is not None:
+            self._places[pushed].push_out()
         self._timer = self.loop.call_later(HEADER_S, self._too_slow)
 
     def data_received(self, data: bytes) -> None:
@@ -79,13 +79,34 @@ class DoorProtocol(HttpToolsProtocol):
         super().on_message_complete()
         self._is_in_header = True
 
+    def handle_websocket_upgrade(self) -> None:
+        # From here on the connection belongs to another protocol, and who serves that gives the place back.
+        if self._place is not None:
+            self._places.pop(self._place, None)
+        super().handle_websocket_upgrade()
+
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if self._place is not None:
+            self._places.pop(self._place, None)
+            self._place.leave()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(HttpError(400, "bad_request", f"This is no HTTP/1.1: {msg}", closes=True))
+
+    def push_out(self) -> None:
+        """Go, to make room for a newer one."""
+        self._refuse(
+            HttpError(
+                503,
+                "too_many_connections",
+                "So many connections have not said who they are that the oldest of them go. Connect again.",
+                retry_after_ms=RETRY_AFTER_MS,
+                closes=True,
+            )
+        )
 
     def _too_slow(self) -> None:
         self._timer = None
@@ -123,29 +144,29 @@ class DoorServer(uvicorn.Server):
             self.should_exit = True
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 takes any free one."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+def listen(at: Listen) -> socket.socket:
+    """A socket that listens."""
+    family = socket.AF_INET6 if ":" in at.host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((host, port))
+        found.bind((at.host, at.port))
         found.listen(_BACKLOG)  # from here on whoever connects waits, and is not refused
     except OSError as error:
         found.close()
         raise ConfigurationError(
-            f"{host}:{port} cannot be listened at: {error.strerror}. Choose another port, or end what listens there."
+            f"{at} cannot be listened at: {error.strerror}. Choose another port, or end what listens there."
         ) from error
     return found
 
 
-def serve(home: Home, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-    """Serve until a signal comes, or the end of the serving process."""
-    DoorProtocol.most = home.settings.serve.connections
+def make_server(home: Home, listening: socket.socket, tls: ssl.SSLContext | None = None) -> DoorServer:
+    """The server of a home's door, which ends by a signal or with the serving process."""
+    protocol = type("DoorProtocol", (DoorProtocol,), {"limits": ConnectionLimits(home.settings.serve), "_places": {}})
     options: dict[str, Any] = {"ssl_context_factory": lambda *_: tls} if tls is not None else {}
     config = uvicorn.Config(
         HttpDoor(home, port=listening.getsockname()[1]),
-        http=DoorProtocol,
+        http=protocol,
         ws="websockets-sansio",
         loop="uvloop",
         lifespan="on",
@@ -161,4 +182,4 @@ def serve(home: Home, listening: socket.socket, tls: ssl.SSLContext | None = Non
         ws_per_message_deflate=False,
         **options,
     )
-    DoorServer(config, home).run(sockets=[listening])
+    return DoorServer(config, home)

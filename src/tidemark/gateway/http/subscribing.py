@@ -20,13 +20,13 @@ from msgspec import Struct
 from tidemark.client.connection import Connection
 from tidemark.client.deliveries import Delivery
 from tidemark.client.errors import ClientError, NackedError
+from tidemark.gateway.access.tokens import ALL, Grant
 from tidemark.gateway.http.access import Access, header
 from tidemark.gateway.http.errors import ErrorAnswer, ErrorBody, HttpError, of_nack
 from tidemark.gateway.http.event_stream import EVENT_HEADERS, until_gone, write_piecemeal
 from tidemark.gateway.http.parameters import read_query
 from tidemark.gateway.http.responses import Receive, Send
 from tidemark.gateway.http.writes.attempts import Opener, open_patiently
-from tidemark.gateway.tokens import ALL, Grant
 from tidemark.model.deltas import Kind
 from tidemark.model.settings import is_name
 from tidemark.wire.errors import PayloadError

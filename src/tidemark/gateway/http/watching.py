@@ -10,12 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidemark.gateway.access.tokens import ALL
 from tidemark.gateway.http.errors import HttpError
 from tidemark.gateway.http.event_stream import EVENT_HEADERS, until_gone, write_piecemeal
 from tidemark.gateway.http.live import LiveFeed
 from tidemark.gateway.http.live_view import Looker
 from tidemark.gateway.http.responses import Handler, Receive, Send, respond
-from tidemark.gateway.tokens import ALL
 
 if TYPE_CHECKING:
     from tidemark.gateway.http.app import HttpDoor
@@ -32,6 +32,7 @@ class Watching:
         self._access = door.access
         self._feed = LiveFeed(Looker(door.home))
         self._viewers = 0
+        door.counters.gauge("watchers", "Pages that follow this home.", lambda: self._viewers)
 
     def handlers(self) -> dict[str, Handler]:
         """By path."""

@@ -9,6 +9,7 @@ under load a write holds many of them, and none waits longer than for the write 
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 
@@ -18,7 +19,7 @@ from tidemark.client.in_flight import Written
 from tidemark.gateway.http.errors import RETRY_AFTER_MS, HttpError
 from tidemark.gateway.http.writes.attempts import Attempt, Opener, PartlyTakenError, open_patiently, refusal
 from tidemark.gateway.http.writes.contents import Content
-from tidemark.gateway.http.writes.outcomes import Retry, WriteAnswer, part_answer, whole_answer
+from tidemark.gateway.http.writes.outcomes import Retry, WriteAnswer, part_answer, partial_answer, whole_answer
 from tidemark.wire.errors import NackReason
 from tidemark.wire.frames import FrameType
 from tidemark.wire.messages import FIRST_REFUSALS, Hello, LevelName, Nack
@@ -75,6 +76,16 @@ class _Write:
             request.attempt.answer = part_answer(written, start, rows)
             start += rows
 
+    def heard_partly(self, error: PartlyTakenError) -> None:
+        """Some shards have taken their parts. Requests whose time is over before the rest is taken are told so."""
+        start = 0
+        for request in self.requests:
+            rows = request.content.rows
+            places = [place - start for place in error.not_taken if start <= place < start + rows]
+            if places:
+                request.attempt.answer = partial_answer(places, Retry.BY_IDENTITY, error.retry_after_ms)
+            start += rows
+
     def tell(self) -> None:
         """It has reached the level that was wanted."""
         for request in self.requests:
@@ -109,7 +120,7 @@ class Lane:
         self._came_back: list[_Write] = []
         self._again: deque[_Write] = deque()
         self._is_turning = False  # nothing new is sent until everything on its way has come back
-        self._is_planned = False
+        self._is_planned = self._is_closed = False
         self.used = self._loop.time()
 
     @property
@@ -144,9 +155,12 @@ class Lane:
         return request.future
 
     async def close(self) -> None:
-        """Give the connection up."""
+        """Give the connection up. What is still under way goes on at the coordinator."""
+        self._is_closed = True
         if self._opening is not None:
             self._opening.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._opening
         if self._connection is not None:
             await self._connection.close()
 
@@ -154,7 +168,7 @@ class Lane:
 
     def _plan(self) -> None:
         # Requests that are read in the same turn of the loop are sent together.
-        if not self._is_planned:
+        if not self._is_planned and not self._is_closed:
             self._is_planned = True
             self._loop.call_soon(self._pump)
 
@@ -289,6 +303,7 @@ class Lane:
         error = refusal(nack)
         if isinstance(error, PartlyTakenError):
             # Its number cannot be given to another one: it is sent until all of it is taken.
+            write.heard_partly(error)
             self._came_back.append(write)
         else:
             write.refuse(error)

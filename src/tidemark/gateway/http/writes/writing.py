@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from tidemark.gateway.access.tokens import Grant
 from tidemark.gateway.http.counters import Counters
 from tidemark.gateway.http.errors import HttpError
 from tidemark.gateway.http.parameters import read_query
@@ -21,7 +22,6 @@ from tidemark.gateway.http.writes.contents import Content, content_type, read_co
 from tidemark.gateway.http.writes.lanes import Lane
 from tidemark.gateway.http.writes.numbered import IDLE_S, Numbered
 from tidemark.gateway.http.writes.outcomes import Retry, WriteAnswer, partial_answer
-from tidemark.gateway.tokens import Grant
 from tidemark.model.settings import is_name
 from tidemark.wire.errors import NackReason
 from tidemark.wire.frames import LARGEST_SEQUENCE
@@ -108,6 +108,10 @@ class Writing:
             return partial_answer(error.not_taken, identity.retry, error.retry_after_ms)
         except TimeoutError:
             return _too_late(attempt, wants)
+        except HttpError as error:
+            if identity.retry is Retry.BY_KEY and error.body.reason == NackReason.NUMBER_REUSE:
+                raise _key_reused() from error
+            raise
 
     async def _write_unnumbered(
         self, content: Content, level: LevelName, attempt: Attempt, grant: Grant
@@ -182,6 +186,15 @@ def _too_late(attempt: Attempt, wants: WriteQuery) -> WriteAnswer:
         str(NackReason.OUTCOME_UNKNOWN),
         f"It did not become {wants.level} within {wants.timeout:g} s, and goes on. Whether it was taken is not known "
         f"yet. Send the same request again: that is safe {attempt.retry}.",
+    )
+
+
+def _key_reused() -> HttpError:
+    return HttpError(
+        409,
+        str(NackReason.NUMBER_REUSE),
+        "This Idempotency-Key was sent with other deltas before. Those were taken, and these were not. Give each "
+        "request a key of its own.",
     )
 
 

@@ -12,8 +12,8 @@ from tidemark.admission.arriving import Arriving, Load, Turned
 from tidemark.admission.decide import Decision
 from tidemark.admission.gate import Gate, Pace
 from tidemark.coordinator.platform import Platform
-from tidemark.gateway.arriving import by_stream, ids_of, whole
-from tidemark.gateway.write_frames import Content
+from tidemark.gateway.w1.arriving import by_stream, ids_of, source_of, whole
+from tidemark.gateway.w1.write_frames import Content
 from tidemark.model.deltas import Priority, Source
 from tidemark.model.settings import Settings
 from tidemark.wire.errors import NackReason
@@ -60,7 +60,7 @@ class Admitting:
         """Whether a write that is new may be taken; what is refused is counted."""
         write = Arriving(producer, self._parts(content, size), priority, Source.LOCAL, ())
         if self._has_agreements:
-            write = write._replace(ids=ids_of(content))
+            write = write._replace(source=source_of(content), ids=ids_of(content))
         decision = self._gate.admit(write, self._load(), self._platform.clock())
         if decision.reason is not None:
             self.counts[decision.reason.value] += decision.turned_away
@@ -74,10 +74,10 @@ class Admitting:
         """A write that was let in has been answered."""
         self._gate.done(asked.decision)
 
-    def give_back(self, asked: Asked) -> None:
-        """The shard had no room for a write that was let in."""
-        self._gate.give_back(asked.write, asked.decision)
-        self.counts[Turned.BACKPRESSURE.value] += asked.decision.admitted
+    def give_back(self, asked: Asked, deltas: int) -> None:
+        """A shard had no room for so many deltas of a write that was let in; others may have taken theirs."""
+        self._gate.give_back(asked.write, asked.decision, deltas)
+        self.counts[Turned.BACKPRESSURE.value] += deltas
 
     def turned_away(self, reason: Turned, producer: str, deltas: int) -> None:
         """Count deltas that were turned away before the gate was asked."""

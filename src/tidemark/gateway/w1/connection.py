@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 from msgspec import Struct
 
-from tidemark.gateway.sessions import Session
+from tidemark.gateway.w1.sessions import Session
 from tidemark.model.errors import TidemarkError
 from tidemark.wire.errors import NackReason, WireError
 from tidemark.wire.frames import Flag, Frame, FrameReader, FrameType, encode_frame

@@ -8,8 +8,8 @@ from itertools import groupby
 
 from tidemark.coordinator.platform import Platform
 from tidemark.coordinator.slots import SLOTS, shard_of_slot
-from tidemark.gateway.connection import refuse
-from tidemark.gateway.producing import Numbering
+from tidemark.gateway.w1.connection import refuse
+from tidemark.gateway.w1.producing import Numbering
 from tidemark.model.settings import is_name
 from tidemark.model.shard_errors import CoordinatorError, NumberingError
 from tidemark.wire.errors import NackReason

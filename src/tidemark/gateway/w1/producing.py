@@ -6,19 +6,21 @@ becomes deltas is in `write_frames.py`; what an acknowledgement says is in `ackn
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from tidemark.admission.arriving import Turned
 from tidemark.admission.gate import Pace
 from tidemark.coordinator.handles import WriteHandle
 from tidemark.coordinator.platform import Platform
 from tidemark.door.decoded import Deltas
-from tidemark.gateway.acknowledging import Answers, Pending
-from tidemark.gateway.admitting import Admitting
-from tidemark.gateway.connection import Connection
-from tidemark.gateway.refusing import nack_of
-from tidemark.gateway.write_frames import Content, namespaces_of, read_write
+from tidemark.gateway.w1.acknowledging import Answers, Pending
+from tidemark.gateway.w1.admitting import Admitting
+from tidemark.gateway.w1.connection import Connection
+from tidemark.gateway.w1.refusing import nack_of
+from tidemark.gateway.w1.write_frames import Content, namespaces_of, read_write
 from tidemark.model.deltas import Priority
 from tidemark.model.shard_errors import (
     BackpressureError,
@@ -35,6 +37,8 @@ from tidemark.wire.messages import Backpressure, LevelName, Nack, encode
 
 # How long a write waits here for room before it is given back: about what a sync of a busy disk takes.
 PATIENCE_S = 1.0
+# A refusal that names more of what was not taken would be larger than a message may be.
+MOST_NOT_TAKEN = 9_000
 # A step up for a write that says it is urgent, within what its connection may (Q1).
 _URGENT = {
     Priority.LOW: Priority.NORMAL,
@@ -91,6 +95,11 @@ class Producing:
         self._is_drain_planned = self._is_closed = self._is_paused = False
         self._next = mark + 1  # what is below was sent before, and costs nobody's agreement anything
         self._on_durable = on_durable
+        self._answers.taken_before(
+            mark, {number: platform.shards[number].flushed_epoch for number in numbering.instances}
+        )
+        if self._answers.waits_for_durable:
+            on_durable(self)
 
     # The connection.
 
@@ -116,7 +125,7 @@ class Producing:
         pending = Pending(frame.sequence, size, bool(frame.flags & Flag.WANTS_ACK))
         try:
             content = read_write(frame, self._limits)
-            parts = self._parts_of(content)
+            parts = self._parts_of(content, pending)
         except (PayloadError, WriteFormatError) as error:
             self._refuse_for_good(pending, error)
             return
@@ -161,9 +170,13 @@ class Producing:
 
     # A write.
 
-    def _parts_of(self, content: Content) -> dict[int, Deltas | None]:
+    def _parts_of(self, content: Content, pending: Pending) -> dict[int, Deltas | None]:
         """What each shard gets; None where there is nothing for it but the number."""
-        parts: dict[int, Deltas | None] = dict(self._platform.split(content))
+        parts = dict[int, Deltas | None]()
+        for shard, (part, places) in self._platform.split_with_places(content).items():
+            parts[shard] = part
+            if places is not None:
+                pending.places[shard] = places
         instances = self._numbering.instances
         if self._numbering.is_thin:
             return {shard: parts.get(shard) for shard in instances}
@@ -244,8 +257,8 @@ class Producing:
         # Shards that have taken their part answer the retry as one.
         asked, write.pending.asked = write.pending.asked, None
         if asked is not None:
-            self._admitting.give_back(asked)
-        self._not_taken(write.pending, full)
+            self._admitting.give_back(asked, sum(len(part) for part in write.parts.values() if part is not None))
+        self._not_taken(write.pending, full, write.parts)
 
     def _try_again(self) -> None:
         write, self._blocked = self._blocked, None
@@ -253,7 +266,8 @@ class Producing:
             self._send(write)
             self._connection.go_on()
 
-    def _not_taken(self, pending: Pending, error: CoordinatorError) -> None:
+    def _not_taken(self, pending: Pending, error: CoordinatorError, left: Collection[int] = ()) -> None:
+        """Say so. `left` are shards without room, of a write of which others may have their part."""
         if pending.asked is not None:
             self._admitting.done(pending.asked)
         nack = nack_of(error)
@@ -262,6 +276,9 @@ class Producing:
             pending.nack = nack
             self._hear_of(pending)
             return
+        if left and pending.handles:
+            places = sorted(int(place) for shard in left for place in pending.places.get(shard, ()))
+            nack = replace(nack, not_taken=tuple(places[:MOST_NOT_TAKEN]))
         self._connection.nack(pending.sequence, nack)
 
     def _refuse_for_good(self, pending: Pending, error: Exception, parts: Mapping[int, object] | None = None) -> None:

@@ -9,8 +9,8 @@ import socket
 import ssl as tls
 from collections.abc import Callable
 
-from tidemark.gateway.connection import FRAME_MS, Connection, Peer
-from tidemark.gateway.guard import Guard
+from tidemark.gateway.access.guard import Guard
+from tidemark.gateway.w1.connection import FRAME_MS, Connection, Peer
 from tidemark.model.errors import ConfigurationError
 from tidemark.wire.messages import Nack
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from tidemark.gateway.access.tokens import ALL, AccessError, Grant
 from tidemark.gateway.http.access import refused
 from tidemark.gateway.http.errors import RETRY_AFTER_MS, HttpError
-from tidemark.gateway.tokens import ALL, AccessError, Grant
 from tidemark.model.errors import DamageError, TidemarkError
 from tidemark.storage.home import Home
 

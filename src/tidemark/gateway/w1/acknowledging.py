@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tidemark.coordinator.handles import WriteHandle
-from tidemark.gateway.admitting import Asked
-from tidemark.gateway.connection import Connection
-from tidemark.gateway.refusing import nack_of
+from tidemark.coordinator.platform import Places
+from tidemark.gateway.w1.admitting import Asked
+from tidemark.gateway.w1.connection import Connection
+from tidemark.gateway.w1.refusing import nack_of
 from tidemark.model.deltas import Level
 from tidemark.wire.frames import Flag, FrameType
 from tidemark.wire.messages import (
@@ -36,11 +37,18 @@ class Pending:
     handles: list[WriteHandle] = field(default_factory=list)
     nack: Nack | None = None  # it was refused; to be said when its number is used up on the disk
     asked: Asked | None = None  # what the gate said of it, until that is settled
+    # Of a write for several shards: shard → the places that the deltas of its part have in the write.
+    places: dict[int, Places] = field(default_factory=dict)
 
     @property
     def is_waiting(self) -> bool:
         """Whether the disk still has to answer."""
         return not all(handle.is_flushed or handle.error is not None for handle in self.handles)
+
+    def place(self, shard: int, ordinal: int) -> int:
+        """The place in the write of a delta of a shard's part."""
+        places = self.places.get(shard)
+        return ordinal if places is None else int(places[ordinal])
 
     @property
     def epochs(self) -> dict[int, int]:
@@ -77,10 +85,11 @@ class _Sum:
             self.refused + refused,
         )
         if duplicate or refused or is_retry:
-            duplicates = tuple(ordinal for handle in pending.handles for ordinal in handle.told.duplicates)
-            self.outcomes.append(
-                WriteOutcome(pending.sequence, accepted, duplicate, refused, is_retry, duplicates[:FIRST_DUPLICATES])
+            duplicates = sorted(
+                pending.place(handle.shard, ordinal) for handle in pending.handles for ordinal in handle.told.duplicates
             )
+            first = tuple(duplicates[:FIRST_DUPLICATES])
+            self.outcomes.append(WriteOutcome(pending.sequence, accepted, duplicate, refused, is_retry, first))
         if refused:
             self._add_refusals(pending)
 
@@ -98,9 +107,13 @@ class _Sum:
         return encode(message)
 
     def _add_refusals(self, pending: Pending) -> None:
-        for handle in pending.handles:
-            for row in handle.told.refused[: FIRST_REFUSALS - len(self.refusals)]:
-                self.refusals.append(RefusedDelta(pending.sequence, row.ordinal, row.reason, row.detail))
+        rows = sorted(
+            (pending.place(handle.shard, row.ordinal), row.reason, row.detail)
+            for handle in pending.handles
+            for row in handle.told.refused
+        )
+        room = FIRST_REFUSALS - len(self.refusals)
+        self.refusals += [RefusedDelta(pending.sequence, *row) for row in rows[:room]]
 
 
 class Answers:
@@ -111,6 +124,11 @@ class Answers:
         self._applied = 0  # the last sequence that was acknowledged as applied
         self._durable: deque[tuple[int, dict[int, int]]] = deque()  # flushed, and not yet in the lake
         self._wants_seal = False
+
+    def taken_before(self, mark: int, epochs: Mapping[int, int]) -> None:
+        """What earlier connections have sent is durable when all is that the log has now: who waits hears of it."""
+        if mark and LevelName.DURABLE in self._levels:
+            self._durable.append((mark, dict(epochs)))
 
     @property
     def waits_for_durable(self) -> bool:

@@ -10,7 +10,7 @@ is not the honest who have waited longest; and a flood from one address only pus
 from collections import Counter
 from typing import Generic, TypeVar
 
-from tidemark.gateway.tokens import AccessError
+from tidemark.gateway.access.tokens import AccessError
 from tidemark.model.settings import ServeSettings
 from tidemark.wire.errors import NackReason
 

@@ -16,9 +16,9 @@ from tidemark.coordinator.shard import Shard
 from tidemark.delivery.batching import Batch
 from tidemark.delivery.flushed_log import read_flushed
 from tidemark.delivery.queues import Missed
-from tidemark.gateway.connection import Connection
-from tidemark.gateway.delivered import LOG_COLUMNS, chosen, payload, pieces
-from tidemark.gateway.tokens import ALL, Grant
+from tidemark.gateway.access.tokens import ALL, Grant
+from tidemark.gateway.w1.connection import Connection
+from tidemark.gateway.w1.delivered import LOG_COLUMNS, chosen, payload, pieces
 from tidemark.model.errors import TidemarkError
 from tidemark.model.settings import is_name
 from tidemark.model.shard_errors import CoordinatorError, SubscriptionEndedError

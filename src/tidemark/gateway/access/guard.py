@@ -6,9 +6,9 @@ is, is in `tokens.py`; how many connections there may be, in `connection_limits.
 
 from typing import Protocol
 
-from tidemark.gateway.connection import Connection, NackedError, Peer
-from tidemark.gateway.connection_limits import ConnectionLimits
-from tidemark.gateway.tokens import AccessError, Grant, Scopes, TokenStore
+from tidemark.gateway.access.connection_limits import ConnectionLimits
+from tidemark.gateway.access.tokens import AccessError, Grant, Scopes, TokenStore
+from tidemark.gateway.w1.connection import Connection, NackedError, Peer
 from tidemark.model.settings import ServeSettings
 from tidemark.wire.errors import NackReason
 from tidemark.wire.messages import Hello, Nack

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from tidemark.admission.arriving import Part, Stream
-from tidemark.gateway.write_frames import Content
+from tidemark.gateway.w1.write_frames import Content
+from tidemark.model.deltas import Source
 from tidemark.model.timegrid import to_us
 
 # Where nothing is agreed, streams are not told apart.
@@ -28,6 +29,7 @@ class _Seen(Struct):
     namespace: str = ""
     kind: str = ""
     delta_id: str = ""
+    source: str = Source.LOCAL
     event_ts: int | datetime | None = None
 
 
@@ -58,6 +60,18 @@ def ids_of(content: Content) -> list[str]:
             return []
         return [str(each) for each in content["delta_id"].slice(max(0, len(content) - NOTED_IDS)).to_pylist()]
     return [found for found in (_read(delta).delta_id for delta in content[-NOTED_IDS:]) if found]
+
+
+def source_of(content: Content) -> Source:
+    """Where a write comes from, if all its deltas say the same: imports and replicas are of another time (A2)."""
+    if isinstance(content, pa.Table | pa.RecordBatch):
+        if "source" not in content.schema.names:
+            return Source.LOCAL
+        found = {each or Source.LOCAL for each in _texts(content, "source").unique().to_pylist()}
+    else:
+        found = {_read(delta).source for delta in content}
+    [only, *others] = found
+    return Source(only) if not others and only in set(Source) else Source.LOCAL
 
 
 def _read(delta: object) -> _Seen:

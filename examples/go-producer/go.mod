@@ -1,0 +1,3 @@
+module tidemark-go-producer
+
+go 1.26

@@ -1,0 +1,1 @@
+"""Who may come in, and how many: tokens, certificates, places (W3, W10)."""
