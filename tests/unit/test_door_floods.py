@@ -13,13 +13,15 @@ from tests.support.served import ServedHome, home_at, served
 from tidemark.client.connection import Connection
 from tidemark.client.errors import NackedError
 from tidemark.gateway.access.tls import server_context
+from tidemark.gateway.places import w1_socket
+from tidemark.storage.home import Home
 from tidemark.wire.errors import NackReason
 from tidemark.wire.messages import Hello
 from tidemark.wire.tls import client_context
 
 FEW = 4
 LIMIT_S = 30.0
-SETTINGS = f"""
+FEW_SETTINGS = f"""
 [serve]
 unauthenticated_connections = {FEW}
 connections = 3
@@ -28,14 +30,18 @@ tls_key = "server.key"
 """
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[ServedHome]:
-    made = home_at(tmp_path / "home", SETTINGS)
+def with_certificate(tmp_path: Path, settings: str) -> Home:
+    made = home_at(tmp_path / "home", settings)
     ca = trustme.CA()
     ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     ca.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(made.root / "server.pem"))
     (made.root / "server.key").write_bytes((made.root / "server.pem").read_bytes())
-    with served(made) as found:
+    return made
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[ServedHome]:
+    with served(with_certificate(tmp_path, FEW_SETTINGS)) as found:
         yield found
 
 
@@ -70,11 +76,13 @@ def is_closed(found: socket.socket) -> bool:
 
 
 def still_open(found: socket.socket) -> bool:
+    """Whether it has been told nothing: not why it is closed, and not that it is."""
     found.setblocking(False)
     try:
-        return bool(found.recv(1))
+        found.recv(1)
     except BlockingIOError:
         return True
+    return False
 
 
 @pytest.mark.parametrize("is_secure", [True, False])
@@ -98,6 +106,21 @@ def test_what_is_no_tls_is_closed_and_its_place_is_free_again(home: ServedHome, 
             assert is_closed(each)
     asyncio.run(hello(f"tidemarks://localhost:{port}", tmp_path / "ca.pem"))
     assert home.door._guard._limits.waiting == 0
+
+
+def test_a_connection_does_not_push_out_itself_on_its_way_from_tls_to_the_hello(tmp_path: Path) -> None:
+    with served(with_certificate(tmp_path, FEW_SETTINGS.replace(f"= {FEW}", "= 1"))) as found:
+        asyncio.run(hello(f"tidemarks://localhost:{listen_with_tls(found)}", tmp_path / "ca.pem"))
+
+
+def test_silence_on_the_owners_socket_pushes_out_nobody(home: ServedHome) -> None:
+    with ExitStack() as stack:
+        strangers = flood(stack, home.port, FEW)
+        for _ in range(40):
+            mine = stack.enter_context(socket.socket(socket.AF_UNIX))
+            mine.connect(str(w1_socket(home.home)))
+        asyncio.run(hello(home.local, Path()))
+        assert all(still_open(each) for each in strangers)
 
 
 def test_the_owners_socket_is_not_counted(home: ServedHome) -> None:

@@ -278,6 +278,14 @@ def test_half_a_digest_is_not_enough(store: TokenStore, home: Home) -> None:
     assert "not known here" in refused(TokenStore(home), secret)
 
 
+def test_a_grant_to_a_certificate_whose_id_is_a_tokens_by_chance_is_no_token(home: Home, store: TokenStore) -> None:
+    secret = make(store)
+    content = json.loads(store.path.read_text())
+    del content["tokens"][0]["sha256"]
+    store.path.write_text(json.dumps(content))
+    assert "not known here" in refused(TokenStore(home), secret)
+
+
 def test_a_certificate_has_what_was_granted_to_its_name(store: TokenStore) -> None:
     assert "'billing' are granted nothing" in refused(store, None, certificate="billing", is_loopback=True)
     secret, _ = store.create("billing", ["write:shop"], is_certificate=True)
