@@ -63,7 +63,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, host: Host, peer_of: Callable[[asyncio.BaseTransport], Peer], now: Callable[[], float]) -> None:
         self._host, self._peer_of, self._now = host, peer_of, now
-        self._reader = FrameReader(host.limits.payload_bytes)
+        # Until it is known who this is, a frame is a hello.
+        self._reader = FrameReader(host.limits.message_bytes)
         self._transport: asyncio.Transport | None = None
         self._session: Session | None = None
         self._greeting: asyncio.Task[None] | None = None
@@ -226,5 +227,6 @@ class Connection(asyncio.BufferedProtocol):
             session.close()
             return
         self._session = session
+        self._reader.limit_bytes = self._host.limits.payload_bytes
         self.send(FrameType.HEARTBEAT, 0, encode(welcome))
         self.go_on()
