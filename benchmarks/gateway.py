@@ -19,6 +19,8 @@ IN_PROCESS = "in process"
 OF_RATE, OF_LATENCY = 0.5, 2.0
 RATE, WRITE_ROWS = 100_000, 1_000
 IDLE = 1_000
+# By HTTP: the CPU time of door and coordinator together for one delta, and the part of the rate in process.
+SINGLE_US, OF_RATE_BY_HTTP = 300.0, 0.3
 CROWDED = 2.0
 # Of one core, while nobody speaks.
 IDLE_SHARE = 0.05
@@ -83,6 +85,19 @@ def _paced(sides: Sides, seconds: float) -> Iterator[Result]:
         title = f"W1, {RATE:,} deltas/s, {name} until flushed"
         is_met = target is None or mine / theirs <= target
         yield Result(title, mine, theirs, IN_PROCESS, "ms", mine / theirs, target, is_met, peer["is_equal"])
+
+
+def _http(sides: Sides, seconds: float, in_process: float) -> Iterator[Result]:
+    one = sides.run("gateway_http", "singles", seconds)
+    cpu_us = one["door_us"] + one["coordinator_us"]
+    title = f"HTTP, single JSON deltas from 64 connections, {one['deltas_per_s']:,.0f}/s"
+    is_met = cpu_us <= SINGLE_US
+    yield Result(title, cpu_us, SINGLE_US, "the bound", "CPU-µs a delta", cpu_us / SINGLE_US, 1.0, is_met, True)
+    many = sides.run("gateway_http", "arrow_bodies", seconds)
+    ratio = many["deltas_per_s"] / in_process
+    title = "HTTP, Arrow bodies of 1,000 deltas"
+    is_met = ratio >= OF_RATE_BY_HTTP
+    yield Result(title, many["deltas_per_s"], in_process, IN_PROCESS, "deltas/s", ratio, OF_RATE_BY_HTTP, is_met, True)
 
 
 def _crowd(sides: Sides, seconds: float) -> Iterator[Result]:

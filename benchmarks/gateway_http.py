@@ -1,12 +1,11 @@
 """What a delta costs by HTTP: CPU of door and coordinator together, and the rate, from many connections.
 
 Belongs here: the load, from a process of its own whose CPU is not counted, and reading what the two others used.
-
-    python -m benchmarks.gateway_http --seconds 5
+A side prints its measurements as one JSON object.
 """
 
-import argparse
 import asyncio
+import json
 import os
 import re
 import subprocess
@@ -19,7 +18,6 @@ from pathlib import Path
 from statistics import quantiles
 from typing import NamedTuple
 
-import msgspec
 import pyarrow as pa
 
 from tidemark.gateway.places import w1_socket
@@ -173,25 +171,18 @@ def measure(servers: Servers, load: _Load, seconds: float, rows: int = 1) -> Mea
     return Measured(deltas / took, door / deltas * 1e6, coordinator / deltas * 1e6, cuts[49] * 1_000, cuts[98] * 1_000)
 
 
-def main() -> None:
-    """Both loads, as JSON lines."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    options = parser.parse_args()
+def singles(_: Path, seconds: float) -> Measured:
+    """Single JSON deltas, each a request of its own."""
     with served() as servers:
-        found = {
-            "single JSON deltas, 64 connections": measure(servers, Singles(servers.port), options.seconds),
-            "Arrow, 1,000 deltas a request, 4 connections": measure(
-                servers, ArrowBodies(servers.port), options.seconds, ARROW_ROWS
-            ),
-        }
-    for name, each in found.items():
-        print(
-            msgspec.json.encode(
-                {"load": name, **{key: round(value, 2) for key, value in each._asdict().items()}}
-            ).decode()
-        )
+        return measure(servers, Singles(servers.port), seconds)
+
+
+def arrow_bodies(_: Path, seconds: float) -> Measured:
+    """A thousand rows a request, in columns."""
+    with served() as servers:
+        return measure(servers, ArrowBodies(servers.port), seconds, ARROW_ROWS)
 
 
 if __name__ == "__main__":
-    main()
+    side = globals()[sys.argv[1]]
+    print(json.dumps(side(Path(sys.argv[2]), float(sys.argv[3]))._asdict()))
