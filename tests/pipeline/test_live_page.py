@@ -55,8 +55,8 @@ def test_the_page_follows_the_server_and_says_when_it_is_gone(home: Home, tmp_pa
             browser.see("live", str(home.root), "none yet: ./tidemark drain makes them")
             send(serving.http_port, 0, 500)
             browser.see("accepted\t500", "refused\t1", "shop/signal")
-            epochs = browser.evaluate("document.querySelector('#shards').innerText")
-            assert "applied\n1\nflushed\n1\ndurable\n0" in epochs
+            # A shard shows itself twice a second, so its epochs may be on the page a look after the outcomes.
+            browser.see("applied\n1\nflushed\n1\ndurable\n0")
             for theme in ("dark", "light"):
                 shown(browser, theme, "live")
             send(serving.http_port, 500, 500)
