@@ -15,6 +15,7 @@ from tidemark.client import Sent
 
 # How many calls may wait for their answer before this program waits for the first of them.
 _AHEAD = 50
+_PATIENCE_S = 120.0
 
 
 def delta(name: str, now_us: int) -> dict[str, object]:
@@ -47,7 +48,7 @@ def main(url: str, spool: str, life: int, count: int) -> None:
         flushed.append((name, sent))
         while flushed and (flushed[0][1].outcome.waiting == 0 or len(flushed) > _AHEAD):
             first, handle = flushed.pop(0)
-            handle.wait()
+            handle.wait(timeout=_PATIENCE_S)  # a server that has ended by itself is an error, and no reason to hang
             say(f"flushed {first} {len(handle)}")
     say(f"left {client.close(120).left}")
 

@@ -43,7 +43,7 @@ def test_so_do_kills_of_the_server_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_two_hundred_killed_clients_and_a_thousand_cuts(tmp_path: Path, seed: int) -> None:
     with server(heartbeat_ms=200) as found:
-        run_campaign(InMemory(found), tmp_path / "spool", seed=seed, kills=100, cuts=500, server_kills=50, rate=0.05)
+        run_campaign(InMemory(found), tmp_path / "spool", seed=seed, kills=100, cuts=500, server_kills=50, rate=0.2)
 
 
 @pytest.mark.slow
@@ -51,6 +51,6 @@ def test_two_hundred_killed_clients_and_servers_and_a_thousand_cuts_on_a_disk(tm
     home = Home(tmp_path / "home").create()
     served = Served(home.root, free_port())
     try:
-        run_campaign(served, tmp_path / "spool", seed=SEED, kills=200, cuts=1_000, server_kills=200, rate=0.05)
+        run_campaign(served, tmp_path / "spool", seed=SEED, kills=200, cuts=1_000, server_kills=200, rate=0.2)
     finally:
         served.stop()
