@@ -47,9 +47,10 @@ def main(json_output: bool, rows: int, seconds: float) -> int:
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as scratch:
         sides = Sides(Path(scratch))
         results = [
-            *_columns(sides, rows),
+            *(columns := list(_columns(sides, rows))),
             *_singles(sides, rows // 50),
             *_paced(sides, seconds),
+            *_http(sides, seconds, columns[0].peer),
             *_crowd(sides, seconds),
         ]
     return show(results, is_json=json_output)

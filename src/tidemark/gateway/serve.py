@@ -22,6 +22,7 @@ from tidemark.gateway.access.tls import check_exposure, parse_listen, server_con
 from tidemark.gateway.access.tokens import TokenStore
 from tidemark.gateway.control import Asked, ControlError, ControlServer
 from tidemark.gateway.door import Door
+from tidemark.gateway.rehearsal import rehearse
 from tidemark.gateway.w1.admitting import Admitting
 from tidemark.gateway.w1.subscribing import Subscribers
 from tidemark.model.errors import TidemarkError
@@ -62,11 +63,13 @@ class Served:
         async with AsyncExitStack() as stack:
             for note in self._checked_exposure():
                 self._say(note)
+            rehearsal = loop.run_in_executor(None, rehearse)  # beside the recovery of the log
             platform = self._platform = await asyncio.to_thread(Platform.open, self._home)
             stack.push_async_callback(asyncio.to_thread, platform.shutdown)
             places.open_door(self._home)
             stack.callback(places.note_serving, self._home, None)
             await asyncio.to_thread(platform.begin_counting)
+            await rehearsal
             door = self._door = self._made(platform)
             control = ControlServer(self._answer)
             await control.listen(places.control_socket(self._home))

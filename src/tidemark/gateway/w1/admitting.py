@@ -21,6 +21,8 @@ from tidemark.wire.messages import Nack
 
 # How often the log is told what was turned away: so much is unknown after a kill.
 NOTE_US = 5_000_000
+# A group commit takes milliseconds: within less, no shard becomes much busier.
+LOAD_US = 2_000
 
 
 class Asked(NamedTuple):
@@ -28,6 +30,8 @@ class Asked(NamedTuple):
 
     write: Arriving
     decision: Decision
+    # For how long nothing should be read from its producer: it did not keep to the pace that it was told.
+    pause_s: float
 
     @property
     def nack(self) -> Nack | None:
@@ -54,6 +58,7 @@ class Admitting:
         self._has_agreements = bool(settings.admission.streams)
         self._noted_us = platform.clock()
         self._bounds = settings.bounds
+        self._looked_us, self._load_then = 0, Load()
         self.counts: Counter[str] = Counter()  # turned-away deltas by reason, since the start
 
     def ask(self, producer: str, priority: Priority, content: Content, size: int) -> Asked:
@@ -61,14 +66,11 @@ class Admitting:
         write = Arriving(producer, self._parts(content, size), priority, Source.LOCAL, ())
         if self._has_agreements:
             write = write._replace(source=source_of(content), ids=ids_of(content))
-        decision = self._gate.admit(write, self._load(), self._platform.clock())
+        now_us = self._platform.clock()
+        decision = self._gate.admit(write, self._load(now_us), now_us)
         if decision.reason is not None:
             self.counts[decision.reason.value] += decision.turned_away
-        return Asked(write, decision)
-
-    def pause_s(self, asked: Asked) -> float:
-        """For how long nothing should be read from this producer: it did not keep to the pace that it was told."""
-        return self._gate.pause_us(asked.write, self._platform.clock()) / 1_000_000
+        return Asked(write, decision, self._gate.pause_us(write, now_us) / 1_000_000)
 
     def done(self, asked: Asked) -> None:
         """A write that was let in has been answered."""
@@ -89,7 +91,7 @@ class Admitting:
         now_us = self._platform.clock()
         if now_us - self._noted_us >= NOTE_US:
             self.note(is_last=False)
-        return self._gate.step(self._load(), now_us)
+        return self._gate.step(self._load(now_us), now_us)
 
     def note(self, *, is_last: bool) -> None:
         """Tell the log what was turned away until now. `is_last` when the door closes in good order."""
@@ -97,13 +99,16 @@ class Admitting:
         note = self._gate.take_turned_away(self._noted_us)
         self._platform.turn_away(note.tally, note.from_us, note.to_us, is_last=is_last)
 
-    def _load(self) -> Load:
-        """How busy the busiest shard is."""
-        loads = [shard.load() for shard in self._platform.shards.values()]
-        return Load(
-            waited_us=max(load.waited_us for load in loads),
-            deltas=max(load.deltas for load in loads),
-            bytes=max(load.bytes for load in loads),
-            most_deltas=self._bounds.deltas,
-            most_bytes=self._bounds.bytes,
-        )
+    def _load(self, now_us: int) -> Load:
+        """How busy the busiest shard is, or was a moment ago: single deltas come far more often than that changes."""
+        if not 0 <= now_us - self._looked_us < LOAD_US:
+            self._looked_us = now_us
+            loads = [shard.load() for shard in self._platform.shards.values()]
+            self._load_then = Load(
+                waited_us=max(load.waited_us for load in loads),
+                deltas=max(load.deltas for load in loads),
+                bytes=max(load.bytes for load in loads),
+                most_deltas=self._bounds.deltas,
+                most_bytes=self._bounds.bytes,
+            )
+        return self._load_then

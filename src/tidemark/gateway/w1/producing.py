@@ -203,9 +203,9 @@ class Producing:
     def _is_admitted(self, pending: Pending, content: Content, priority: Priority) -> bool:
         """Ask the gate about a write that is new; it is answered here if it may not be taken."""
         asked = self._admitting.ask(self.producer, priority, content, pending.size)
-        if (pause_s := self._admitting.pause_s(asked)) > 0:
+        if asked.pause_s > 0:
             self._is_paused = True
-            self._loop.call_later(pause_s, self._read_on)
+            self._loop.call_later(asked.pause_s, self._read_on)
         if (nack := asked.nack) is None:
             pending.asked = asked
             return True
