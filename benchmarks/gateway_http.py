@@ -24,7 +24,8 @@ from tidemark.gateway.places import w1_socket
 from tidemark.storage.home import Home
 
 SINGLES_CONNECTIONS = 64
-ARROW_CONNECTIONS = 4
+# As many writes are under way as in process.
+ARROW_CONNECTIONS = 32
 ARROW_ROWS = 1_000
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
