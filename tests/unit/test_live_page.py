@@ -158,7 +158,8 @@ class Server:
     """What a serving process says, as a test wants it."""
 
     def __init__(self) -> None:
-        self.counts: dict[str, Any] = {"accepted": 0, "duplicate": 0, "refused": 0, "turned_away": 0, "by_reason": {}}
+        self.counts: dict[str, int] = {"accepted": 0, "duplicate": 0, "refused": 0, "turned_away": 0}
+        self.by_reason: dict[str, dict[str, int]] = {}
         self.shards: list[dict[str, Any]] = []
         self.failure: Exception | None = None
 
@@ -166,7 +167,8 @@ class Server:
         if self.failure is not None:
             raise self.failure
         counts = {"connections": 3, "producers": 2, "subscribers": 1}
-        return {"shards": self.shards, **counts, "counts": self.counts, "watermarks": {"shop/signal": NOW_US}}
+        said = {"counts": self.counts, "by_reason": self.by_reason, "watermarks": {"shop/signal": NOW_US}}
+        return {"shards": self.shards, **counts, **said}
 
 
 class Clock:
@@ -207,11 +209,13 @@ def test_the_rate_is_what_was_decided_since_the_last_look(home: Home) -> None:
     clock, server = Clock(), Server()
     looker = Looker(home, clock=clock, ask_status=server)
     assert looker.look().per_second is None
-    server.counts |= {"accepted": 150, "refused": 40, "turned_away": 10, "by_reason": {"rate": 10}}
+    server.counts |= {"accepted": 150, "refused": 40, "turned_away": 10}
+    server.by_reason = {"refused": {"malformed": 40}, "turned_away": {"rate": 10}}
     clock.now_us += 2 * SECOND_US
     view = looker.look()
     assert view.per_second == 100.0
-    assert (view.by_reason, view.outcomes["turned_away"]) == ({"rate": 10}, 10)
+    assert view.by_reason == {"refused": {"malformed": 40}, "turned_away": {"rate": 10}}
+    assert view.outcomes["turned_away"] == 10
     assert list(looker.curve) == [(clock.now_us, 100.0)]
 
 

@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from tidemark.log.batch_record import Trigger
-from tidemark.model.deltas import Level
+from tidemark.model.deltas import Level, Reason
 from tidemark.observe.metrics import BOUNDS_SECONDS, BatchOutcome, FlushOutcome, Gauges, Histogram, Metrics, render
 
 GAUGES = Gauges(
@@ -86,7 +86,7 @@ def test_c13_bytes_depth_waiters_and_the_three_watermarks_are_read_when_somebody
     assert (value(later, "tidemark_epoch", level="durable"), value(later, "tidemark_waiters")) == (8, 0)
 
 
-def test_c13_labels_are_shard_level_trigger_and_outcome_and_their_number_is_fixed() -> None:
+def test_c13_labels_are_shard_level_trigger_outcome_and_reason_and_their_number_is_fixed() -> None:
     metrics = Metrics(0, lambda: GAUGES)
     before = samples(metrics)
     for trigger in Trigger:
@@ -94,10 +94,17 @@ def test_c13_labels_are_shard_level_trigger_and_outcome_and_their_number_is_fixe
             metrics.batched(trigger, outcome, 0.1)
     for level in Level:
         metrics.reached(level, writes=1, deltas=1, latencies=[1e9])
-    metrics.flushed(FlushOutcome.FLUSHED, 1e9, (1, 1, 1))
+    metrics.flushed(FlushOutcome.FLUSHED, 1e9, (1, 1, 1), {str(reason): 1 for reason in Reason})
     after = samples(metrics)
     assert after.keys() == before.keys()
-    assert {name for _, labels in after for name, _ in labels} == {"shard", "level", "trigger", "outcome", "le"}
+    assert {name for _, labels in after for name, _ in labels} == {
+        "shard",
+        "level",
+        "trigger",
+        "outcome",
+        "reason",
+        "le",
+    }
 
 
 def test_c13_shards_stand_beside_each_other_in_one_text_and_nothing_is_registered_anywhere() -> None:

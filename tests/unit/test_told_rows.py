@@ -50,3 +50,11 @@ def test_of_one_write_only_the_first_are_told_w4(tmp_path: Path) -> None:
         handle.wait()
         assert [row.ordinal for row in handle.told.refused] == list(range(MOST_TOLD))
         assert {row.reason for row in handle.told.refused} == {"empty_id"}
+
+
+def test_refused_deltas_are_counted_by_reason_c13(tmp_path: Path) -> None:
+    with Platform.open(home_at(tmp_path / "home"), clock=lambda: NOW_US) as platform:
+        platform.producer("web").write([delta(""), delta("a"), b"{", delta("")]).wait()
+        platform.producer("web").write([delta("b")]).wait()
+        assert platform.shards[0].metrics.reasons() == {"empty_id": 2, "malformed": 1}
+        assert 'tidemark_refused_total{reason="empty_id",shard="0"} 2.0' in platform.metrics()

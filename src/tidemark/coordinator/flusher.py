@@ -39,7 +39,7 @@ from tidemark.shard_state.seal import ClosedFile, Sealer
 from tidemark.shard_state.state import ShardState
 from tidemark.storage.disk import Disk
 from tidemark.verdicts.arrival import NumberedWrite, VerdictCounts
-from tidemark.verdicts.told_rows import ToldRows, told_rows
+from tidemark.verdicts.told_rows import ToldRows, refused_reasons, told_rows
 
 
 class ArrivedWrite(NamedTuple):
@@ -150,6 +150,7 @@ class LogSnapshot(NamedTuple):
     outcomes: tuple[VerdictCounts, ...] = ()  # of that group's writes
     digests: tuple[int, ...] = ()  # of the same
     told: Mapping[int, ToldRows] = MappingProxyType({})  # of those that were not accepted whole, by epoch
+    reasons: Mapping[str, int] = MappingProxyType({})  # why deltas of that group were refused
 
     def read(self) -> pa.Table:
         """All rows, from segments and log. If files are sealed meanwhile, they are listed again."""
@@ -252,6 +253,7 @@ class LogFlusher:
             tuple(outcomes),
             tuple(digests),
             {} if rows is None or is_whole else told_rows(rows),
+            {} if rows is None or is_whole else refused_reasons(rows),
         )
 
     def _log(

@@ -128,7 +128,7 @@ class Writer:
         now_us = self._clock()
         latencies = [(now_us - ticket.submitted_us) / SECOND_US for ticket in group.tickets]
         accepted, duplicate, refused = map(sum, zip(*snapshot.outcomes, strict=True))
-        self._metrics.flushed(FlushOutcome.FLUSHED, took_s, (accepted, duplicate, refused))
+        self._metrics.flushed(FlushOutcome.FLUSHED, took_s, (accepted, duplicate, refused), snapshot.reasons)
         self._metrics.reached(Level.FLUSHED, writes=len(latencies), deltas=group.deltas, latencies=latencies)
 
     def _close_batches(self) -> None:

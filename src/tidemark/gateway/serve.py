@@ -8,6 +8,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
@@ -185,11 +186,15 @@ class Served:
         for shard in self._platform.shards.values():
             for name, count in shard.metrics.verdicts().items():
                 verdicts[name] += count
-        by_reason = dict(self._admitting.counts) if self._admitting is not None else {}
+        turned_away = dict(self._admitting.counts) if self._admitting is not None else {}
+        refused = Counter[str]()
+        for shard in self._platform.shards.values():
+            refused.update(shard.metrics.reasons())
         return {
             "shards": [msgspec.to_builtins(status) for status in live if status is not None],
             **msgspec.to_builtins(who),
-            "counts": {**verdicts, "turned_away": sum(by_reason.values()), "by_reason": by_reason},
+            "counts": {**verdicts, "turned_away": sum(turned_away.values())},
+            "by_reason": {"refused": dict(refused), "turned_away": turned_away},
             "watermarks": self._platform.watermarks(),
         }
 

@@ -1,19 +1,19 @@
 """Metrics of a shard: events, durations and current values, in Prometheus' text form (C13).
 
 Belongs here: counting, and showing the counts. It counts groups and batches, never single deltas, and the
-only labels are shard, level, trigger and outcome: a label by key or producer would grow without bound.
+only labels are shard, level, trigger, outcome and reason: a label by key or producer would grow without bound.
 `prometheus_client` is imported when the text is requested, and nothing is registered outside of that call.
 """
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidemark.log.batch_record import Trigger
-from tidemark.model.deltas import Level, Verdict
+from tidemark.model.deltas import Level, Reason, Verdict
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -89,6 +89,8 @@ class Metrics:
             self._histogram("latency", (level.name.lower(),))
         for verdict in Verdict:
             self._count("verdicts", (str(verdict),), 0)
+        for reason in Reason:
+            self._count("refused", (str(reason),), 0)
         for flushed in FlushOutcome:
             self._count("flushes", (str(flushed),), 0)
         for trigger in Trigger:
@@ -99,8 +101,15 @@ class Metrics:
 
     def verdicts(self) -> dict[str, int]:
         """How many deltas got each verdict since the start."""
+        return self._by_label("verdicts")
+
+    def reasons(self) -> dict[str, int]:
+        """How many deltas were refused for each reason since the start."""
+        return {reason: count for reason, count in self._by_label("refused").items() if count}
+
+    def _by_label(self, name: str) -> dict[str, int]:
         with self._lock:
-            return {labels[0]: count for labels, count in self._counters["verdicts"].items()}
+            return {labels[0]: count for labels, count in self._counters.get(name, {}).items()}
 
     def reached(self, level: Level, *, writes: int, deltas: int, latencies: Sequence[float] = ()) -> None:
         """Count writes and deltas at a level; `latencies` in seconds, one per write whose beginning is known."""
@@ -112,13 +121,21 @@ class Metrics:
             for seconds in latencies:
                 histogram.observe(seconds)
 
-    def flushed(self, outcome: FlushOutcome, seconds: float, verdicts: Sequence[int] = (0, 0, 0)) -> None:
-        """Count a group commit; `verdicts` are the sums over its deltas: accepted, duplicate, refused."""
+    def flushed(
+        self,
+        outcome: FlushOutcome,
+        seconds: float,
+        verdicts: Sequence[int] = (0, 0, 0),
+        reasons: Mapping[str, int] | None = None,
+    ) -> None:
+        """Count a group commit; `verdicts` are the sums over its deltas: accepted, duplicate, refused; and why."""
         with self._lock:
             self._count("flushes", (str(outcome),), 1)
             self._histogram("flush", ()).observe(seconds)
             for verdict, deltas in zip(Verdict, verdicts, strict=True):
                 self._count("verdicts", (str(verdict),), deltas)
+            for reason, deltas in (reasons or {}).items():
+                self._count("refused", (reason,), deltas)
 
     def batched(self, trigger: Trigger, outcome: BatchOutcome, seconds: float) -> None:
         """Count a batch; `seconds` from its opening until it was delivered."""
@@ -158,6 +175,7 @@ _COUNTERS: dict[str, tuple[str, str, list[str]]] = {
     "writes": ("tidemark_writes", "Writes that reached a level.", ["level"]),
     "deltas": ("tidemark_deltas", "Deltas of writes that reached a level.", ["level"]),
     "verdicts": ("tidemark_verdicts", "Flushed deltas by what became of them.", ["outcome"]),
+    "refused": ("tidemark_refused", "Flushed deltas that were refused, by reason.", ["reason"]),
     "flushes": ("tidemark_flushes", "Group commits.", ["outcome"]),
     "batches": ("tidemark_batches", "Batches that were closed.", ["trigger", "outcome"]),
 }

@@ -1,6 +1,6 @@
-"""What a producer is told of single deltas of its write: which were refused, and why; which were duplicates (W4).
+"""What is told of single deltas: which of a write were refused, and why; which were duplicates (W4).
 
-Belongs here: finding them in a decided group. The verdicts themselves are given in `arrival.py`.
+Belongs here: finding and counting them in a decided group. The verdicts themselves are given in `arrival.py`.
 """
 
 from typing import Any, NamedTuple
@@ -45,6 +45,12 @@ def told_rows(rows: LogRows) -> dict[int, ToldRows]:
         )
         for epoch in refused.keys() | duplicates.keys()
     }
+
+
+def refused_reasons(rows: LogRows) -> dict[str, int]:
+    """Why deltas of a group were refused, and how many for each reason."""
+    counted = pc.value_counts(rows.column("reason").drop_null())
+    return dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
 
 
 def _first_of(rows: LogRows, verdict: Verdict, names: tuple[str, ...]) -> dict[int, list[tuple[Any, ...]]]:

@@ -100,7 +100,8 @@ class Said(Struct, frozen=True):
     producers: int = 0
     connections: int = 0
     subscribers: int = 0
-    counts: dict[str, Any] = {}  # by outcome, and `by_reason` for what was turned away
+    counts: dict[str, int] = {}  # by outcome
+    by_reason: dict[str, dict[str, int]] = {}  # of what was refused, and of what was turned away
     watermarks: dict[str, int] = {}
 
 
@@ -117,7 +118,7 @@ class LiveView(Struct, frozen=True):
     subscribers: int = 0
     durable_names: tuple[SubscriberView, ...] = ()
     outcomes: dict[str, int] = {}  # since the serving process started
-    by_reason: dict[str, int] = {}
+    by_reason: dict[str, dict[str, int]] = {}  # of what was refused, and of what was turned away
     per_second: float | None = None  # deltas with an outcome; None until there are two looks
     streams: tuple[StreamView, ...] = ()
     tables: tuple[TableView, ...] = ()
@@ -152,8 +153,6 @@ class Looker:
         if now_us - self._lake_us >= TABLES_US:
             self._read_lake(now_us)
         serving = read_serving(self._home)
-        by_reason = said.counts.get("by_reason", {})
-        outcomes = {name: count for name, count in said.counts.items() if name != "by_reason"}
         view = LiveView(
             at_us=now_us,
             home=str(self._home.root),
@@ -163,9 +162,9 @@ class Looker:
             producers=said.producers,
             connections=said.connections,
             subscribers=said.subscribers,
-            outcomes=outcomes,
-            by_reason=by_reason,
-            per_second=None if troubles else self._rate(now_us, sum(outcomes.values())),
+            outcomes=said.counts,
+            by_reason=said.by_reason,
+            per_second=None if troubles else self._rate(now_us, sum(said.counts.values())),
             streams=tuple(StreamView(name, time_us) for name, time_us in sorted(said.watermarks.items())),
             tables=self._lake.tables,
             waiting=self._lake.waiting,
