@@ -31,6 +31,8 @@ from resources.platform import TidemarkResource
 from resources.record import Record, RecordError
 from tidemark.counts.retention import settled_before
 from tidemark.model.timegrid import MINUTE, WHOLE
+from tidemark.tables.check_notes import WHOLE as WHOLE_TABLE
+from tidemark.tables.check_notes import note_checks
 from tidemark.tables.known_table import Edit
 
 # This many partitions' materializations are read with one query to the orchestrator's storage.
@@ -119,6 +121,16 @@ def evaluate(
     instance: dg.DagsterInstance, lake: Lake, suite: Suite, partitions: Sequence[str | None]
 ) -> Iterator[AssetCheckEvaluation]:
     """Each partition's own result, as the orchestrator stores it; None stands for a table without partitions."""
+    noted: dict[str, str | None] = {}
+    for evaluation in _evaluations(instance, lake, suite, partitions):
+        noted[evaluation.partition or WHOLE_TABLE] = None if evaluation.passed else evaluation.description
+        yield evaluation
+    note_checks(lake.home, suite.table, noted, lake.clock())
+
+
+def _evaluations(
+    instance: dg.DagsterInstance, lake: Lake, suite: Suite, partitions: Sequence[str | None]
+) -> Iterator[AssetCheckEvaluation]:
     targets: list[Target] = []
     edits, made = edited(lake, suite.table), last_materializations(instance, suite.table, partitions)
     settled_us = settled_before(lake.home, suite.table)

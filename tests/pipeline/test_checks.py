@@ -26,6 +26,7 @@ from tests.support.batch import FORGETFUL, send
 from tests.support.live import HandClock, hour_of, sample, signal, vector
 from tidemark.storage.home import Home
 from tidemark.tables import lake_files
+from tidemark.tables.check_notes import read_note
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -152,6 +153,9 @@ def test_a_broken_partition_fails_alone_names_its_rows_and_stops_what_hangs_on_i
     assert "(counts_equal_the_deltas)" in message
     assert '"expected_count"' in message
     assert current(home, "minute_counts") == dict.fromkeys(HOURS, True)
+    note = read_note(home, "minute_counts")
+    assert note is not None
+    assert note.failed == {NOON: message}, "people who look at the home without Dagster see the same"
 
     beside = materialize_everything_stale(home)
     assert beside.partitions["hourly_counts"] == (TEN, ELEVEN), "the hours beside it go on"
@@ -165,6 +169,9 @@ def test_a_broken_partition_fails_alone_names_its_rows_and_stops_what_hangs_on_i
     assert repaired.partitions["hourly_counts"] == (NOON,)
     assert repaired.held_back is None
     assert repaired.succeeded
+    note = read_note(home, "minute_counts")
+    assert note is not None
+    assert note.failed == {}
 
 
 def test_a_delta_that_the_drain_loses_is_missed_by_the_account_until_it_is_brought_back(

@@ -23,6 +23,7 @@ from tidemark.model.timegrid import SECOND_US
 from tidemark.observe.lake_status import read_tables
 from tidemark.shard_state.live import LiveStatus
 from tidemark.storage.home import Home
+from tidemark.tables.check_notes import read_note
 from tidemark.tables.plans import durable_epochs
 from tidemark.tables.table_watermarks import read_table_watermarks
 
@@ -66,6 +67,9 @@ class TableView(Struct, frozen=True):
     version: int
     watermark_us: int | None = None
     made_us: int | None = None
+    checked_us: int | None = None  # None: no check of it is known here
+    failed: int = 0  # partitions whose last check found something wrong
+    why: str | None = None  # what, of the first of them
     error: str | None = None
 
 
@@ -234,7 +238,7 @@ def _tables(home: Home) -> tuple[TableView, ...]:
     watermarks = read_table_watermarks(home.plans, tables)
     found = []
     for name, table in tables.items():
-        watermark = watermarks.get(name)
+        watermark, note = watermarks.get(name), read_note(home, name)
         found.append(
             TableView(
                 name=name,
@@ -242,6 +246,9 @@ def _tables(home: Home) -> tuple[TableView, ...]:
                 version=table.version,
                 watermark_us=watermark.watermark_us if watermark else None,
                 made_us=watermark.recorded_us if watermark else None,
+                checked_us=note.checked_us if note else None,
+                failed=len(note.failed) if note else 0,
+                why=next(iter(note.failed.values()), None) if note else None,
                 error=table.error,
             )
         )
