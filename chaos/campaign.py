@@ -24,6 +24,8 @@ SEEDS_AT_ONCE = 25
 # A planted bug that this many seeds do not find counts as missed.
 SEEDS_PER_BUG = 3_000
 PUBLIC_SEEDS_PER_BUG = 100
+# Some of those beside the coordinator are races, which their test loses most of the time.
+TRIES_BESIDE = 5
 # One seed in this many also runs against the public API: with threads it takes about as long as a hundred others.
 PUBLIC_SHARE = 100
 
@@ -95,7 +97,10 @@ def run_planted(first: int, jobs: int, progress: Progress = lambda _: None) -> l
 
 def _catch_beside(number: int) -> Caught:
     bug = BESIDE[number]
-    tried = try_out(bug)
+    for _ in range(TRIES_BESIDE):
+        tried = try_out(bug)
+        if tried.is_caught:
+            break
     # The default tier shows that the test passes without the bug.
     return Caught(bug.name, bug.rule, bug.what, None, tried.said, True, bug.test if tried.is_caught else None)
 

@@ -181,15 +181,18 @@ def test_a_header_has_a_bound(door: HttpServed, head: bytes) -> None:
         assert heard(connection).startswith(b"HTTP/1.1 431 ")
 
 
+@pytest.mark.parametrize("is_together", [True, False])
 @pytest.mark.parametrize("trailer", [b"a: b\r\n" * 20_000, b"a: " + b"b" * 100_000])
-def test_what_stands_behind_a_body_has_a_bound_too(door: HttpServed, trailer: bytes) -> None:
+def test_what_stands_behind_a_body_has_a_bound_too(door: HttpServed, trailer: bytes, is_together: bool) -> None:
     head = f"POST /v1/deltas HTTP/1.1\r\nhost: localhost\r\ncontent-type: {JSON}\r\ntransfer-encoding: chunked\r\n\r\n"
-    with raw(door, head.encode() + b"2\r\n{}\r\n0\r\n") as connection:
+    body = head.encode() + b"2\r\n{}\r\n0\r\n"
+    # In one piece with the body, and behind it.
+    with raw(door, (body + trailer) if is_together else body) as connection:
         with suppress(ConnectionError):
-            connection.sendall(trailer)
+            connection.sendall(b"" if is_together else trailer)
         with suppress(ConnectionError):
             assert heard(connection).startswith(b"HTTP/1.1 431 ")
-    still_well(door, f"after a trailer of {len(trailer)}")
+    still_well(door, f"after a trailer of {len(trailer)}, {is_together}")
 
 
 def test_what_is_no_http_is_answered_with_an_error_of_the_same_shape(door: HttpServed) -> None:

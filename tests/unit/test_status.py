@@ -254,7 +254,10 @@ def test_ctrl_c_on_a_terminal_ends_watching_with_0(home: Home) -> None:
         os.close(follower)
         shown = b""
         while shown.count(b"Home ") < 2:
-            shown += os.read(leader, 4096)
+            try:
+                shown += os.read(leader, 4096)
+            except OSError:  # it has ended
+                pytest.fail(f"it ended with {watcher.wait()}: {shown.decode()}")
         watcher.send_signal(signals.SIGINT)
         deadline = time.monotonic() + 30
         while watcher.poll() is None and time.monotonic() < deadline:

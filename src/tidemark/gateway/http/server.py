@@ -30,6 +30,8 @@ HEADER_BYTES = 32 * 1024
 # Between two requests.
 KEEP_ALIVE_S = 75.0
 _DRAIN_S = 5
+# The length of a chunk in hexadecimal, and two ends of lines.
+_FRAMING_BYTES = 24
 _BACKLOG = 2_048
 
 
@@ -42,6 +44,8 @@ class DoorProtocol(HttpToolsProtocol):
     _timer: TimerHandle | None = None
     # What came since the last piece of a body: of a header, or of what may stand behind a body and has no end either.
     _quiet_bytes = 0
+    # Of the bytes that came together: those that are no body.
+    _framed_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -55,6 +59,7 @@ class DoorProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._quiet_bytes += len(data)
+        self._framed_bytes = len(data)
         super().data_received(data)
         if self._quiet_bytes > HEADER_BYTES and not self.transport.is_closing():
             self._refuse(
@@ -78,7 +83,9 @@ class DoorProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_body(self, body: bytes) -> None:
-        self._quiet_bytes = 0
+        # What came with it may stand behind it, but for the few bytes that frame each piece.
+        self._framed_bytes = max(0, self._framed_bytes - len(body) - _FRAMING_BYTES)
+        self._quiet_bytes = self._framed_bytes
         super().on_body(body)
 
     def handle_websocket_upgrade(self) -> None:
