@@ -5,10 +5,11 @@ in `delivered.py`. A subscriber that is behind reads the log from the disk, and 
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
 from msgspec import Struct
 
 from tidemark.coordinator.platform import Platform
@@ -26,7 +27,7 @@ from tidemark.storage.home import Home
 from tidemark.storage.json_files import read_json, write_json
 from tidemark.wire.errors import NackReason, PayloadError
 from tidemark.wire.frames import Flag, Frame, FrameType
-from tidemark.wire.messages import Nack, Subscribe, Subscribed, Topic, decode, encode
+from tidemark.wire.messages import Nack, Subscribe, Subscribed, decode, encode
 
 # How often the cursor of a durable name is written at most; what is delivered twice after a crash is of this time.
 SAVE_S = 1.0
@@ -235,20 +236,17 @@ class Subscribing:
             await self._catch_up(shard, wants, last)
         elif last > self._cursor[shard.number]:
             deltas = await asyncio.to_thread(item.deltas)
-            rows = chosen(deltas.__getitem__, self._cursor[shard.number], last, self._topics(wants), is_accepted=True)
+            rows = chosen(deltas.__getitem__, self._cursor[shard.number], last, wants.topics, is_accepted=True)
             await self._deliver(shard.number, wants, rows, last)
 
     async def _catch_up(self, shard: Shard, wants: Subscribe, upto: int) -> None:
         pieces_left = read_flushed(self._all.home, shard.number, self._cursor[shard.number], upto, LOG_COLUMNS)
         while (piece := await asyncio.to_thread(next, pieces_left, None)) is not None:
-            rows = await asyncio.to_thread(chosen, piece.column, piece.after, piece.last_epoch, self._topics(wants))
+            rows = await asyncio.to_thread(chosen, piece.column, piece.after, piece.last_epoch, wants.topics)
             await self._deliver(shard.number, wants, rows, piece.last_epoch)
         self._cursor[shard.number] = max(self._cursor[shard.number], upto)
 
-    def _topics(self, wants: Subscribe) -> Sequence[Topic]:
-        return wants.topics
-
-    async def _deliver(self, shard: int, wants: Subscribe, rows, last: int) -> None:  # type: ignore[no-untyped-def]
+    async def _deliver(self, shard: int, wants: Subscribe, rows: pa.RecordBatch, last: int) -> None:
         cut = list(pieces(rows))
         for place, piece in enumerate(cut):
             async with self._one_at_a_time:
